@@ -1,0 +1,244 @@
+"""Clauses: boolean conditions on one file's metadata.
+
+A clause *represents* a predicate when no file holding a row that makes the predicate TRUE fails the clause
+(Extensible Data Skipping, definitions 1 and 2). Clauses answer over all files at once:
+
+* input: the metadata of n files (:class:`Files`);
+* output: n booleans: True keep, False skip, null unknown, and **null keeps**.
+
+They are merged by :func:`all_of` and :func:`any_of`, which are Kleene's AND and OR over {keep, skip, unknown} and fold
+constants. No clause is ever negated: ``NOT (max > 5)`` does not represent ``NOT temp > 5``, but ``min <= 5`` does.
+
+>>> str(all_of([KEEP_ALL, KEEP_NONE])), str(any_of([KEEP_ALL, KEEP_NONE])), str(all_of([]))
+('skip every file', 'keep every file', 'keep every file')
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = [
+    "KEEP_ALL",
+    "KEEP_NONE",
+    "Clause",
+    "Files",
+    "Mask",
+    "UnitClause",
+    "all_of",
+    "any_of",
+    "as_mask",
+    "keep_mask",
+    "parts_of",
+]
+
+Mask = NDArray[np.bool_]
+T = TypeVar("T")
+
+
+class Files(Protocol):
+    """The metadata of n files, column by column; what is not there reads as null."""
+
+    def __len__(self) -> int: ...
+
+    def summary(self, index: str, field: str) -> pa.Array:
+        """One field of an index's summaries, one entry a file; null for a file without that summary."""
+
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` returned the first time: for arrays derived from summaries."""
+
+
+class Clause(ABC):
+    """A condition on one file's metadata. Subclasses are named as a sentence about the file."""
+
+    @abstractmethod
+    def keep(self, files: Files) -> Any:
+        """One entry a file: True keep, False skip, null unknown. A bool array of numpy or pyarrow."""
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The metadata that it reads, as (index, field)."""
+        return ()
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+
+@dataclass(frozen=True)
+class _Constant(Clause):
+    value: bool
+
+    def keep(self, files: Files) -> Mask:
+        return np.full(len(files), self.value)
+
+    def __str__(self) -> str:
+        return "keep every file" if self.value else "skip every file"
+
+
+KEEP_ALL: Clause = _Constant(True)
+KEEP_NONE: Clause = _Constant(False)
+
+
+class UnitClause(Clause):
+    """A clause that reasons about parts of a file, its *units*: the boxes of a GeoBox, for example.
+
+    Every row of a file lies in at least one unit, so a row that satisfies ``a AND b`` has one unit that may satisfy
+    both: merging two such clauses of the same index unit by unit prunes more than merging them file by file.
+    """
+
+    index: str
+
+    @abstractmethod
+    def keep_units(self, files: Files) -> Mask:
+        """One entry a unit, in the order of the index's own ``unit_files``."""
+
+    @abstractmethod
+    def files_of(self, files: Files, units: Mask) -> Mask:
+        """One entry a file: does any of its kept units (or something unknown about the file) keep it?"""
+
+    def keep(self, files: Files) -> Mask:
+        return self.files_of(files, self.keep_units(files))
+
+
+@dataclass(frozen=True)
+class _Merged(Clause):
+    """All or any of some clauses; the cheap ones are written first by those who merge."""
+
+    parts: tuple[Clause, ...]
+    every: bool
+
+    def keep(self, files: Files) -> Mask:
+        result = np.array(keep_mask(self.parts[0], files), copy=True)
+        for part in self.parts[1:]:
+            if result.any() != self.every:  # nothing left to keep (AND), or something left to skip (OR)
+                if self.every or result.all():
+                    break
+            if self.every:
+                result &= keep_mask(part, files)
+            else:
+                result |= keep_mask(part, files)
+        return result
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple(dict.fromkeys(column for part in self.parts for column in part.columns()))
+
+    def __str__(self) -> str:
+        return "(" + (" AND " if self.every else " OR ").join(map(str, self.parts)) + ")"
+
+
+@dataclass(frozen=True)
+class _MergedUnits(UnitClause):
+    """All or any of some clauses over the units of one index."""
+
+    parts: tuple[UnitClause, ...]
+    every: bool
+
+    @property
+    def index(self) -> str:  # type: ignore[override]
+        return self.parts[0].index
+
+    def keep_units(self, files: Files) -> Mask:
+        result = np.array(self.parts[0].keep_units(files), copy=True)
+        for part in self.parts[1:]:
+            if self.every:
+                result &= part.keep_units(files)
+            else:
+                result |= part.keep_units(files)
+        return result
+
+    def files_of(self, files: Files, units: Mask) -> Mask:
+        return self.parts[0].files_of(files, units)
+
+    columns = _Merged.columns
+    __str__ = _Merged.__str__
+
+
+def all_of(clauses: Iterable[Clause]) -> Clause:
+    """The clause that keeps what all of them keep; it represents the AND of what they represent.
+
+    Clauses over the units of one index are merged unit by unit.
+    """
+    parts = [c for c in _spread(clauses, every=True) if c is not KEEP_ALL]
+    if any(c is KEEP_NONE for c in parts):
+        return KEEP_NONE
+    units: dict[str, list[UnitClause]] = {}
+    for part in parts:
+        if isinstance(part, UnitClause):
+            units.setdefault(part.index, []).append(part)
+    merged: list[Clause] = [p for p in parts if not isinstance(p, UnitClause)]
+    for same in units.values():
+        merged.append(same[0] if len(same) == 1 else _MergedUnits(tuple(same), True))
+    if not merged:
+        return KEEP_ALL
+    return merged[0] if len(merged) == 1 else _Merged(tuple(merged), True)
+
+
+def any_of(clauses: Iterable[Clause]) -> Clause:
+    """The clause that keeps what any of them keeps; it represents the OR of what they represent."""
+    parts = [c for c in _spread(clauses, every=False) if c is not KEEP_NONE]
+    if any(c is KEEP_ALL for c in parts):
+        return KEEP_ALL
+    if not parts:
+        return KEEP_NONE
+    if len(parts) == 1:
+        return parts[0]
+    units = [p for p in parts if isinstance(p, UnitClause)]
+    if len(units) == len(parts) and len({u.index for u in units}) == 1:
+        return _MergedUnits(tuple(units), False)
+    return _Merged(tuple(parts), False)
+
+
+def _spread(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
+    seen: set[int] = set()
+    for clause in clauses:
+        same = isinstance(clause, _Merged | _MergedUnits) and clause.every is every
+        for part in clause.parts if same else (clause,):  # type: ignore[attr-defined]
+            if id(part) not in seen:
+                seen.add(id(part))
+                yield part
+
+
+def parts_of(clause: Clause) -> tuple[Clause, ...]:
+    """The conjuncts of a merged clause, each of which alone represents the predicate.
+
+    >>> parts_of(KEEP_NONE)[0] is KEEP_NONE
+    True
+    """
+    if isinstance(clause, _Merged | _MergedUnits) and clause.every:
+        return tuple(p for part in clause.parts for p in parts_of(part))
+    return (clause,)
+
+
+def keep_mask(clause: Clause, files: Files) -> Mask:
+    """What a clause keeps, with null and "wrong answer" read as keep; lets exceptions through."""
+    return as_mask(clause.keep(files), len(files))
+
+
+def as_mask(answer: Any, length: int) -> Mask:
+    """A clause's answer as n booleans: null keeps, and so does an answer of the wrong length or type.
+
+    >>> as_mask([True, None, False], 3).tolist(), as_mask([False], 3).tolist(), as_mask(np.bool_(False), 2).tolist()
+    ([True, True, False], [True, True, True], [True, True])
+    """
+    if isinstance(answer, np.ndarray) and answer.dtype == np.bool_:
+        mask = answer
+    else:
+        mask = _coerced(answer)
+    return mask if mask.shape == (length,) else np.ones(length, dtype=bool)
+
+
+def _coerced(answer: Any) -> Mask:
+    if isinstance(answer, pa.Array | pa.ChunkedArray):
+        if not pa.types.is_boolean(answer.type):
+            return np.ones(0, dtype=bool)
+        return np.asarray(answer.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)  # type: ignore[call-arg]
+    if isinstance(answer, np.ma.MaskedArray) and answer.dtype == np.bool_:
+        return np.asarray(answer.filled(True))
+    if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
+        return np.array([value is not False and not (isinstance(value, np.bool_) and not value) for value in answer])
+    return np.ones(0, dtype=bool)

@@ -1,0 +1,76 @@
+"""The errors of geoskip, all raised before a query runs: at query time nothing raises.
+
+::
+
+    GeoskipError
+    ├── InvalidSpecificationError   (ValueError)    an index, option or handle that makes no sense
+    │   ├── UnknownColumnError      (KeyError)      a name or expression that the dataset does not have
+    │   └── UnsupportedColumnError  (TypeError)     a column type that an index cannot summarise soundly
+    ├── MappingError                (TypeError)     a UDF mapping with a wrong shape
+    ├── DatasetNotFoundError        (FileNotFoundError)   nothing to index at this path or table
+    ├── NotIndexedError             (LookupError)   a verb that needs metadata, where there is none
+    ├── MetadataError               (ValueError)    metadata that cannot be read: damaged, or of a newer format
+    ├── ConflictError               (RuntimeError)  another writer committed first
+    └── EnvironmentProblem          (RuntimeError)  a session that geoskip cannot work in
+
+Each also inherits the builtin that one would catch (as httpx and Narwhals do), and its message names the thing,
+the expected, the got and the way out.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConflictError",
+    "DatasetNotFoundError",
+    "EnvironmentProblem",
+    "GeoskipError",
+    "InvalidSpecificationError",
+    "MappingError",
+    "MetadataError",
+    "NotIndexedError",
+    "UnknownColumnError",
+    "UnsupportedColumnError",
+]
+
+
+class GeoskipError(Exception):
+    """The root of every error that geoskip raises."""
+
+
+class InvalidSpecificationError(GeoskipError, ValueError):
+    """An index, an option or a handle that makes no sense."""
+
+
+class UnknownColumnError(InvalidSpecificationError, KeyError):
+    """A column or expression that the dataset does not have."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return Exception.__str__(self)
+
+
+class UnsupportedColumnError(InvalidSpecificationError, TypeError):
+    """A column type that an index cannot summarise soundly."""
+
+
+class MappingError(GeoskipError, TypeError):
+    """A UDF mapping, declaration or index type with a wrong shape."""
+
+
+class DatasetNotFoundError(GeoskipError, FileNotFoundError):
+    """Nothing to index at this path or table."""
+
+
+class NotIndexedError(GeoskipError, LookupError):
+    """A verb that needs metadata, on a dataset that has none."""
+
+
+class MetadataError(GeoskipError, ValueError):
+    """Metadata that cannot be read: damaged, vanished or of a newer format."""
+
+
+class ConflictError(GeoskipError, RuntimeError):
+    """Another writer committed first, and the two cannot be reconciled."""
+
+
+class EnvironmentProblem(GeoskipError, RuntimeError):
+    """A session or a machine that geoskip cannot work in."""

@@ -1,0 +1,155 @@
+"""What an index is: what it stores a file, how that is collected and merged, and which clauses it answers.
+
+A new index is a frozen dataclass with four methods and a ``kind`` (DESIGN section 6)::
+
+    @index
+    @dataclass(frozen=True)
+    class Years(Index):
+        column: str
+        kind: ClassVar[str] = "years"
+
+        def metadata_type(self, *columns): return pa.struct({"years": pa.list_(pa.int32())})
+        def collect(self, values): return {"years": sorted(set(pc.year(values).drop_null().to_pylist()))}
+        def merge(self, summaries): return {"years": sorted({y for s in summaries for y in s["years"]})}
+        def clause(self, node): ...
+
+The framework walks the tree; an index sees *one vertex* and says None where it knows nothing (Hyperspace's sketches
+work so). A vertex is what a row must make TRUE: for ``NOT e`` and ``e IS NULL`` the index is asked about those.
+
+*Contract of clause*: the returned clause represents the vertex. A file whose summary is missing (null) is kept by the
+framework's reading of null as unknown, whatever the clause says of the others.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+
+from geoskip.clauses import Clause
+from geoskip.errors import InvalidSpecificationError, MappingError
+from geoskip.predicates import Predicate
+
+__all__ = ["Index", "SourceColumn", "index", "index_from_json", "index_kinds"]
+
+I = TypeVar("I", bound="type[Index]")  # noqa: E741
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """One indexed expression as the dataset has it: its SQL text, Spark's name of its type, its Arrow type."""
+
+    text: str
+    type: str
+    arrow: pa.DataType
+
+
+class Index(ABC):
+    """The base of index specifications; subclasses are frozen dataclasses.
+
+    The indexed expressions are the ``str`` fields named ``column``, ``expr`` or ``exprs``; override
+    :meth:`expressions` for other names. The other fields are parameters, kept in the specification's JSON.
+    """
+
+    kind: ClassVar[str]
+    bound: tuple[Predicate, ...] = ()
+    """The analysed expressions, once the framework has bound the index to a dataset."""
+
+    def expressions(self) -> tuple[str, ...]:
+        """The indexed expressions: SQL texts over the dataset's columns."""
+        for name in ("column", "expr"):
+            if hasattr(self, name):
+                return (getattr(self, name),)
+        return tuple(getattr(self, "exprs", ()))
+
+    @abstractmethod
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        """The Arrow type stored a file; raises UnsupportedColumnError where a summary would be unsound."""
+
+    @abstractmethod
+    def collect(self, *values: pa.Array) -> Summary | None:
+        """The summary of one file, or of a part of one: one Arrow array an expression, of equal length.
+
+        None means that nothing sound can be said: the file is kept.
+        """
+
+    @abstractmethod
+    def merge(self, summaries: Sequence[Summary]) -> Summary:
+        """The summary of a file from those of its parts."""
+
+    @abstractmethod
+    def clause(self, node: Predicate) -> Clause | None:
+        """A clause that represents one vertex, or None."""
+
+    def reads(self, node: Predicate) -> bool:
+        """Is this expression the indexed one?"""
+        return len(self.bound) == 1 and node == self.bound[0]
+
+    def bind(self, expressions: Sequence[Predicate]) -> Index:
+        """The same index, knowing its expressions as predicates."""
+        bound = copy.copy(self)
+        object.__setattr__(bound, "bound", tuple(expressions))
+        return bound
+
+    def to_json(self) -> dict[str, Any]:
+        """The specification as JSON: its kind and fields."""
+        return {"kind": self.kind, **_fields(self)}
+
+    def __str__(self) -> str:
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = _fields(self)
+        texts = self.expressions()
+        options = [
+            f"{name}={value}"
+            for name, value in values.items()
+            if value != defaults[name] and value not in texts and value != texts
+        ]
+        return f"{self.kind}({', '.join([*texts, *options])})"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__str__ = Index.__str__  # type: ignore[method-assign]
+
+
+def _fields(spec: Index) -> dict[str, Any]:
+    return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}  # type: ignore[arg-type]
+
+
+_kinds: dict[str, type[Index]] = {}
+
+
+def index(kind: I) -> I:
+    """Register an index type, so that metadata naming it can be read; a decorator."""
+    name = getattr(kind, "kind", None)
+    if not (isinstance(kind, type) and issubclass(kind, Index) and isinstance(name, str)):
+        raise MappingError(f"@index decorates a subclass of geoskip.Index with a `kind` string, got {kind!r}")
+    if not dataclasses.is_dataclass(kind):
+        raise MappingError(f"{kind.__name__} must be a frozen dataclass: put @index above @dataclass(frozen=True)")
+    _kinds[name] = kind
+    return kind
+
+
+def index_kinds() -> Mapping[str, type[Index]]:
+    """The registered index types by kind."""
+    return dict(_kinds)
+
+
+def index_from_json(spec: Mapping[str, Any]) -> Index:
+    """The index that :meth:`Index.to_json` described; raises InvalidSpecificationError for an unknown kind."""
+    options = dict(spec)
+    kind = options.pop("kind", None)
+    if kind not in _kinds:
+        raise InvalidSpecificationError(
+            f"no index type of kind {kind!r} is known here, only {sorted(_kinds)}; import the module that defines it"
+        )
+    build: Callable[..., Index] = _kinds[kind]
+    try:
+        return build(**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+    except TypeError as error:
+        raise InvalidSpecificationError(f"index {kind!r} of another version: {error}") from None

@@ -1,0 +1,373 @@
+"""Predicates: the query's boolean tree, as mappings and indexes see it.
+
+Frozen dataclasses, made for ``match``. Boolean vertices and value expressions are of one family, as in the paper's
+expression trees (Extensible Data Skipping, section II-A2): ``temp > 101`` is a :class:`Comparison` of a
+:class:`Column` with a :class:`Literal`.
+
+>>> Comparison(">", Column("temp"), Literal(101))
+temp > 101
+>>> Or((Comparison("<", Literal(5), Column("a")), Not(Not(IsNull(Column("b"))))))
+(5 < a OR NOT NOT b IS NULL)
+>>> normalise(_)
+(a > 5 OR b IS NULL)
+
+*Values are physical*, as Spark keeps them: a date is an ``int`` of days since 1970-01-01, a timestamp an ``int`` of
+microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` whose invalid UTF-8 is kept by
+``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, a geometry a shapely geometry. ``type`` is Spark's
+name of the type (``"int"``, ``"decimal(10,2)"``, ``"geometry"``), None where a mapping's author leaves it out.
+
+Fields past the first two or three (implementation, flags, type, ANSI, zone) have defaults, so that patterns stay
+short; they do take part in equality, which is how an index on an expression meets only the very same expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "And",
+    "Call",
+    "Cast",
+    "Column",
+    "Comparison",
+    "Contains",
+    "EndsWith",
+    "In",
+    "IsNull",
+    "Like",
+    "Literal",
+    "Not",
+    "Opaque",
+    "Or",
+    "Predicate",
+    "StartsWith",
+    "children",
+    "columns_of",
+    "normalise",
+    "transform",
+    "walk",
+]
+
+
+class Predicate:
+    """The base of all vertices."""
+
+    __slots__ = ()
+    precedence: ClassVar[int] = 9
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Column(Predicate):
+    """A column of the dataset; a nested field is written with dots, odd parts in backquotes (``a.`b.c```)."""
+
+    name: str
+    type: str | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Literal(Predicate):
+    """A constant; None is SQL's NULL.
+
+    Two literals are equal when Spark could not tell them apart: ``0.0`` and ``-0.0`` are two, NaN is one.
+
+    >>> Literal(0.0) == Literal(-0.0), Literal(float("nan")) == Literal(float("nan")), Literal(1) == Literal(True)
+    (False, True, False)
+    """
+
+    value: Any
+    type: str | None = None
+
+    def _key(self) -> tuple[Any, ...]:
+        value = repr(self.value) if isinstance(self.value, float) else self.value
+        return (type(self.value), value, self.type)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "NULL"
+        if isinstance(self.value, str):
+            return "'" + self.value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") + "'"
+        if isinstance(self.value, bytes):
+            return f"X'{self.value.hex().upper()}'"
+        text = str(self.value)
+        return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Call(Predicate):
+    """Any function or UDF: ``name(args)``.
+
+    ``implementation`` says which one it is: the Catalyst class, or ``python:module.name#digest`` for a Python UDF.
+    ``flags`` are its further settings in order (ANSI mode, time zone, ...), as text.
+    """
+
+    name: str
+    args: tuple[Predicate, ...]
+    implementation: str | None = None
+    flags: tuple[str, ...] = ()
+    type: str | None = None
+
+    def __str__(self) -> str:
+        if len(self.args) == 2 and not self.name[:1].isalpha():
+            return f"({self.args[0]} {self.name} {self.args[1]})"
+        return f"{self.name}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Cast(Predicate):
+    """``CAST(child AS type)``; ``ansi`` casts throw where others give NULL; ``zone`` where the time zone matters."""
+
+    child: Predicate
+    type: str
+    source: str | None = None
+    ansi: bool = False
+    zone: str | None = None
+
+    def __str__(self) -> str:
+        return f"CAST({self.child} AS {self.type})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Predicate):
+    """``left op right`` with op one of ``= <=> < <= > >=``; ``<>`` is a :class:`Not`."""
+
+    op: str
+    left: Predicate
+    right: Predicate
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class In(Predicate):
+    """``child IN (values)``: literals, a NULL among them kept as Spark keeps it."""
+
+    child: Predicate
+    values: tuple[Literal, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.values[:10])) + (", ..." if len(self.values) > 10 else "")
+        return f"{self.child} IN ({shown})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Like(Predicate):
+    """``child LIKE pattern ESCAPE escape``."""
+
+    child: Predicate
+    pattern: str
+    escape: str = "\\"
+
+    def __str__(self) -> str:
+        return f"{self.child} LIKE '{self.pattern}'"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StartsWith(Predicate):
+    """``child LIKE 'text%'``."""
+
+    child: Predicate
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.child} LIKE '{self.text}%'"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EndsWith(Predicate):
+    """``child LIKE '%text'``."""
+
+    child: Predicate
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.child} LIKE '%{self.text}'"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Contains(Predicate):
+    """``child LIKE '%text%'``."""
+
+    child: Predicate
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.child} LIKE '%{self.text}%'"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IsNull(Predicate):
+    """``child IS NULL``."""
+
+    child: Predicate
+
+    def __str__(self) -> str:
+        return f"{self.child} IS NULL"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class And(Predicate):
+    """All of its children, in SQL's three-valued logic."""
+
+    children: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return "(" + " AND ".join(map(str, self.children)) + ")"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Or(Predicate):
+    """Any of its children, in SQL's three-valued logic."""
+
+    children: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return "(" + " OR ".join(map(str, self.children)) + ")"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Not(Predicate):
+    """NOT child: NULL stays NULL."""
+
+    child: Predicate
+
+    def __str__(self) -> str:
+        return f"NOT {self.child}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Opaque(Predicate):
+    """What geoskip does not understand, with the columns it reads; it may be anything, so it keeps every file."""
+
+    text: str
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+TRUE = Literal(True, "boolean")
+FALSE = Literal(False, "boolean")
+
+_FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def children(node: Predicate) -> tuple[Predicate, ...]:
+    """The vertices right below a vertex.
+
+    >>> children(Comparison("=", Column("a"), Literal(1)))
+    (a, 1)
+    """
+    found: list[Predicate] = []
+    for field in fields(node):  # type: ignore[arg-type]
+        value = getattr(node, field.name)
+        if isinstance(value, Predicate):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(v for v in value if isinstance(v, Predicate))
+    return tuple(found)
+
+
+def walk(node: Predicate) -> Iterator[Predicate]:
+    """The vertex and everything below it, parents first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def columns_of(node: Predicate) -> frozenset[str]:
+    """The names of all columns that an expression reads.
+
+    >>> sorted(columns_of(And((IsNull(Column("a")), Opaque("f(b)", ("b",))))))
+    ['a', 'b']
+    """
+    names: set[str] = set()
+    for vertex in walk(node):
+        if isinstance(vertex, Column):
+            names.add(vertex.name)
+        elif isinstance(vertex, Opaque):
+            names.update(vertex.columns)
+    return frozenset(names)
+
+
+def transform(node: Predicate, change: Callable[[Predicate], Predicate]) -> Predicate:
+    """The tree with ``change`` applied to every vertex, children first; untouched parts are shared."""
+    changed: dict[str, Any] = {}
+    for field in fields(node):  # type: ignore[arg-type]
+        value = getattr(node, field.name)
+        if isinstance(value, Predicate):
+            new: Any = transform(value, change)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Predicate):
+            new = tuple(transform(v, change) for v in value)
+        else:
+            continue
+        if new is not value and new != value:
+            changed[field.name] = new
+    return change(replace(node, **changed) if changed else node)  # type: ignore[type-var]
+
+
+def normalise(node: Predicate) -> Predicate:
+    """The same predicate in the one shape that indexes and mappings match.
+
+    A lone literal stands on the right, nested AND and OR are flat, double negation is gone, the negation of an order
+    comparison is the opposite one (exact: Spark's order is total, NaN included), comparisons of a condition with
+    TRUE or FALSE are the condition or its negation.
+
+    >>> normalise(Not(Comparison("<", Column("a"), Literal(1))))
+    a >= 1
+    >>> normalise(Comparison("=", IsNull(Column("a")), FALSE))
+    NOT a IS NULL
+    >>> normalise(And((IsNull(Column("a")), And((IsNull(Column("b")), IsNull(Column("c")))))))
+    (a IS NULL AND b IS NULL AND c IS NULL)
+    """
+    return transform(node, _normalise_vertex)
+
+
+_CONDITIONS = (And, Or, Not, Comparison, In, Like, StartsWith, EndsWith, Contains, IsNull)
+
+
+def _normalise_vertex(node: Predicate) -> Predicate:
+    match node:
+        case Comparison(op, Literal() as left, right) if not isinstance(right, Literal):
+            return _normalise_vertex(Comparison(_FLIPPED[op], right, left))
+        case Comparison("=", left, Literal(True)) if isinstance(left, _CONDITIONS):
+            return left
+        case Comparison("=", left, Literal(False)) if isinstance(left, _CONDITIONS):
+            return _normalise_vertex(Not(left))
+        case Comparison("<=>", left, Literal(None)):
+            return IsNull(left)
+        case Not(Not(child)):
+            return child
+        case Not(Comparison(op, left, right)) if op in _NEGATED:
+            return Comparison(_NEGATED[op], left, right)
+        case Not(Literal(bool() as value)):
+            return FALSE if value else TRUE
+        case And(parts):
+            return _flat(And, parts)
+        case Or(parts):
+            return _flat(Or, parts)
+    return node
+
+
+def _flat(kind: type[And] | type[Or], parts: tuple[Predicate, ...]) -> Predicate:
+    flat: list[Predicate] = []
+    for part in parts:
+        flat.extend(part.children if isinstance(part, kind) else (part,))
+    return flat[0] if len(flat) == 1 else kind(tuple(flat))
