@@ -1,0 +1,60 @@
+# Needs make, Python 3.11 to 3.13 and Java 17 or 21; everything else goes into .venv.
+# To name the Python: make PYTHON=/path/to/python3.12
+
+SPARKS := 3.5.9 4.1.4 4.3.0
+
+# No other Spark's settings and no stray modules; a driver on one machine needs no name in the network.
+unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME
+export PYTHON
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
+JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
+WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
+
+.NOTPARALLEL:
+.PHONY: help demo test test-versions bench format venv java check-java lock clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+
+demo: check-java venv  ## real queries, with geoskip off and on
+	@$(WITH_JAVA) .venv/bin/python examples/demo.py
+
+test: check-java venv  ## every check; ends with pytest's closing line
+	.venv/bin/python -m ruff check
+	.venv/bin/python -m ruff format --check
+	.venv/bin/python -m mypy
+	.venv/bin/python -c 'from importlinter.cli import lint_imports_command as lint; lint()'
+	@$(WITH_JAVA) .venv/bin/python -m pytest
+
+test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
+	@$(WITH_JAVA) .ci/test-versions $(SPARKS)
+
+bench: check-java venv  ## speeds, side by side
+	@$(WITH_JAVA) .venv/bin/python -m tests.bench
+
+format: venv  ## in place
+	.venv/bin/python -m ruff check --fix
+	.venv/bin/python -m ruff format
+
+venv: .venv/.installed  ## the environment alone
+
+.venv/.installed: pyproject.toml constraints.txt .ci/venv
+	@.ci/venv .venv
+
+.venv-%/.installed: pyproject.toml constraints.txt .ci/venv
+	@.ci/venv .venv-$* $*
+
+java:  ## install a Java, as root on Debian or Ubuntu, where no suitable one is found
+	@$(JAVA) --install
+
+check-java:
+	@$(JAVA) >/dev/null
+
+lock: venv  ## pin what .venv holds
+	@{ echo '# Written by make lock: Python 3.11 to 3.13.'; \
+	.venv/bin/python -m pip freeze --all --exclude-editable; } >.venv/lock && mv .venv/lock constraints.txt
+
+clean:  ## remove environments, caches and what Spark leaves behind
+	rm -rf .venv .venv-* .*_cache .hypothesis .benchmarks spark-warehouse metastore_db derby.log artifacts dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
