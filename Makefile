@@ -24,7 +24,7 @@ test: check-java venv  ## every check; ends with pytest's closing line
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
-	.venv/bin/python -c 'from importlinter.cli import lint_imports_command as lint; lint()'
+	.venv/bin/lint-imports --no-logo
 	@$(WITH_JAVA) .venv/bin/python -m pytest
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
