@@ -1,0 +1,228 @@
+"""A snapshot's header: which dataset, which indexes, on what they depend, and where their summaries are.
+
+All of it goes to JSON and back exactly. Reading trusts nothing: every member is checked for its type, and whatever is
+wrong raises MetadataError, never another error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from geoskip.codec import predicate_from_json, predicate_to_json
+from geoskip.errors import GeoskipError, MetadataError
+from geoskip.indexes.base import Index, index_from_json
+
+__all__ = ["FORMAT", "Header", "IndexEntry", "Part", "PartColumn", "check_format"]
+
+FORMAT = 1
+"""The version of the format that is written; snapshots of a newer one are refused."""
+
+T = TypeVar("T")
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """An index as a snapshot has it: the specification, bound to its expressions, and what its summaries depend on.
+
+    ``columns`` are the data columns that it reads with Spark's names of their types; ``arrow`` is the struct stored a
+    file; ``depends`` maps settings, versions and functions to what they were at the build. Another value at query
+    time means that the summaries say nothing.
+    """
+
+    index: Index
+    columns: tuple[tuple[str, str], ...]
+    arrow: pa.DataType
+    depends: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not pa.types.is_struct(self.arrow) or not self.arrow.num_fields:
+            raise MetadataError(f"{self.name} must store a struct with at least one field, got {self.arrow}")
+
+    @property
+    def name(self) -> str:
+        """The text that names the index everywhere, and its column of the files table."""
+        return str(self.index)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "index": self.index.to_json(),
+            "bound": [predicate_to_json(node) for node in self.index.bound],
+            "columns": [list(column) for column in self.columns],
+            "type": str(self.arrow),
+            "arrow": base64.b64encode(pa.schema([("summary", self.arrow)]).serialize()).decode("ascii"),
+            "depends": dict(self.depends),
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> IndexEntry:
+        """The entry; raises a GeoskipError for an index type that is not known here, or damage."""
+        index = index_from_json(_member(data, "index", dict))
+        bound = [predicate_from_json(node) for node in _member(data, "bound", list)]
+        entry = cls(
+            index.bind(bound),
+            tuple((_text(name), _text(kind)) for name, kind in _pairs(_member(data, "columns", list))),
+            _arrow_type(_member(data, "arrow", str)),
+            _texts(_member(data, "depends", dict)),
+        )
+        if entry.name != _member(data, "name", str):
+            raise MetadataError(f"the index {data['name']!r} calls itself {entry.name!r} in this version of it")
+        return entry
+
+
+@dataclass(frozen=True)
+class PartColumn:
+    """A column of a part: its name in the files table, its bytes on disk and the CRC-32 of those bytes."""
+
+    name: str
+    bytes: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """An immutable file holding some rows of the files table; ``columns`` by their names inside the part."""
+
+    name: str
+    rows: int
+    bytes: int
+    crc: int
+    columns: Mapping[str, PartColumn]
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> Part:
+        columns = _member(data, "columns", dict).items()
+        return cls(
+            _member(data, "name", str),
+            *(_count(data, name) for name in ("rows", "bytes", "crc")),
+            {key: PartColumn(_member(c, "name", str), _count(c, "bytes"), _count(c, "crc")) for key, c in columns},
+        )
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a snapshot says about its dataset as a whole.
+
+    ``identity`` is the log's own, made with it; ``number`` the snapshot's in that log. ``source`` says how the data is
+    read (paths, table, format, options, Spark's schema as JSON). ``reasons`` says of some files why they have no
+    metadata. ``operation`` says what made the snapshot (verb, versions, ...), for people. ``unread`` holds the entries
+    whose index types are not known here: those indexes are left unused, the others serve.
+    """
+
+    root: str
+    source: Json
+    entries: tuple[IndexEntry, ...] = ()
+    identity: str = ""
+    number: int = 0
+    created: str = ""
+    files: int = 0
+    parts: tuple[Part, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    operation: Json = field(default_factory=dict)
+    unread: tuple[Json, ...] = ()
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "identity": self.identity,
+            "number": self.number,
+            "created": self.created,
+            "operation": dict(self.operation),
+            "root": self.root,
+            "source": dict(self.source),
+            "files": self.files,
+            "reasons": dict(self.reasons),
+            "indexes": [*(entry.to_json() for entry in self.entries), *map(dict, self.unread)],
+            "parts": [part.to_json() for part in self.parts],
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Header:
+        """The header; raises MetadataError for a newer format or damage."""
+        if not isinstance(data, dict):
+            raise MetadataError("a snapshot's header is a JSON object")
+        version = check_format(data)
+        entries, unread = [], []
+        for entry in _member(data, "indexes", list):
+            try:
+                entries.append(IndexEntry.from_json(_checked(entry, dict, "an index")))
+            except GeoskipError:  # of another version or package: the other indexes still serve
+                unread.append(_checked(entry, dict, "an index"))
+        return cls(
+            root=_member(data, "root", str),
+            source=_member(data, "source", dict),
+            entries=tuple(entries),
+            identity=_member(data, "identity", str),
+            number=_count(data, "number"),
+            created=_member(data, "created", str),
+            files=_count(data, "files"),
+            parts=tuple(Part.from_json(part) for part in _member(data, "parts", list)),
+            reasons=_texts(_member(data, "reasons", dict)),
+            operation=_member(data, "operation", dict),
+            unread=tuple(unread),
+            format=version,
+        )
+
+
+def check_format(data: Json) -> int:
+    """The format that something was written in; raises MetadataError if it is newer than this geoskip."""
+    version = _count(data, "format")
+    if version > FORMAT:
+        raise MetadataError(
+            f"metadata of format {version}, this geoskip reads formats up to {FORMAT}: upgrade geoskip, or index again"
+        )
+    return version
+
+
+def _checked(value: Any, kind: type[T], what: str) -> T:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        raise MetadataError(f"{what} should be {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _member(data: Any, name: str, kind: type[T]) -> T:
+    holder: dict[str, Any] = _checked(data, dict, f"what holds {name!r}")
+    if name not in holder:
+        raise MetadataError(f"{name!r} is missing")
+    return _checked(holder[name], kind, repr(name))
+
+
+def _count(data: Any, name: str) -> int:
+    value = _member(data, name, int)
+    if not 0 <= value < 2**63:
+        raise MetadataError(f"{name!r} should be a count, got {value if abs(value) < 2**99 else 'a huge number'}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return _checked(value, str, "a text")
+
+
+def _texts(data: dict[str, Any]) -> dict[str, str]:
+    return {key: _text(value) for key, value in data.items()}
+
+
+def _pairs(items: list[Any]) -> Iterable[tuple[Any, Any]]:
+    for item in items:
+        if len(_checked(item, list, "a pair")) != 2:
+            raise MetadataError("a pair has two members")
+        yield item[0], item[1]
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+    except (pa.ArrowException, binascii.Error, ValueError, IndexError, KeyError, OSError) as error:
+        raise MetadataError(f"no Arrow type: {error}") from None
