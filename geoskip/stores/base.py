@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.errors import ConflictError
-from geoskip.header import FORMAT
-from geoskip.metadata import Header, Snapshot, conformed, files_schema
+from geoskip.metadata import FORMAT, Header, Snapshot, files_schema
+from geoskip.metadata.tables import conformed
 
 __all__ = ["Store"]
 

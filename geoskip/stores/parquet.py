@@ -7,7 +7,7 @@
       parts/<32 hex digits>.parquet      rows of the files table; immutable, named by the headers
 
 **A log entry** is ``{"crc": n, "header": {...}}``; ``crc`` is the CRC-32 of the header written with sorted keys and
-without spaces, in ASCII. The header's members are those of :class:`geoskip.header.Header`:
+without spaces, in ASCII. The header's members are those of :class:`geoskip.metadata.header.Header`:
 
 * ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry that
   calls itself otherwise than its file's name;
@@ -53,8 +53,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.header import FORMAT, Header, Part, PartColumn, check_format
-from geoskip.metadata import BASE_SCHEMA, FileMetadata, Snapshot, conformed, files_schema
+from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, PartColumn, Snapshot, files_schema
+from geoskip.metadata.header import check_format
+from geoskip.metadata.tables import conformed
 from geoskip.stores.base import Store, new_identity, stamped
 from geoskip.stores.folders import Folder, LocalFolder
 

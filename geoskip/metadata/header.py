@@ -102,11 +102,15 @@ class Part:
 
     @classmethod
     def from_json(cls, data: Json) -> Part:
-        columns = _member(data, "columns", dict).items()
         return cls(
-            _member(data, "name", str),
-            *(_count(data, name) for name in ("rows", "bytes", "crc")),
-            {key: PartColumn(_member(c, "name", str), _count(c, "bytes"), _count(c, "crc")) for key, c in columns},
+            name=_member(data, "name", str),
+            rows=_count(data, "rows"),
+            bytes=_count(data, "bytes"),
+            crc=_count(data, "crc"),
+            columns={
+                key: PartColumn(_member(column, "name", str), _count(column, "bytes"), _count(column, "crc"))
+                for key, column in _member(data, "columns", dict).items()
+            },
         )
 
 
