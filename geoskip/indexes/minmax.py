@@ -1,0 +1,374 @@
+"""MinMax: the least and the greatest value of an expression in each file (Extensible Data Skipping, section V-A).
+
+*Stored a file*: ``min`` and ``max`` over all values but NULL and NaN, ``exact`` (strings: false where a bound was
+shortened), ``nulls``, ``nans`` (floats) and ``rows``.
+
+*Why skipping is sound*: every value v of the file that is neither NULL nor NaN has ``min <= v <= max`` in Spark's
+order (numbers as numbers, strings by unsigned bytes), NaN lies above all, and a comparison with NULL is never TRUE. So
+``v > 5`` needs ``max > 5``, ``v = 5`` needs ``min <= 5 <= max``, and ``NOT v = 5`` needs anything but
+``min = max = 5`` (never ``min > 5 OR max < 5``: the negation of a clause is not the clause of a negation). Monotone
+steps over the expression carry the order along (:mod:`geoskip.indexes.monotone`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
+from geoskip.errors import InvalidSpecificationError
+from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.bounds import bound_type, bounds, merged
+from geoskip.indexes.monotone import Step, apply, steps_over
+from geoskip.indexes.ordering import Incomparable, Keys
+from geoskip.indexes.ranges import Range, bounds_of, counts_of
+from geoskip.indexes.texts import Bytes, encoded, successor
+from geoskip.predicates import (
+    Call,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Predicate,
+    StartsWith,
+)
+from geoskip.registry import Function
+
+__all__ = ["MinMax"]
+
+_IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+@index
+@dataclass(frozen=True)
+class MinMax(Index):
+    """The least and the greatest value, and how many are NULL or NaN.
+
+    Serves ``= <=> <> < <= > >= IN IS NULL isnan LIKE 'x%'``, their negations, and comparisons of casts, sums and
+    negations of the expression.
+
+    >>> str(MinMax("temp"))
+    'minmax(temp)'
+    """
+
+    expr: str
+    kind: ClassVar[str] = "minmax"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expr, str) or not self.expr.strip():
+            raise InvalidSpecificationError(f"MinMax needs a column name or SQL text, got {self.expr!r}")
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        """``struct<min, max, exact, nulls, nans, rows>``, without ``exact`` and ``nans`` where they cannot vary."""
+        (column,) = columns
+        bound = bound_type(column)
+        fields = [("min", bound), ("max", bound), ("nulls", pa.int64()), ("rows", pa.int64())]
+        if pa.types.is_floating(bound):
+            fields.insert(3, ("nans", pa.int64()))
+        elif pa.types.is_binary(bound):
+            fields.insert(2, ("exact", pa.bool_()))
+        return pa.struct(fields)
+
+    def collect(self, *values: pa.Array) -> Summary | None:
+        """The bounds of one file's values, or of a part of them."""
+        return bounds(values[0])
+
+    def merge(self, summaries: Sequence[Summary]) -> Summary:
+        """The least of the minima, the greatest of the maxima, the sums of the counts."""
+        return merged(summaries)
+
+    def clause(self, node: Predicate) -> Clause | None:
+        """What a row must make TRUE, as a condition on the bounds."""
+        match node:
+            case Not(child):
+                return self._negated(child)
+            case Comparison(op, left, Literal() as literal):
+                return self._compared(op, left, literal)
+            case Comparison(op, left, right) if op != "<=>" and (self.reads(left) or self.reads(right)):
+                return HasValues(str(self))
+            case In(child, values) if (steps := self._steps(child)) is not None:
+                return RangeMeets(str(self), steps, "=", tuple(v for v in values if v.value is not None))
+            case IsNull(child) if (steps := self._steps(child)) is not None:
+                return HasNulls(str(self), steps)
+            case Call(_, (child,)) if _IS_NAN.is_called(node) and (steps := self._steps(child)) is not None:
+                return HasNaN(str(self), steps)
+            case StartsWith(child, text) if self.reads(child):
+                return PrefixMeets(str(self), text)
+            case Like(child, pattern, escape) if self.reads(child):
+                prefix, _ = _literal_prefix(pattern, escape)
+                return PrefixMeets(str(self), prefix)
+            case EndsWith(child) | Contains(child) if self.reads(child):
+                return HasValues(str(self))
+        return None
+
+    def _compared(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
+        steps = self._steps(left)
+        if steps is None:
+            return None
+        if literal.value is None:
+            return HasNulls(str(self), steps) if op == "<=>" else KEEP_NONE
+        return RangeMeets(str(self), steps, "=" if op == "<=>" else op, (literal,))
+
+    def _negated(self, node: Predicate) -> Clause | None:
+        """What a row must make FALSE: for all but ``<=>``, IS NULL and isnan that takes a value that is not NULL."""
+        match node:
+            case Comparison("<=>" | "=" as op, left, Literal() as literal) if (steps := self._steps(left)) is not None:
+                if literal.value is None:
+                    return HasValues(str(self)) if op == "<=>" else KEEP_NONE
+                differs = RangeLeaves(str(self), steps, (literal,))
+                return differs if op == "=" else any_of([differs, HasNulls(str(self), steps)])
+            case Comparison(op, left, right) if op in _NEGATED:
+                return self.clause(Comparison(_NEGATED[op], left, right))
+            case Comparison("=", left, right) if self.reads(left) or self.reads(right):
+                return HasValues(str(self))
+            case In(child, values) if (steps := self._steps(child)) is not None:
+                return KEEP_NONE if any(v.value is None for v in values) else RangeLeaves(str(self), steps, values)
+            case IsNull(child) if self._steps(child) is not None:
+                return HasValues(str(self))  # a step makes no value of NULL
+            case Call(_, (child,)) if _IS_NAN.is_called(node) and (steps := self._steps(child)) is not None:
+                return any_of([HasNumbers(str(self), steps), HasNulls(str(self), steps)])
+            case StartsWith(child, text) if self.reads(child):
+                return PrefixLeaves(str(self), text)
+            case Like(child, pattern, escape) if self.reads(child):
+                prefix, only = _literal_prefix(pattern, escape)
+                return PrefixLeaves(str(self), prefix) if only else HasValues(str(self))
+            case EndsWith(child) | Contains(child) if self.reads(child):
+                return HasValues(str(self))
+        return None
+
+    def _steps(self, node: Predicate) -> tuple[Step, ...] | None:
+        return steps_over(node, self.reads)
+
+
+@dataclass(frozen=True)
+class _OfRange(Clause):
+    """A clause on the range of one index's values, after some monotone steps."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((self.name, field) for field in ("min", "max", "exact", "nulls", "nans", "rows"))
+
+    def keep(self, files: Files) -> Mask:
+        try:
+            spans = _spans(files, self.name, self.steps)
+            if isinstance(spans, Range):
+                return self.of_keys(spans, _keys(files, self.name, self.steps, spans))
+            if isinstance(spans, Bytes):
+                return self.of_bytes(spans)
+        except Incomparable:
+            return HasValues(self.name).keep(files)
+        return np.ones(len(files), dtype=bool)
+
+    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+        raise Incomparable(type(self).__name__)
+
+    def of_bytes(self, spans: Bytes) -> Mask:
+        raise Incomparable(type(self).__name__)
+
+    def shown(self, end: str) -> str:
+        """``min(temp)``, with the steps around it."""
+        text = f"{end}{self.name[len(MinMax.kind) :]}"
+        for step in self.steps:
+            text = step.text.format(text)
+        return text
+
+
+@dataclass(frozen=True)
+class RangeMeets(_OfRange):
+    """Some value may stand in ``op`` to one of the literals."""
+
+    op: str
+    literals: tuple[Literal, ...]
+
+    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+        if len(self.literals) == 1:
+            return keys.meets(self.op, *spans.place(self.literals[0]))
+        return keys.meets_any([spans.place(literal) for literal in self.literals])
+
+    def of_bytes(self, spans: Bytes) -> Mask:
+        if len(self.literals) == 1:
+            return spans.meets(self.op, encoded(self.literals[0]))
+        return spans.meets_any([encoded(literal) for literal in self.literals])
+
+    def __str__(self) -> str:
+        if len(self.literals) != 1:
+            return f"{self.shown('min')} .. {self.shown('max')} meets {len(self.literals)} values"
+        literal = self.literals[0]
+        if self.op == "=":
+            return f"{self.shown('min')} <= {literal} <= {self.shown('max')}"
+        return f"{self.shown('max' if self.op[0] == '>' else 'min')} {self.op} {literal}"
+
+
+@dataclass(frozen=True)
+class RangeLeaves(_OfRange):
+    """Some value may differ from all of the literals."""
+
+    literals: tuple[Literal, ...]
+
+    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+        if len(self.literals) == 1:
+            return keys.leaves(*spans.place(self.literals[0]))
+        return keys.leaves_all([spans.place(literal) for literal in self.literals])
+
+    def of_bytes(self, spans: Bytes) -> Mask:
+        return spans.leaves_all([encoded(literal) for literal in self.literals])
+
+    def __str__(self) -> str:
+        one = str(self.literals[0]) if len(self.literals) == 1 else f"one of {len(self.literals)} values"
+        return f"NOT {self.shown('min')} = {self.shown('max')} = {one}"
+
+
+@dataclass(frozen=True)
+class PrefixMeets(Clause):
+    """Some value may begin with the text."""
+
+    name: str
+    text: str
+
+    def keep(self, files: Files) -> Mask:
+        return _of_prefix(files, self.name, self.text, _begins_with)
+
+    columns = _OfRange.columns
+
+    def __str__(self) -> str:
+        return f"{self.name} may begin with '{self.text}'"
+
+
+@dataclass(frozen=True)
+class PrefixLeaves(Clause):
+    """Some value may not begin with the text."""
+
+    name: str
+    text: str
+
+    def keep(self, files: Files) -> Mask:
+        return _of_prefix(files, self.name, self.text, Bytes.leaves_prefix)
+
+    columns = _OfRange.columns
+
+    def __str__(self) -> str:
+        return f"{self.name} may not begin with '{self.text}'"
+
+
+@dataclass(frozen=True)
+class HasValues(Clause):
+    """Some value is not NULL."""
+
+    name: str
+
+    def keep(self, files: Files) -> Mask:
+        def compute() -> Mask:
+            (rows, counted), (nulls, known) = (counts_of(files, self.name, field) for field in ("rows", "nulls"))
+            return np.asarray(~(counted & known) | (rows > nulls))
+
+        return files.cached((self.name, "values"), compute)
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return ((self.name, "nulls"), (self.name, "rows"))
+
+    def __str__(self) -> str:
+        return f"{self.name} has values"
+
+
+@dataclass(frozen=True)
+class HasNulls(_OfRange):
+    """Some value is NULL, or the steps may make it so by an overflow."""
+
+    def keep(self, files: Files) -> Mask:
+        nulls, known = counts_of(files, self.name, "nulls")
+        found = np.asarray(~known | (nulls > 0))
+        if not self.steps:
+            return found
+        try:
+            spans = _spans(files, self.name, self.steps)
+        except Incomparable:
+            spans = None
+        return found | spans.keys().unknown if isinstance(spans, Range) else np.ones(len(files), dtype=bool)
+
+    def __str__(self) -> str:
+        return f"{self.name} has nulls"
+
+
+@dataclass(frozen=True)
+class HasNaN(_OfRange):
+    """Some value is NaN."""
+
+    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+        return np.zeros(len(keys.low), dtype=bool) if spans.nan is None else spans.nan
+
+    def __str__(self) -> str:
+        return f"{self.name} has NaN"
+
+
+@dataclass(frozen=True)
+class HasNumbers(_OfRange):
+    """Some value is neither NULL nor NaN."""
+
+    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+        return np.asarray(spans.low <= spans.high)
+
+    def __str__(self) -> str:
+        return f"{self.name} has numbers"
+
+
+def _spans(files: Files, name: str, steps: tuple[Step, ...]) -> Range | Bytes | None:
+    spans = files.cached((name, "range"), lambda: bounds_of(files, name))
+    if not steps or spans is None:
+        return spans
+    if not isinstance(spans, Range):
+        raise Incomparable(f"no step works on {name}")
+    return apply(steps, spans)
+
+
+def _keys(files: Files, name: str, steps: tuple[Step, ...], spans: Range) -> Keys:
+    return spans.keys() if steps else files.cached((name, "keys"), spans.keys)
+
+
+def _begins_with(spans: Bytes, prefix: bytes) -> Mask:
+    return spans.reaches(prefix) & spans.begins(successor(prefix), below=True)
+
+
+def _of_prefix(files: Files, name: str, text: str, ask: Callable[[Bytes, bytes], Mask]) -> Mask:
+    try:
+        spans = _spans(files, name, ())
+        prefix = encoded(Literal(text))
+    except Incomparable:
+        spans = None
+    return ask(spans, prefix) if isinstance(spans, Bytes) else HasValues(name).keep(files)
+
+
+def _literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
+    """What every match of a LIKE pattern begins with, and whether everything that begins so matches.
+
+    Spark matches LIKE on the decoded string, where each invalid byte reads as U+FFFD: the prefix ends before one.
+
+    >>> _literal_prefix("a_b%", "!"), _literal_prefix("50!%%", "!"), _literal_prefix("x%%", "!")
+    (('a', False), ('50%', True), ('x', True))
+    """
+    prefix, at = "", 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape:
+            at += 1
+            if pattern[at : at + 1] not in (escape, "_", "%") or at >= len(pattern):
+                return "", False  # Spark refuses such a pattern
+            char = pattern[at]
+        elif char in "_%":
+            break
+        if char == "\ufffd" or "\ud800" <= char <= "\udfff":
+            return prefix, False
+        prefix += char
+        at += 1
+    rest = pattern[at:]
+    return prefix, bool(rest) and set(rest) == {"%"}

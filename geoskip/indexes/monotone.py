@@ -1,0 +1,246 @@
+"""Monotone steps: what a cast, a sum or a negation makes of the ranges of its operand.
+
+A comparison of ``CAST(n AS double) + 1`` is decided by the bounds of n after the same steps, taken in the arithmetic
+that Spark takes them in. A step is used only where it is monotone for all values between the bounds, so that the
+bounds of the results are the results of the bounds. A file with a bound that leaves the result's type is unknown: its
+rows overflow, throw or become NULL.
+
+Not steps: casts from or to strings, casts between dates or timestamps without a zone and timestamps with one (not
+monotone where clocks are set back), and what rounds decimals.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from geoskip.indexes.ordering import FIRST, LAST, Incomparable, physical
+from geoskip.indexes.ranges import Range
+from geoskip.predicates import Call, Cast, Column, Literal, Predicate
+from geoskip.registry import Function
+
+__all__ = ["Step", "apply", "steps_over"]
+
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_LIMITS = {
+    "tinyint": (-(2**7), 2**7 - 1),
+    "smallint": (-(2**15), 2**15 - 1),
+    "int": (-(2**31), 2**31 - 1),
+    "bigint": (FIRST, LAST),
+    "date": (-(2**31), 2**31 - 1),
+}
+_ALL = (FIRST, LAST)
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step from a range to the range of the results; ``constant`` where it holds a literal of the query."""
+
+    text: str
+    take: Callable[[Range], Range]
+    constant: bool = False
+
+
+def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Step, ...] | None:
+    """The steps from the indexed expression to this one, or None where they are not all known to be monotone."""
+    if reads(node):
+        return ()
+    match node:
+        case Cast(child, target):
+            step = _cast(_type_of(child) or node.source, target)
+        case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):
+            step = _negation(node.type or _type_of(child))
+        case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _SUMS):
+            step = _sum(node, 1, child, literal)
+        case Call(_, (Literal() as literal, child)) if any(f.is_called(node) for f in _SUMS):
+            step = _sum(node, -1 if node.name == "-" else 1, child, literal)
+        case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
+            step = _days(node.name, literal)
+        case _:
+            return None
+    below = steps_over(child, reads) if step is not None else None
+    return None if below is None or step is None else (*below, step)
+
+
+def apply(steps: tuple[Step, ...], spans: Range) -> Range:
+    """The ranges after all steps; raises Incomparable where a step does not fit the range."""
+    for step in steps:
+        spans = step.take(spans)
+    return spans
+
+
+def _expressions(**names: str) -> tuple[Function, ...]:
+    prefix = "org.apache.spark.sql.catalyst.expressions."
+    return tuple(Function(name, classes=(prefix + kind,)) for kind, name in names.items())
+
+
+_SUMS = _expressions(Add="+", Subtract="-")
+_NEGATIONS = _expressions(UnaryMinus="negative")
+_DAYS = _expressions(DateAdd="date_add", DateSub="date_sub")
+
+
+def _type_of(node: Predicate) -> str | None:
+    return node.type if isinstance(node, Column | Call | Cast | Literal) else None
+
+
+def _decimal(name: str | None) -> tuple[int, int] | None:
+    found = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", name or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _cast(source: str | None, target: str) -> Step | None:
+    text = f"CAST({{}} AS {target})"
+    narrow, wide = _decimal(source), _decimal(target)
+    if source == target:
+        return Step(text, lambda spans: spans)
+    if source in _DIGITS or source == "boolean":
+        if target in _DIGITS:
+            return Step(text, lambda spans: _affine(_number(spans), limits=_LIMITS[target]))
+        if source in _DIGITS and target in ("float", "double"):
+            return Step(text, lambda spans: _as_real(spans, target))
+        if source in _DIGITS and wide is not None:
+            return Step(text, lambda spans: _within(spans, wide))
+    if narrow is not None:
+        if wide is not None and wide[1] >= narrow[1]:
+            return Step(text, lambda spans: _within(spans, wide))
+        if target == "double":
+            return Step(text, lambda spans: _as_real(spans, target))
+    match source, target:
+        case ("float", "double") | ("double", "float"):
+            return Step(text, lambda spans: _rounded(spans, target))
+        case ("date", "timestamp_ntz"):
+            return Step(text, lambda spans: _affine(_of(spans, "date"), _DAY, kind="timestamp_ntz"))
+        case ("timestamp_ntz", "date"):
+            return Step(text, lambda spans: _whole_days(_of(spans, "timestamp_ntz")))
+    return None
+
+
+def _negation(kind: str | None) -> Step | None:
+    if kind in ("float", "double"):
+        return Step("-{}", lambda spans: _real_sum(spans, -1, 0.0, kind))
+    limits = _LIMITS.get(kind or "") if kind != "date" else None
+    if limits is None and _decimal(kind) is None:
+        return None
+    return Step("-{}", lambda spans: _affine(_of(spans, "number"), -1, limits=limits or _ALL))
+
+
+def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> Step | None:
+    """``sign * child`` and a literal, where both are of one type and the result's arithmetic is known."""
+    value, kind = physical(literal.value), node.type
+    text = str(node).replace(str(child), "{}")
+    if isinstance(value, bool) or value is None or kind is None:
+        return None
+    if node.name == "-" and sign == 1:
+        value = -value
+    if kind in ("float", "double"):
+        if not isinstance(value, int | float) or not math.isfinite(value) or _type_of(child) != kind:
+            return None  # with an infinity, NaN would appear between the bounds
+        return Step(text, lambda spans: _real_sum(spans, sign, float(value), kind), constant=True)
+    if kind in _DIGITS and isinstance(value, int) and _type_of(child) == kind:
+        return Step(text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=_LIMITS[kind]), constant=True)
+    left, right, whole = _decimal(_type_of(child)), _decimal(literal.type), _decimal(kind)
+    if left is None or right is None or whole is None:
+        return None
+    (p, s), (q, t), (r, u) = left, right, whole
+    if u < max(s, t) or r - u < max(p - s, q - t) + 1:  # the result may be rounded, or overflow
+        return None
+    return Step(text, lambda spans: _decimal_sum(_of(spans, "number"), sign, value, t), constant=True)
+
+
+def _days(name: str, literal: Literal) -> Step | None:
+    value = literal.value
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    days = -value if name.lower() == "date_sub" else value
+    text = f"{name}({{}}, {literal})"
+    return Step(text, lambda spans: _affine(_of(spans, "date"), 1, days, limits=_LIMITS["date"]), constant=True)
+
+
+def _of(spans: Range, kind: str) -> Range:
+    if spans.kind != kind:
+        raise Incomparable(f"expected {kind}, got {spans.kind}")
+    return spans
+
+
+def _number(spans: Range) -> Range:
+    return Range("number", spans.low, spans.high) if spans.kind == "boolean" else _of(spans, "number")
+
+
+def _affine(
+    spans: Range, factor: int = 1, plus: int = 0, *, limits: tuple[int, int] = _ALL, kind: str = "", digits: int = 0
+) -> Range:
+    """``factor * x + plus``, exact; unknown where a bound of the result leaves the limits, which are of 64 bits."""
+    if not (-LAST <= factor <= LAST and -LAST <= plus <= LAST):
+        raise Incomparable("a constant of more than 64 bits")
+    ends = sorted(Fraction(limit - plus, factor) for limit in limits)
+    least, most = max(math.ceil(ends[0]), FIRST), min(math.floor(ends[1]), LAST)
+    if least > most:
+        raise Incomparable("no value stays within the type")
+    fits = (spans.low >= least) & (spans.high <= most)
+    low, high = (end * np.int64(factor) + np.int64(plus) for end in (spans.low, spans.high))  # may wrap: then not used
+    if factor < 0:
+        low, high = high, low
+    low, high = np.where(fits, low, FIRST), np.where(fits, high, LAST)
+    empty = spans.low > spans.high
+    low[empty], high[empty] = LAST, FIRST
+    return Range(kind or spans.kind, low, high, spans.scale + digits)
+
+
+def _within(spans: Range, decimal: tuple[int, int]) -> Range:
+    """The same numbers, unknown where they need more digits before the point than the decimal type has."""
+    precision, scale = decimal
+    most = (10**precision - 1) * 10**spans.scale // 10**scale if spans.scale >= 0 else LAST
+    return _affine(_of(spans, "number"), limits=(max(-most, FIRST), min(most, LAST)))
+
+
+def _decimal_sum(spans: Range, sign: int, value: Any, scale: int) -> Range:
+    if spans.scale < scale:
+        spans = _affine(spans, 10 ** (scale - spans.scale), digits=scale - spans.scale)
+    plus = value.scaleb(spans.scale) if hasattr(value, "scaleb") else value * 10**spans.scale
+    if plus != int(plus):
+        raise Incomparable(f"{value} has more digits than its type")
+    return _affine(spans, sign, int(plus))
+
+
+def _whole_days(spans: Range) -> Range:
+    unknown, empty = spans.keys().unknown, spans.low > spans.high
+    low, high = (np.where(unknown | empty, end, end // _DAY) for end in (spans.low, spans.high))
+    return Range("date", low, high)
+
+
+def _as_real(spans: Range, target: str) -> Range:
+    """Integers rounded as Spark rounds them; decimals widened by what its two roundings and ours may differ."""
+    keys = _of(spans, "number").keys()
+    single = target == "float"
+    low, high = ((end.astype(np.float32) if single else end).astype(np.float64) for end in (keys.low, keys.high))
+    if spans.scale:
+        low, high = low / 10.0**spans.scale, high / 10.0**spans.scale
+        low, high = low - np.abs(low) * 2.0**-49, high + np.abs(high) * 2.0**-49
+    empty, unknown = keys.low > keys.high, keys.unknown
+    low[empty], high[empty] = math.inf, -math.inf
+    low[unknown], high[unknown] = -math.inf, math.inf
+    return Range("real", low, high, nan=unknown)
+
+
+def _rounded(spans: Range, target: str) -> Range:
+    if target == "double":
+        return _of(spans, "real")
+    with np.errstate(over="ignore"):
+        low, high = (end.astype(np.float32).astype(np.float64) for end in (_of(spans, "real").low, spans.high))
+    return Range("real", low, high, nan=spans.nan)
+
+
+def _real_sum(spans: Range, sign: int, plus: float, kind: str) -> Range:
+    """``sign * x + plus`` in the width of the type; NaN stays NaN, and finite constants make none."""
+    width: Any = np.float32 if kind == "float" else np.float64
+    low, high = (_of(spans, "real").low, spans.high) if sign > 0 else (spans.high, spans.low)
+    with np.errstate(over="ignore"):
+        ends = [(width(sign) * end.astype(width) + width(plus)).astype(np.float64) for end in (low, high)]
+    return Range("real", ends[0], ends[1], nan=spans.nan)

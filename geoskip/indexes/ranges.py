@@ -1,0 +1,186 @@
+"""The ranges that files' values span, read from their summaries, all files at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from geoskip.clauses import Files, Mask
+from geoskip.indexes.ordering import (
+    FIRST,
+    LAST,
+    NAN_KEY,
+    Incomparable,
+    Ints,
+    Keys,
+    Place,
+    comparable,
+    folded,
+    number_place,
+    physical,
+    real_place,
+)
+from geoskip.indexes.texts import Bytes, certain
+from geoskip.predicates import Literal
+
+__all__ = ["Range", "bounds_of", "counts_of"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values between ``low`` and ``high``, as a monotone step can work on them.
+
+    ``kind`` is "number" (integers and decimals: keys are values times ``10 ** scale``), "real" (float64 bounds over
+    all but NaN, ``nan`` telling where NaN may occur), or the name of a type of its own: "date", "timestamp",
+    "timestamp_ntz", "boolean", "interval".
+    """
+
+    kind: str
+    low: NDArray[Any]
+    high: NDArray[Any]
+    scale: int = 0
+    nan: Mask | None = None
+
+    def keys(self) -> Keys:
+        """The bounds as keys."""
+        if self.kind != "real":
+            return Keys(self.low, self.high)
+        low, high, empty = folded(self.low), folded(self.high), self.low > self.high
+        if empty.any():
+            low[empty], high[empty] = LAST, FIRST
+        if self.nan is not None and self.nan.any():
+            high[self.nan] = NAN_KEY
+            low[empty & self.nan] = NAN_KEY
+        return Keys(low, high)
+
+    def place(self, literal: Literal) -> Place:
+        """The key of the greatest value not above a literal, and whether that is the literal's own.
+
+        >>> Range("number", np.zeros(1), np.zeros(1)).place(Literal(2.5))
+        (2, False)
+        """
+        value = physical(literal.value)
+        if self.kind == "real":
+            return real_place(value, literal.type)
+        if self.kind == "number":
+            return number_place(value, self.scale)
+        wanted = bool if self.kind == "boolean" else int
+        if type(value) is not wanted or not comparable(self.kind, literal):
+            raise Incomparable(f"{literal} is no {self.kind}")
+        return int(value), True
+
+
+def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
+    """A count a file, and where it is known."""
+    array = _plain(files.summary(name, field))
+    if pa.types.is_null(array.type):
+        return np.zeros(len(files), dtype=np.int64), np.zeros(len(files), dtype=bool)
+    known = np.asarray(array.is_valid())
+    return np.asarray(array.fill_null(0).cast(pa.int64())), known
+
+
+def bounds_of(files: Files, name: str) -> Range | Bytes | None:
+    """The ranges of an index's files; None where no file has a summary.
+
+    A file has no values when its rows are counted and all of them null. A bound that is missing otherwise is open.
+    """
+    low, high = _plain(files.summary(name, "min")), _plain(files.summary(name, "max"))
+    if pa.types.is_null(low.type) or low.type != high.type:
+        return None
+    (rows, counted), (nulls, known) = (counts_of(files, name, field) for field in ("rows", "nulls"))
+    known &= counted
+    empty = known & (rows == nulls)
+    kind = low.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        exact = _plain(files.summary(name, "exact"))
+        flags = certain(exact) if pa.types.is_boolean(exact.type) else np.zeros(len(files), dtype=bool)
+        return Bytes(low, high, empty, flags)
+    if pa.types.is_floating(kind):
+        nans, told = counts_of(files, name, "nans")
+        return _reals(low, high, nan=~told | (nans != 0), empty=known & told & (rows == nulls + nans))
+    if pa.types.is_decimal(kind):
+        keys, scale = _unscaled(low, high)
+        return None if keys is None else Range("number", *_sealed(*keys, low, high, empty), scale)
+    for matches, name_of in _KINDS:
+        if matches(kind):
+            words = (_words(low), _words(high))
+            return Range(name_of(kind), *_sealed(*words, low, high, empty))
+    return None
+
+
+_KINDS = (
+    (pa.types.is_integer, lambda kind: "number"),
+    (pa.types.is_boolean, lambda kind: "boolean"),
+    (pa.types.is_date, lambda kind: "date"),
+    (pa.types.is_timestamp, lambda kind: "timestamp" if kind.tz else "timestamp_ntz"),
+    (pa.types.is_duration, lambda kind: "interval"),
+)
+
+
+def _sealed(low: Ints, high: Ints, lows: pa.Array, highs: pa.Array, empty: Mask) -> tuple[Ints, Ints]:
+    """Keys with the sentinels in place of what is missing."""
+    if lows.null_count or highs.null_count or empty.any():
+        low, high = np.array(low), np.array(high)
+        low[np.asarray(lows.is_null())], high[np.asarray(highs.is_null())] = FIRST, LAST
+        low[empty], high[empty] = LAST, FIRST
+    return np.ascontiguousarray(low), np.ascontiguousarray(high)
+
+
+def _reals(lows: pa.Array, highs: pa.Array, *, nan: Mask, empty: Mask) -> Range:
+    low = np.array(lows.cast(pa.float64()).fill_null(-math.inf))
+    high = np.array(highs.cast(pa.float64()).fill_null(math.inf))
+    odd = np.isnan(low) | np.isnan(high)  # another writer's bounds may say NaN: then they bound nothing
+    if odd.any() or empty.any():
+        low[odd], high[odd], nan = -math.inf, math.inf, nan | odd
+        low[empty], high[empty] = math.inf, -math.inf
+    return Range("real", low, high, nan=nan)
+
+
+def _words(array: pa.Array) -> Ints:
+    kind = array.type
+    if pa.types.is_date(kind):
+        array = array.cast(pa.date32()).cast(pa.int32())
+    elif pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("us", kind.tz))
+    elif pa.types.is_duration(kind):
+        array = array.cast(pa.duration("us"))
+    return np.asarray(array.cast(pa.int64()).fill_null(0))
+
+
+def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints] | None, int]:
+    """Decimals as unscaled int64: digits that do not fit are dropped, rounding ``low`` down and ``high`` up."""
+    scale = low.type.scale
+    lows, highs = _wide(low), _wide(high)
+    if lows.dtype != object and highs.dtype != object:
+        return (lows, highs), scale
+    lows, highs = lows.astype(object), highs.astype(object)
+    largest = max(int(np.abs(lows).max()), int(np.abs(highs).max()))
+    drop = max(0, len(str(largest)) - 18)
+    power = 10**drop
+    return ((lows // power).astype(np.int64), (-(-highs // power)).astype(np.int64)), scale - drop
+
+
+def _wide(array: pa.Array) -> NDArray[Any]:
+    """Unscaled values: int64 where all fit, Python integers otherwise; 0 for null."""
+    array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(len(array), dtype=np.int64)
+    words = np.frombuffer(buffer, dtype="<i8", count=2 * (len(array) + array.offset)).reshape(-1, 2)[array.offset :]
+    if array.null_count:
+        words = np.where(np.asarray(array.is_valid())[:, None], words, 0)
+    least, most = words[:, 0], words[:, 1]
+    if np.array_equal(most, least >> 63):
+        return np.asarray(least)
+    return np.asarray(most.astype(object) * 2**64 + least.view(np.uint64).astype(object))
+
+
+def _plain(array: Any) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
