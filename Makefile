@@ -28,7 +28,7 @@ test: check-java venv  ## every check; ends with pytest's closing line
 	@$(WITH_JAVA) .venv/bin/python -m pytest
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
-	@$(WITH_JAVA) .ci/test-versions $(SPARKS)
+	@.ci/test-versions $(SPARKS)
 
 bench: check-java venv  ## speeds, side by side
 	@$(WITH_JAVA) .venv/bin/python -m tests.bench

@@ -1,7 +1,8 @@
 """Print the home of a Java that Spark accepts, or say in one sentence how to get one.
 
-The order is JAVA_HOME, the `java` on PATH, then the places where systems keep theirs. With `--install`, on Debian
-or Ubuntu as root, apt installs one. Standard library only: this runs before there is an environment.
+The order is JAVA_HOME, the `java` on PATH, then the places where systems keep theirs. A version, given as an
+argument, goes before that order where there is one. With `--install`, on Debian or Ubuntu as root, apt installs a
+Java where none is found. Standard library only: this runs before there is an environment.
 """
 
 import os
@@ -92,17 +93,22 @@ def install() -> str | None:
 
 
 def main(arguments: list[str]) -> str | None:
-    refused = []
-    for java in candidates():
-        match identify(java):
-            case (version, home) if version in ACCEPTED:
-                print(home)
-                return None
-            case (version, _) if version not in refused:
-                refused.append(version)
+    refused = set()
+    second = None
+    for version, home in filter(None, map(identify, candidates())):
+        if version not in ACCEPTED:
+            refused.add(version)
+        elif arguments in ([], ["--install"], [str(version)]):
+            print(home)
+            return None
+        else:
+            second = second or home
+    if second:
+        print(second)
+        return None
     if arguments == ["--install"]:
         return install()
-    found = f"refuses the Java {' and '.join(map(str, refused))} found here" if refused else "found none"
+    found = f"refuses the Java {' and '.join(map(str, sorted(refused)))} found here" if refused else "found none"
     return f"Spark needs Java 17 or 21 and {found}: install one with {how_to_install()}"
 
 
