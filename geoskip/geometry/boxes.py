@@ -1,0 +1,138 @@
+"""Closed boxes, many at once, as four arrays of doubles.
+
+>>> import numpy as np
+>>> two = Boxes.of([(0, 0, 1, 1), (5, 5, 6, 7)])
+>>> two.meeting(Envelope(1, 1, 2, 2)).tolist(), two.inside(Envelope(4, 4, 9, 9)).tolist()
+([True, False], [False, True])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
+__all__ = ["LOOSENESS", "Boxes", "Envelope", "Floats", "Mask"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+LOOSENESS = 1e-9
+"""Relative growth of a box before it is tested exactly (SEMANTICS section 8): far above rounding, far below data."""
+
+
+class Envelope(NamedTuple):
+    """One closed box, in shapely's order of bounds."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+    def grown(self, distance: float) -> Envelope:
+        """The box moved outward by a distance on every side.
+
+        >>> Envelope(0, 0, 1, 1).grown(2)
+        Envelope(xmin=-2, ymin=-2, xmax=3, ymax=3)
+        """
+        return Envelope(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute coordinate."""
+        return max(map(abs, self))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Boxes:
+    """n closed boxes; every coordinate is finite and ``xmin <= xmax``, ``ymin <= ymax``."""
+
+    xmin: Floats
+    ymin: Floats
+    xmax: Floats
+    ymax: Floats
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[float, float, float, float]]) -> Boxes:
+        """Boxes from rows of (xmin, ymin, xmax, ymax)."""
+        table = np.array(list(rows), dtype=np.float64).reshape(-1, 4)
+        return cls(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
+
+    def __len__(self) -> int:
+        return len(self.xmin)
+
+    def take(self, places: Any) -> Boxes:
+        """The boxes at some places (an index array, a slice or a mask)."""
+        return Boxes(self.xmin[places], self.ymin[places], self.xmax[places], self.ymax[places])
+
+    def meeting(self, other: Envelope) -> Mask:
+        """Which boxes share a point with a box."""
+        mask = self.xmin <= other.xmax
+        mask &= self.xmax >= other.xmin
+        mask &= self.ymin <= other.ymax
+        mask &= self.ymax >= other.ymin
+        return mask
+
+    def inside(self, other: Envelope) -> Mask:
+        """Which boxes lie in a box."""
+        return (
+            (self.xmin >= other.xmin)
+            & (self.xmax <= other.xmax)
+            & (self.ymin >= other.ymin)
+            & (self.ymax <= other.ymax)
+        )
+
+    def holding(self, other: Envelope) -> Mask:
+        """Which boxes contain a box."""
+        return (
+            (self.xmin <= other.xmin)
+            & (self.xmax >= other.xmax)
+            & (self.ymin <= other.ymin)
+            & (self.ymax >= other.ymax)
+        )
+
+    def flipped(self) -> Boxes:
+        """The boxes with x and y exchanged."""
+        return Boxes(self.ymin, self.xmin, self.ymax, self.xmax)
+
+    def shifted(self, dx: float, dy: float) -> Boxes:
+        """The boxes moved by (dx, dy)."""
+        return Boxes(self.xmin + dx, self.ymin + dy, self.xmax + dx, self.ymax + dy)
+
+    def grown(self, distance: Floats | float) -> Boxes:
+        """The boxes with every side moved outward."""
+        return Boxes(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
+
+    def scale(self) -> Floats:
+        """The largest absolute coordinate of each box."""
+        across = np.maximum(np.abs(self.xmin), np.abs(self.xmax))
+        return np.asarray(np.maximum(across, np.maximum(np.abs(self.ymin), np.abs(self.ymax))))
+
+    def loosened(self) -> Boxes:
+        """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""
+        return self.grown(self.scale() * LOOSENESS + 1e-300)
+
+    def polygons(self) -> NDArray[np.object_]:
+        """The loosened boxes as shapely polygons."""
+        loose = self.loosened()
+        return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
+
+    def nearest(self, x: float, y: float) -> Floats:
+        """The distance from a point to each box."""
+        across = np.maximum(np.maximum(self.xmin - x, x - self.xmax), 0)
+        along = np.maximum(np.maximum(self.ymin - y, y - self.ymax), 0)
+        return np.asarray(np.hypot(across, along))
+
+    def farthest(self, x: Floats | float, y: Floats | float) -> Floats:
+        """The distance from a point to the farthest corner of each box."""
+        across = np.maximum(np.abs(self.xmin - x), np.abs(self.xmax - x))
+        along = np.maximum(np.abs(self.ymin - y), np.abs(self.ymax - y))
+        return np.asarray(np.hypot(across, along), dtype=np.float64)
+
+    def diagonal(self) -> Floats:
+        """The length of each box's diagonal."""
+        return np.asarray(np.hypot(self.xmax - self.xmin, self.ymax - self.ymin))

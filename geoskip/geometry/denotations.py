@@ -1,0 +1,79 @@
+"""What a call denotes, as far as boxes are concerned; declared with :func:`geoskip.registry.denotes`.
+
+>>> from geoskip.predicates import Call, Column
+>>> from geoskip.registry import denotes
+>>> from geoskip.registry import mappings
+>>> with mappings():
+...
+...     @denotes("my_point")
+...     def a_point(call):
+...         return Point(call.args[0], call.args[1])
+...
+...     a_point(Call("my_point", (Column("lng"), Column("lat"))))
+Point(x=lng, y=lat)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geoskip.predicates import Predicate
+
+__all__ = ["Denotation", "Flipped", "Grown", "IfPoint", "Point", "Same", "Shifted", "Within"]
+
+
+class Denotation:
+    """The base of all denotations that GeoBox understands."""
+
+
+@dataclass(frozen=True)
+class Point(Denotation):
+    """The point at (x, y), NULL where one of them is."""
+
+    x: Predicate
+    y: Predicate
+
+
+@dataclass(frozen=True)
+class Same(Denotation):
+    """A geometry with the child's box; EMPTY or invalid only where the child is, and a point wherever it is one."""
+
+    child: Predicate
+
+
+@dataclass(frozen=True)
+class Within(Denotation):
+    """A geometry inside the child's box; it may be EMPTY, invalid and of any type."""
+
+    child: Predicate
+
+
+@dataclass(frozen=True)
+class IfPoint(Denotation):
+    """The child itself where the child is a point, and anything where it is not: ``ST_Centroid``."""
+
+    child: Predicate
+
+
+@dataclass(frozen=True)
+class Flipped(Denotation):
+    """The child with x and y exchanged."""
+
+    child: Predicate
+
+
+@dataclass(frozen=True)
+class Shifted(Denotation):
+    """The child moved by (dx, dy)."""
+
+    child: Predicate
+    dx: float
+    dy: float
+
+
+@dataclass(frozen=True)
+class Grown(Denotation):
+    """Something within ``radius`` of the child, around it: a buffer with round ends and joins."""
+
+    child: Predicate
+    radius: float

@@ -1,0 +1,178 @@
+"""A query's constant geometry, prepared once to be tested against many boxes.
+
+Every answer is about the geometry itself, holes included, not about its envelope. All answers err on the side of
+*may*: boxes are grown by 1e-9 of their scale, distances are compared with a margin of some rounding steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import shapely
+from shapely.geometry.base import BaseGeometry
+
+from geoskip.geometry.boxes import Boxes, Envelope, Floats, Mask
+from geoskip.geometry.raster import Raster
+
+__all__ = ["Shape", "margin"]
+
+_RASTER_VERTICES = 300
+_RASTER_BOXES = 200
+_REMEMBERED = 64
+
+
+def margin(scale: Any, distance: float) -> Any:
+    """What rounding can do to a planar distance: 16 units in the last place of the largest number involved."""
+    return 16 * 2.0**-52 * np.maximum(scale, abs(distance))
+
+
+class Shape:
+    """A geometry that is neither NULL nor EMPTY, with finite coordinates only; made by :meth:`of`."""
+
+    def __init__(self, geometry: BaseGeometry):
+        self.geometry = geometry
+        self.envelope = _envelope(geometry)
+        self.valid = bool(shapely.is_valid(geometry))
+        self.polygonal = geometry.geom_type in ("Polygon", "MultiPolygon")
+        self.vertices = int(shapely.count_coordinates(geometry))
+        self.is_box = self.valid and self.polygonal and _is_box(geometry, self.envelope)
+        self._lock = threading.Lock()  # GEOS builds the parts of a prepared geometry when they are first needed
+        self._raster: Raster | None = None
+        if self.valid:
+            shapely.prepare(geometry)
+
+    @staticmethod
+    def of(value: Any) -> Shape | None:
+        """The shape of a geometry or of its WKB, None where it has none; the recent ones are remembered."""
+        geometry = shapely.from_wkb(value) if isinstance(value, bytes) else value
+        if not isinstance(geometry, BaseGeometry):
+            return None
+        key = shapely.to_wkb(geometry, output_dimension=2)
+        with _guard:
+            if key in _recent:
+                _recent.move_to_end(key)
+                return _recent[key]
+        found = _prepared(key)
+        with _guard:
+            _recent[key] = found
+            while len(_recent) > _REMEMBERED:
+                _recent.popitem(last=False)
+        return found
+
+    def __str__(self) -> str:
+        if self.vertices <= 6:
+            return str(self.geometry)
+        west, south, east, north = (f"{v:.6g}" for v in self.envelope)
+        return f"{self.geometry.geom_type} of {self.vertices} vertices in ({west}, {south}, {east}, {north})"
+
+    def meets(self, boxes: Boxes) -> Mask:
+        """Which boxes share a point with the shape; all of them must meet its envelope. Invalid: all."""
+        if self.is_box or not self.valid:
+            return np.ones(len(boxes), dtype=bool)
+        raster = self._raster_for(boxes)
+        if raster is None:
+            return self._intersects(boxes)
+        counts = raster.counts(boxes.loosened())
+        met = counts.inside > 0
+        return _settle(met, ~met & (counts.boundary > 0), boxes, self._intersects)
+
+    def covers(self, boxes: Boxes) -> Mask:
+        """Which boxes lie wholly in the (valid, polygonal) shape, boundary included."""
+        if self.is_box:
+            return boxes.loosened().inside(self.envelope)
+        return self._surrounds(boxes, self._covers)
+
+    def holds_inside(self, boxes: Boxes) -> Mask:
+        """Which boxes lie wholly in the interior of the (valid, polygonal) shape."""
+        return self._surrounds(boxes, self._contains_properly)
+
+    def comes_within(self, boxes: Boxes, distance: float) -> Mask:
+        """Which boxes have a point within a distance of the shape."""
+        reach = distance + margin(np.maximum(boxes.scale(), self.envelope.scale), distance)
+        if self.geometry.geom_type == "Point":
+            return np.asarray(boxes.nearest(self.envelope.xmin, self.envelope.ymin) <= reach)
+        if distance < 0:
+            return np.zeros(len(boxes), dtype=bool)
+        with self._lock:
+            return np.asarray(shapely.dwithin(self.geometry, boxes.polygons(), reach), dtype=bool)
+
+    def farthest(self, boxes: Boxes) -> Floats:
+        """A bound of the distance from the shape to any point of each box, from above.
+
+        The distance to a set changes by no more than one moves, so it is at most the centre's plus half a diagonal;
+        to a point it is largest in a corner.
+        """
+        if self.geometry.geom_type == "Point":
+            return boxes.farthest(self.envelope.xmin, self.envelope.ymin)
+        centres = shapely.points((boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2)
+        with self._lock:
+            apart = np.asarray(shapely.distance(self.geometry, centres), dtype=np.float64)
+        return apart + boxes.diagonal() / 2
+
+    def _surrounds(self, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
+        raster = self._raster_for(boxes)
+        if raster is None:
+            return exactly(boxes)
+        loose = boxes.loosened()
+        counts = raster.counts(loose)
+        possible = (counts.outside == 0) & loose.inside(self.envelope)
+        sure = possible & (counts.boundary == 0)
+        return _settle(sure, possible & ~sure, boxes, exactly)
+
+    def _intersects(self, boxes: Boxes) -> Mask:
+        with self._lock:
+            return np.asarray(shapely.intersects(self.geometry, boxes.polygons()), dtype=bool)
+
+    def _covers(self, boxes: Boxes) -> Mask:
+        with self._lock:
+            return np.asarray(shapely.covers(self.geometry, boxes.polygons()), dtype=bool)
+
+    def _contains_properly(self, boxes: Boxes) -> Mask:
+        with self._lock:
+            return np.asarray(shapely.contains_properly(self.geometry, boxes.polygons()), dtype=bool)
+
+    def _raster_for(self, boxes: Boxes) -> Raster | None:
+        if not self.polygonal or self.vertices < _RASTER_VERTICES or len(boxes) < _RASTER_BOXES:
+            return None
+        with self._lock:
+            if self._raster is None:
+                self._raster = Raster(self.geometry, self.envelope)
+            return self._raster if self._raster.slack < 0.1 else None
+
+
+def _settle(answers: Mask, open_ones: Mask, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
+    """Answers of which the open ones are put to the exact test."""
+    places = np.flatnonzero(open_ones)
+    if len(places):
+        answers[places] = exactly(boxes.take(places))
+    return answers
+
+
+def _envelope(geometry: BaseGeometry) -> Envelope:
+    """The box of all coordinates: a hole of an invalid polygon may lie outside its shell."""
+    xy = shapely.get_coordinates(geometry)
+    return Envelope(*map(float, (*xy.min(axis=0), *xy.max(axis=0))))
+
+
+def _is_box(geometry: BaseGeometry, envelope: Envelope) -> bool:
+    if geometry.geom_type != "Polygon" or len(geometry.interiors) or shapely.count_coordinates(geometry) != 5:
+        return False
+    xy = shapely.get_coordinates(geometry)
+    on_x = (xy[:, 0] == envelope.xmin) | (xy[:, 0] == envelope.xmax)
+    on_y = (xy[:, 1] == envelope.ymin) | (xy[:, 1] == envelope.ymax)
+    return bool(on_x.all() and on_y.all()) and len({tuple(row) for row in xy.tolist()}) == 4
+
+
+def _prepared(wkb: bytes) -> Shape | None:
+    geometry = shapely.from_wkb(wkb)
+    if geometry.is_empty or not np.isfinite(shapely.get_coordinates(geometry)).all():
+        return None
+    return Shape(geometry)
+
+
+_guard = threading.Lock()
+_recent: OrderedDict[bytes, Shape | None] = OrderedDict()

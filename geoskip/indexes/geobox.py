@@ -1,0 +1,322 @@
+"""GeoBox: up to k closed boxes a file, for longitude and latitude columns or for geometries.
+
+It is the paper's GeoBox index (Extensible Data Skipping, section II-A, example 2, and table I), with k boxes a file and
+an answer for every family of spatial predicates and its negation::
+
+    GeoBox("lng", "lat")             two numeric expressions, the row's point
+    GeoBox("geom")                   one geometry
+    GeoBox("ST_GeomFromWKB(geom)")   one geometry, computed
+
+What an expression of a query is to the index, :meth:`GeoBox.sees` finds out: the indexed expression itself, a point
+made of the pair, or something whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g, 5)``, ``ST_Boundary(g)``), as
+declared by denotations (:mod:`geoskip.geometry.denotations`). The result, a :class:`Sight`, answers in the words of
+the clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
+
+Rows without a box are one more box, files with non-finite coordinates are kept (SEMANTICS section 8).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from geoskip.clauses import Clause
+from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.geometry import denotations as d
+from geoskip.geometry.shapes import Shape
+from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.geobox_clauses import (
+    BoxComesWithin,
+    BoxCompares,
+    BoxEncloses,
+    BoxGoesBeyond,
+    BoxIsNull,
+    BoxLeaves,
+    BoxMeets,
+    Earth,
+    GlobeComesWithin,
+    GlobeGoesBeyond,
+    View,
+)
+from geoskip.indexes.geobox_collect import GEOMETRY_TYPE, PAIR_TYPE, collect_geometries, collect_pairs, merge
+from geoskip.indexes.geobox_split import DEFAULT_BOXES
+from geoskip.predicates import Call, Cast, Comparison, In, IsNull, Literal, Not, Predicate
+from geoskip.registry import current
+
+__all__ = ["Earth", "GeoBox", "Sight"]
+
+_NUMBERS = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)$")
+_PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
+_CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
+
+
+class _Sighted:
+    """Questions about a geometry seen through an index; None where nothing is known."""
+
+    def _at(self) -> tuple[GeoBox, View]:
+        raise NotImplementedError
+
+    def meets(self, shape: Any) -> Clause | None:
+        """May a row share a point with the shape? For Intersects, Touches, Within(g, Q), Contains(Q, g) and others."""
+        return self._shaped(BoxMeets, shape, invalid_too=True)
+
+    def encloses(self, shape: Any) -> Clause | None:
+        """May a row contain, cover or equal the shape?"""
+        return self._shaped(BoxEncloses, shape)
+
+    def leaves(self, shape: Any) -> Clause | None:
+        """May a row not be covered by the polygon, or not intersect it? For NOT Intersects, Disjoint, NOT Covers."""
+        return self._shaped(BoxLeaves, shape, False, polygonal=True, total=True)
+
+    def leaves_interior(self, shape: Any) -> Clause | None:
+        """May a row not be contained by the polygon? A point on its boundary is covered and not contained."""
+        return self._shaped(BoxLeaves, shape, True, polygonal=True, total=True)
+
+    def comes_within(self, shape: Any, distance: Any) -> Clause | None:
+        """May a row's planar distance to the shape be at most this?"""
+        number = _number(distance)
+        return None if number is None else self._shaped(BoxComesWithin, shape, number)
+
+    def goes_beyond(self, shape: Any, distance: Any) -> Clause | None:
+        """May a row's planar distance to the shape be at least this?"""
+        number = _number(distance)
+        return None if number is None else self._shaped(BoxGoesBeyond, shape, number, total=True)
+
+    def comes_within_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
+        """May a point's distance on the globe to a point be at most this?"""
+        return self._on_globe(GlobeComesWithin, earth, shape, distance)
+
+    def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
+        """May a point's distance on the globe to a point be at least this?"""
+        return self._on_globe(GlobeGoesBeyond, earth, shape, distance)
+
+    def compares(self, axis: int, op: str, *literals: Any) -> Clause | None:
+        """May a coordinate (0 for x, 1 for y) satisfy ``op``: an order comparison, "=", "<>", "in" or "not in"?"""
+        found, view = self._at()
+        bounds = [_neighbours(value) for value in literals]
+        if not bounds or not view.point or view.if_point or None in bounds:
+            return None
+        sides = tuple(b for b in bounds if b is not None)
+        kind = {"=": "in", "<=>": "in", "<>": "not in"}.get(op, op)
+        return BoxCompares(str(found), found.counts, view, axis, kind, sides)
+
+    def _shaped(
+        self, kind: Callable[..., Clause], value: Any, *rest: Any,
+        invalid_too: bool = False, polygonal: bool = False, total: bool = False,
+    ) -> Clause | None:  # fmt: skip
+        found, view = self._at()
+        shape = Shape.of(value)
+        if shape is None or not (shape.valid or invalid_too):
+            return None
+        if (polygonal and not shape.polygonal) or (total and not view.total):
+            return None
+        return kind(str(found), found.counts, view, shape, *rest)
+
+    def _on_globe(self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any) -> Clause | None:
+        found, view = self._at()
+        shape, number = Shape.of(value), _number(distance)
+        if shape is None or number is None or not view.point or not view.total or not earth.least > 0:
+            return None
+        if shape.geometry.geom_type != "Point" or abs(shape.envelope.ymin) > 90 or abs(shape.envelope.xmin) > 1e5:
+            return None
+        return kind(str(found), found.counts, view, shape.envelope.xmin, shape.envelope.ymin, number, earth)
+
+
+@dataclass(frozen=True)
+class Sight(_Sighted):
+    """An expression of a query as the index sees it; made by :meth:`GeoBox.sees`."""
+
+    through: GeoBox
+    view: View
+
+    def _at(self) -> tuple[GeoBox, View]:
+        return self.through, self.view
+
+
+@index
+@dataclass(frozen=True)
+class GeoBox(_Sighted, Index):
+    """Boxes of points (two numeric expressions) or of geometries (one geometry expression), up to ``boxes`` a file.
+
+    >>> str(GeoBox("lng", "lat")), str(GeoBox("geom", boxes=4))
+    ('geobox(lng, lat)', 'geobox(geom, boxes=4)')
+    """
+
+    x: str
+    y: str | None = None
+    boxes: int | None = None
+    """At most so many boxes a file; None lets what they save decide, at most 8."""
+    kind: ClassVar[str] = "geobox"
+
+    def __post_init__(self) -> None:
+        for text in self.expressions():
+            if not isinstance(text, str) or not text.strip():
+                raise InvalidSpecificationError(
+                    f"GeoBox takes two numeric expressions or one geometry expression, as text; got {text!r}"
+                )
+        if self.boxes is not None and not (type(self.boxes) is int and 1 <= self.boxes <= 255):
+            raise InvalidSpecificationError(f"GeoBox(boxes=) takes a whole number from 1 to 255, got {self.boxes!r}")
+
+    def expressions(self) -> tuple[str, ...]:
+        return (self.x,) if self.y is None else (self.x, self.y)
+
+    @property
+    def is_pair(self) -> bool:
+        """Is it over two numbers, and not over one geometry?"""
+        return self.y is not None
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """The counts stored beside the boxes."""
+        return tuple(field.name for field in (PAIR_TYPE if self.is_pair else GEOMETRY_TYPE) if field.name != "boxes")
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        if not self.is_pair:
+            self._check_geometry(columns[0])
+            return GEOMETRY_TYPE
+        for column in columns:
+            if not _NUMBERS.match(column.type):
+                raise UnsupportedColumnError(
+                    f"{self} needs two numbers, got {column.type} for {column.text}; "
+                    "index a numeric expression, or one geometry: GeoBox(geometry)"
+                )
+        return PAIR_TYPE
+
+    def _check_geometry(self, column: SourceColumn) -> None:
+        if column.type == "geometry" or (column.type == "binary" and not _PLAIN_COLUMN.match(column.text)):
+            return
+        constructor = _CONSTRUCTORS.get(column.type)
+        plain = constructor and _PLAIN_COLUMN.match(column.text)
+        way_out = f"index {constructor}({column.text.strip()}) instead" if plain else "or two numbers: GeoBox(lng, lat)"
+        raise UnsupportedColumnError(f"{self} needs a geometry, got {column.type}; {way_out}")
+
+    def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
+        most = self.boxes or DEFAULT_BOXES
+        if self.is_pair:
+            x, y = values
+            return collect_pairs(x, y, most)
+        return collect_geometries(values[0], most)
+
+    def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return merge(summaries, self.boxes or DEFAULT_BOXES)
+
+    def reads(self, node: Predicate) -> bool:
+        """Is this expression the indexed geometry, or one with the same box, NULLs and type?"""
+        return self._sees(node) == View()
+
+    def sees(self, node: Predicate) -> Sight | None:
+        """The expression through this index, None where its box does not follow from the indexed one."""
+        view = self._sees(node)
+        return None if view is None else Sight(self, view)
+
+    def _at(self) -> tuple[GeoBox, View]:
+        return self, View()
+
+    def _sees(self, node: Predicate) -> View | None:
+        if len(self.bound) == 1 and node == self.bound[0]:
+            return View()
+        meaning = current().denotation(node) if isinstance(node, Call) else None
+        if isinstance(meaning, d.Point):
+            axes = (self._axis(meaning.x), self._axis(meaning.y))
+            return View() if axes == (0, 1) else View(flip=True) if axes == (1, 0) else None
+        child = getattr(meaning, "child", None)
+        below = self._sees(child) if isinstance(child, Predicate) else None
+        if below is None:
+            return None
+        match meaning:
+            case d.Same():
+                return below
+            case d.Within():
+                return below.within()
+            case d.Flipped():
+                return below.flipped()
+            case d.Shifted(_, dx, dy) if math.isfinite(dx) and math.isfinite(dy):
+                return below.shifted(dx, dy)
+            case d.Grown(_, radius) if radius >= 0 and math.isfinite(radius):
+                return below.grown(radius)
+            case d.IfPoint():
+                return replace(below, if_point=True)
+        return None
+
+    def _axis(self, node: Predicate) -> int | None:
+        """Which coordinate of the pair an expression is, casts that keep the value aside."""
+        if len(self.bound) != 2:
+            return None
+        plain = _uncast(node)
+        return next((axis for axis, bound in enumerate(self.bound) if plain == _uncast(bound)), None)
+
+    def clause(self, node: Predicate) -> Clause | None:
+        match node:
+            case IsNull(child):
+                return self._null(child, negated=False)
+            case Not(IsNull(child)):
+                return self._null(child, negated=True)
+            case Comparison(op, left, Literal(value)) if (axis := self._axis(left)) is not None:
+                return self.compares(axis, op, value)
+            case Not(Comparison("=", left, Literal(value))) if (axis := self._axis(left)) is not None:
+                return self.compares(axis, "<>", value)
+            case In(left, values) if (axis := self._axis(left)) is not None:
+                return self.compares(axis, "in", *(v.value for v in values))
+            case Not(In(left, values)) if (axis := self._axis(left)) is not None:
+                return self.compares(axis, "not in", *(v.value for v in values))
+        return None
+
+    def _null(self, child: Predicate, *, negated: bool) -> Clause | None:
+        if (axis := self._axis(child)) is not None:
+            return BoxIsNull(str(self), self.counts, View(), ("null_x", "null_y")[axis], negated)
+        if len(self.bound) == 1 and child == self.bound[0]:
+            return BoxIsNull(str(self), self.counts, View(), "nulls", negated)
+        return None
+
+
+_TO_DOUBLE = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+
+
+def _uncast(node: Predicate) -> Predicate:
+    """An expression without the casts over it that keep every number, or round it to a double as collecting does."""
+    while isinstance(node, Cast) and node.source is not None:
+        source = node.source.partition("(")[0]
+        to_double = node.type == "double" and source in _TO_DOUBLE
+        widened = source in _WHOLE and node.type in _WHOLE[_WHOLE.index(source) :]
+        if not (to_double or widened):
+            break
+        node = node.child
+    return node
+
+
+def _number(value: Any) -> float | None:
+    """A finite number as a double, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _neighbours(value: Any) -> tuple[float, float] | None:
+    """The doubles next to a number from below and above, equal where it is one; None for NaN, NULL and other types.
+
+    >>> _neighbours(3), _neighbours(Decimal("0.1")) == (0.09999999999999999, 0.1)
+    ((3.0, 3.0), True)
+    """
+    if isinstance(value, float):
+        return None if math.isnan(value) else (value, value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    near, exact = float(value), Fraction(value)
+    if not math.isfinite(near):
+        return None
+    if Fraction(near) == exact:
+        return near, near
+    if Fraction(near) < exact:
+        return near, math.nextafter(near, math.inf)
+    return math.nextafter(near, -math.inf), near

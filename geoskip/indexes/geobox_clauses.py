@@ -1,0 +1,406 @@
+"""The clauses of GeoBox: what is true of the boxes of a file that may hold a matching row.
+
+Each is a :class:`~geoskip.clauses.UnitClause`, so that AND merges box by box: one row lies in one box. A *view* says
+how the box of the tested expression follows from the indexed one: exchanged, moved or grown, perhaps EMPTY.
+
+Sound because a row's geometry lies in its closed box: what cannot be true of any geometry in the box is not true of
+the row. For the negated families the opposite is shown: what is true of every geometry in the box makes ``NOT`` false.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.clauses import Files, UnitClause
+from geoskip.geometry import sphere
+from geoskip.geometry.boxes import LOOSENESS, Boxes, Envelope, Mask
+from geoskip.geometry.shapes import Shape, margin
+from geoskip.indexes.geobox_units import Units, units_of
+
+__all__ = [
+    "BoxComesWithin",
+    "BoxCompares",
+    "BoxEncloses",
+    "BoxGoesBeyond",
+    "BoxIsNull",
+    "BoxLeaves",
+    "BoxMeets",
+    "Earth",
+    "GlobeComesWithin",
+    "GlobeGoesBeyond",
+    "View",
+]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class View:
+    """How the box of an expression follows from the indexed box: first exchanged, then moved, then grown.
+
+    >>> View().flipped().shifted(1, 0).boxes(Boxes.of([(0, 5, 1, 6)])).xmin.round(3).tolist()
+    [6.0]
+    """
+
+    flip: bool = False
+    dx: float = 0.0
+    dy: float = 0.0
+    radius: float = 0.0
+    slack: bool = False
+    """Computed by floating-point operations: compare with a margin."""
+    total: bool = True
+    """EMPTY or invalid only where the indexed geometry is."""
+    point: bool = True
+    """A point wherever the indexed geometry is one."""
+    if_point: bool = False
+    """Known only where the indexed geometry is a point."""
+
+    def flipped(self) -> View:
+        """The view with x and y exchanged on top."""
+        return replace(self, flip=not self.flip, dx=self.dy, dy=self.dx)
+
+    def shifted(self, dx: float, dy: float) -> View:
+        """The view moved on top."""
+        return replace(self, dx=self.dx + dx, dy=self.dy + dy, slack=True)
+
+    def grown(self, radius: float) -> View:
+        """The view of a buffer; by 0 it can make points and lines EMPTY."""
+        total = self.total and radius > 0
+        return replace(self, radius=self.radius + radius, slack=True, total=total, point=False)
+
+    def within(self) -> View:
+        """The view of something inside."""
+        return replace(self, slack=True, total=False, point=False)
+
+    def boxes(self, boxes: Boxes) -> Boxes:
+        """The boxes of the viewed expression."""
+        if self.flip:
+            boxes = boxes.flipped()
+        if self.dx or self.dy:
+            boxes = boxes.shifted(self.dx, self.dy)
+        if self.slack:
+            boxes = boxes.grown(self.radius + (boxes.scale() + self._size) * LOOSENESS)
+        return boxes
+
+    def back(self, envelope: Envelope, scale: float) -> Envelope:
+        """An envelope such that a viewed box meets the given one only if the indexed box meets this one.
+
+        ``scale`` is the largest absolute coordinate of the indexed boxes.
+        """
+        if self.slack:
+            envelope = envelope.grown(self.radius + 4 * LOOSENESS * (self._size + scale))
+        west, south, east, north = envelope
+        west, south, east, north = west - self.dx, south - self.dy, east - self.dx, north - self.dy
+        return Envelope(south, west, north, east) if self.flip else Envelope(west, south, east, north)
+
+    @property
+    def _size(self) -> float:
+        return abs(self.dx) + abs(self.dy) + self.radius
+
+
+@dataclass(frozen=True)
+class GeoClause(UnitClause):
+    """What all clauses of GeoBox share: the index's text, the counts that it stores, and the view."""
+
+    index: str
+    counts: tuple[str, ...]
+    view: View
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((self.index, name) for name in ("boxes", *self.counts))
+
+    def keep_units(self, files: Files) -> Mask:
+        return self.keep_of(units_of(files, self.index, self.counts))
+
+    def files_of(self, files: Files, units: Mask) -> Mask:
+        return units_of(files, self.index, self.counts).files_with(units)
+
+    @abstractmethod
+    def keep_of(self, units: Units) -> Mask:
+        """One entry a unit."""
+
+    def _empties(self, units: Units) -> Mask:
+        """Which boxless units may hold an EMPTY geometry."""
+        if not self.view.total:
+            return np.ones(len(units.boxless_file), dtype=bool)
+        return units.boxless_with("empties") if "empties" in self.counts else np.zeros(len(units.boxless_file), bool)
+
+    def _keeping(self, units: Units, candidates: Integers, kept: Mask) -> Mask:
+        """The mask of a clause for which only some candidates can be kept; the kept ones of them."""
+        keep = units.nothing()
+        keep[candidates[kept]] = True
+        if self.view.if_point:
+            keep[: units.boxless.start] |= ~units.only_points(np.arange(units.boxless.start))
+        return keep
+
+    def _dropping(self, units: Units, candidates: Integers, dropped: Mask) -> Mask:
+        """The mask of a clause for which only some candidates can be dropped; the dropped ones of them."""
+        keep = units.everything()
+        dropped &= units.all_valid(candidates)
+        if self.view.if_point:
+            dropped &= units.only_points(candidates)
+        keep[candidates[dropped]] = False
+        keep[units.boxless] = self._empties(units)
+        return keep
+
+    def _meeting(self, units: Units, envelope: Envelope) -> Integers:
+        """The places of the boxes that, as viewed, may meet an envelope."""
+        return units.meeting(self.view.back(envelope, units.scale))
+
+    def _seen(self, units: Units, places: Integers) -> Boxes:
+        return self.view.boxes(units.boxes.take(places))
+
+
+@dataclass(frozen=True)
+class BoxMeets(GeoClause):
+    """Some box shares a point with the shape: for whatever needs a common point, which NULL and EMPTY never have."""
+
+    shape: Shape
+
+    def keep_of(self, units: Units) -> Mask:
+        candidates = self._meeting(units, self.shape.envelope)
+        if self.view.slack:
+            candidates = candidates[self._seen(units, candidates).meeting(self.shape.envelope)]
+        return self._keeping(units, candidates, self.shape.meets(self._seen(units, candidates)))
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box meets {self.shape}"
+
+
+@dataclass(frozen=True)
+class BoxEncloses(GeoClause):
+    """Some box contains the shape's envelope: whatever contains or equals a shape that is not EMPTY."""
+
+    shape: Shape
+
+    def keep_of(self, units: Units) -> Mask:
+        candidates = self._meeting(units, self.shape.envelope)
+        loose = self._seen(units, candidates).loosened()
+        return self._keeping(units, candidates, loose.holding(self.shape.envelope))
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box contains the envelope of {self.shape}"
+
+
+@dataclass(frozen=True)
+class BoxLeaves(GeoClause):
+    """Some box is not wholly in the polygon (or, ``openly``, in its interior), or some row is EMPTY or invalid.
+
+    A valid geometry whose box lies in the polygon is covered by it, and intersects it; in the interior, it is
+    contained by it.
+    """
+
+    shape: Shape
+    openly: bool
+
+    def keep_of(self, units: Units) -> Mask:
+        candidates = self._meeting(units, self.shape.envelope)
+        boxes = self._seen(units, candidates)
+        inside = boxes.inside(self.shape.envelope)
+        candidates, boxes = candidates[inside], boxes.take(inside)
+        covered = self.shape.holds_inside(boxes) if self.openly else self.shape.covers(boxes)
+        return self._dropping(units, candidates, covered)
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box is not {'in the interior of' if self.openly else 'within'} {self.shape}"
+
+
+@dataclass(frozen=True)
+class BoxComesWithin(GeoClause):
+    """Some box comes within a distance of the shape, or some row is EMPTY: JTS says 0 for its distances."""
+
+    shape: Shape
+    distance: float
+
+    def keep_of(self, units: Units) -> Mask:
+        reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, units.scale), self.distance))
+        candidates = self._meeting(units, self.shape.envelope.grown(max(reach, 0.0)))
+        boxes = self._seen(units, candidates)
+        keep = self._keeping(units, candidates, self.shape.comes_within(boxes, self.distance))
+        keep[units.boxless] = self._empties(units)
+        return keep
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box comes within {self.distance:g} of {self.shape}"
+
+
+@dataclass(frozen=True)
+class BoxGoesBeyond(GeoClause):
+    """Some box has a point farther than a distance from the shape, or some row is EMPTY or invalid."""
+
+    shape: Shape
+    distance: float
+
+    def keep_of(self, units: Units) -> Mask:
+        candidates = self._meeting(units, self.shape.envelope.grown(max(self.distance, 0.0)))
+        boxes = self._seen(units, candidates)
+        least = self.distance - margin(np.maximum(boxes.scale(), self.shape.envelope.scale), self.distance)
+        return self._dropping(units, candidates, self.shape.farthest(boxes) < least)
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box has a point beyond {self.distance:g} of {self.shape}"
+
+
+@dataclass(frozen=True)
+class Earth:
+    """How metres (or another unit) follow from central angles: between ``least`` and ``most`` of them a radian.
+
+    >>> Earth.of_radius(6371008.0).least
+    6371008.0
+    """
+
+    least: float
+    most: float
+
+    @classmethod
+    def of_radius(cls, radius: float) -> Earth:
+        """A sphere, in the unit of its radius."""
+        return cls(radius, radius)
+
+    @classmethod
+    def wgs84(cls) -> Earth:
+        """The WGS84 spheroid, in metres: a geodesic per radian of central angle of its geodetic coordinates."""
+        return cls(sphere.SPHEROID_LEAST, sphere.SPHEROID_MOST)
+
+
+@dataclass(frozen=True)
+class _Globe(GeoClause):
+    longitude: float
+    latitude: float
+    distance: float
+    earth: Earth
+
+    def _angular_slack(self, angle: Any) -> Any:
+        """What rounding can do to a central angle: haversine loses half of its digits towards the antipode."""
+        return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
+
+    def _around(self, units: Units, angle: float) -> Integers:
+        """The places of the boxes within an angle, and of some others."""
+        windows = sphere.windows(self.longitude, self.latitude, angle, units.scale)
+        found = [self._meeting(units, window) for window in windows]
+        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+
+    def _off_globe(self, units: Units) -> Integers:
+        everywhere = np.arange(units.boxless.start)
+        known = sphere.on_sphere(self.view.boxes(units.boxes)) & units.only_points(everywhere)
+        return np.flatnonzero(~known)
+
+    def _where(self) -> str:
+        return f"{self.distance:g} of ({self.longitude:g}, {self.latitude:g}) on the globe"
+
+
+@dataclass(frozen=True)
+class GlobeComesWithin(_Globe):
+    """Some box comes within a distance of a place on the globe; only where all rows are points.
+
+    Sedona measures from the centroid of anything else, and an invalid polygon's centroid can leave its box.
+    """
+
+    def keep_of(self, units: Units) -> Mask:
+        angle = self.distance / self.earth.least
+        candidates = self._around(units, angle)
+        boxes = self._seen(units, candidates)
+        lower = sphere.lower_angle(boxes, self.longitude, self.latitude)
+        near = (lower - self._angular_slack(lower)) <= angle
+        keep = self._keeping(units, candidates, near)
+        keep[units.derived(("off the globe", self.view), lambda: self._off_globe(units))] = True
+        keep[units.boxless] = self._empties(units)
+        return keep
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box comes within {self._where()}"
+
+
+@dataclass(frozen=True)
+class GlobeGoesBeyond(_Globe):
+    """Some box has a point beyond a distance of a place on the globe, or some row is no point.
+
+    Near the antipode haversine may give NaN, which is greater than any distance: such boxes are kept.
+    """
+
+    def keep_of(self, units: Units) -> Mask:
+        angle = self.distance / self.earth.most
+        candidates = self._around(units, angle)
+        boxes = self._seen(units, candidates)
+        upper = sphere.upper_angle(boxes, self.longitude, self.latitude)
+        inside = (upper + self._angular_slack(upper) < angle) & (upper < math.pi - 1e-6)
+        inside &= sphere.on_sphere(boxes) & units.only_points(candidates)
+        return self._dropping(units, candidates, inside)
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box has a point beyond {self._where()}"
+
+
+@dataclass(frozen=True)
+class BoxCompares(GeoClause):
+    """Some box has a coordinate that may satisfy a comparison; ``low`` and ``high`` are doubles around the literals.
+
+    A row without a box may still have this coordinate: it is kept where the index counts such rows.
+    """
+
+    axis: int
+    op: str
+    bounds: tuple[tuple[float, float], ...]
+
+    def keep_of(self, units: Units) -> Mask:
+        boxes = self.view.boxes(units.boxes)
+        least, most = (boxes.xmin, boxes.xmax) if self.axis == 0 else (boxes.ymin, boxes.ymax)
+        keep = units.everything()
+        keep[: units.boxless.start] = self._compared(least, most)
+        keep[units.boxless] = self._boxless(units)
+        return keep
+
+    def _compared(self, least: Any, most: Any) -> Mask:
+        low, high = self.bounds[0]
+        match self.op:
+            case "<":
+                kept = least < low if low == high else least <= low
+            case "<=":
+                kept = least <= low
+            case ">":
+                kept = most > high if low == high else most >= high
+            case ">=":
+                kept = most >= high
+            case "in":
+                lows, highs = np.sort(np.array(self.bounds), axis=0).T
+                first = np.searchsorted(highs, least)  # the first value that is not below the box
+                kept = np.append(lows, np.inf)[first] <= most
+            case _:  # not in: dropped where every row has one and the same excluded value
+                excluded = [low for low, high in self.bounds if low == high]
+                kept = (least != most) | ~np.isin(least, excluded)
+        return np.asarray(kept, dtype=bool)
+
+    def _boxless(self, units: Units) -> Mask:
+        if "null_x" not in self.counts:
+            return np.zeros(len(units.boxless_file), dtype=bool)  # NULL and EMPTY have no coordinate
+        null = units.count_of["null_x" if self.axis == 0 else "null_y"]
+        return (units.count_of["boxless"] - null)[units.boxless_file] > 0
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{low:g}" for low, _ in self.bounds[:5]) + (", ..." if len(self.bounds) > 5 else "")
+        return f"{self.index}: a box has {'xy'[self.axis]} {self.op} {values}"
+
+
+@dataclass(frozen=True)
+class BoxIsNull(GeoClause):
+    """Some row is NULL (or, negated, is not), by the counts of NULLs."""
+
+    count: str
+    negated: bool
+
+    def keep_of(self, units: Units) -> Mask:
+        keep = np.full(len(units), self.negated)
+        nulls, boxless = units.count_of[self.count], units.count_of["boxless"]
+        found = boxless > nulls if self.negated else nulls > 0
+        keep[units.boxless] = found[units.boxless_file]
+        keep[units.wild.stop :] = True
+        return keep
+
+    def __str__(self) -> str:
+        return f"{self.index}: a row is {'not ' if self.negated else ''}NULL ({self.count})"

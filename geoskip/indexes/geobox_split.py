@@ -1,0 +1,162 @@
+"""Which boxes to keep of a file: up to k of them, chosen by what they save.
+
+A file whose rows come from several clusters is useless under one box: three clusters, and every query between them
+reads the file. The centres are binned to a 64 x 64 grid; the region of the grid whose best straight cut saves most is
+cut, again and again, until k regions are made or a cut no longer saves a tenth of the first region's cost. The cost of
+a region is the chance that a small query meets it: (width + 1) * (height + 1) in cells. One row lies wholly in one
+region, so the closed boxes of the regions cover all rows. 1-4 ms a file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.geometry.boxes import Boxes, Floats
+
+__all__ = ["DEFAULT_BOXES", "split"]
+
+DEFAULT_BOXES = 8
+_GRID = 64
+_WORTH = 0.1
+
+
+class _Region(NamedTuple):
+    first_column: int
+    first_row: int
+    end_column: int
+    end_row: int
+
+    @property
+    def cells(self) -> tuple[slice, slice]:
+        return slice(self.first_column, self.end_column), slice(self.first_row, self.end_row)
+
+
+class _Cut(NamedTuple):
+    saving: float
+    parts: tuple[_Region, _Region]
+
+
+def split(boxes: Boxes, most: int = DEFAULT_BOXES) -> Boxes:
+    """At most ``most`` boxes that cover the given ones, each of which lies wholly in one of them.
+
+    >>> split(Boxes.of([(0, 0, 1, 1), (0, 1, 1, 2), (50, 50, 51, 51)])).xmax.tolist()
+    [1.0, 51.0]
+    """
+    if len(boxes) == 0:
+        return boxes
+    points = boxes.xmin is boxes.xmax and boxes.ymin is boxes.ymax
+    whole = Boxes(*(np.atleast_1d(e) for e in _extent(boxes)))
+    width, height = float(whole.xmax[0] - whole.xmin[0]), float(whole.ymax[0] - whole.ymin[0])
+    if most == 1 or len(boxes) == 1 or not (np.isfinite(width) and np.isfinite(height) and max(width, height) > 0):
+        return whole
+    columns = _bins(boxes.xmin, boxes.xmax, float(whole.xmin[0]), width)
+    rows = _bins(boxes.ymin, boxes.ymax, float(whole.ymin[0]), height)
+    place = columns * _GRID + rows
+    cells = _point_cells(place) if points else _box_cells(boxes, place, whole)
+    regions = _regions(cells, most)
+    if len(regions) == 1:
+        return whole
+    region_of = np.zeros((_GRID, _GRID), dtype=np.uint8)
+    for number, region in enumerate(regions):
+        region_of[region.cells] = number
+    return _gathered(boxes, region_of.ravel()[place])
+
+
+def _extent(boxes: Boxes) -> tuple[np.float64, np.float64, np.float64, np.float64]:
+    return boxes.xmin.min(), boxes.ymin.min(), boxes.xmax.max(), boxes.ymax.max()
+
+
+def _bins(low: Floats, high: Floats, origin: float, extent: float) -> NDArray[np.int16]:
+    if extent < 1e-290:  # _GRID / extent would overflow
+        return np.zeros(len(low), dtype=np.int16)
+    centre = low - origin if low is high else (low / 2 + high / 2) - origin
+    binned: NDArray[np.int16] = np.minimum(centre * (_GRID / extent), _GRID - 1).astype(np.int16)
+    return binned
+
+
+def _point_cells(place: NDArray[np.int16]) -> NDArray[np.float64]:
+    """For every cell the bounds of its rows, as [bound, column, row]: a point's are those of its cell."""
+    used = np.bincount(place, minlength=_GRID * _GRID).reshape(_GRID, _GRID) > 0
+    column, row = np.meshgrid(np.arange(_GRID), np.arange(_GRID), indexing="ij")
+    low, high = np.where(used, (column, row), np.inf), np.where(used, (column, row), -np.inf)
+    return np.concatenate([low, high])
+
+
+def _box_cells(boxes: Boxes, place: NDArray[np.int16], whole: Boxes) -> NDArray[np.float64]:
+    cells = np.full((4, _GRID * _GRID), np.inf)
+    cells[2:] = -np.inf
+    for bound, (low, high, values) in enumerate(
+        (
+            (whole.xmin, whole.xmax, boxes.xmin),
+            (whole.ymin, whole.ymax, boxes.ymin),
+            (whole.xmin, whole.xmax, boxes.xmax),
+            (whole.ymin, whole.ymax, boxes.ymax),
+        )
+    ):
+        extent = float(high[0] - low[0])
+        scaled = (values - low[0]) * (_GRID / extent) if extent >= 1e-290 else np.zeros(len(values))
+        (np.minimum if bound < 2 else np.maximum).at(cells[bound], place, scaled)
+    return cells.reshape(4, _GRID, _GRID)
+
+
+def _regions(cells: NDArray[np.float64], most: int) -> list[_Region]:
+    start = _Region(0, 0, _GRID, _GRID)
+    worth = _WORTH * _cost(cells.min(axis=(1, 2))[:2, None], cells.max(axis=(1, 2))[2:, None])[0]
+    cuts = {start: _best_cut(start, cells)}
+    while len(cuts) < most:
+        region, cut = max(cuts.items(), key=lambda item: item[1].saving if item[1] else -1.0)
+        if cut is None or cut.saving < worth:
+            break
+        del cuts[region]
+        cuts.update((part, _best_cut(part, cells)) for part in cut.parts)
+    return list(cuts)
+
+
+def _cost(low: NDArray[np.float64], high: NDArray[np.float64]) -> Floats:
+    cost: Floats = np.prod(high - low + 1, axis=0)
+    return cost
+
+
+def _best_cut(region: _Region, cells: NDArray[np.float64]) -> _Cut | None:
+    """The straight cut that saves most, None where no cut leaves rows on both sides."""
+    best: _Cut | None = None
+    columns, rows = region.cells
+    part = cells[:, columns, rows]
+    for axis in (0, 1):
+        low, high = part[:2].min(axis=2 - axis), part[2:].max(axis=2 - axis)
+        lows, highs = np.minimum.accumulate(low, axis=1), np.maximum.accumulate(high, axis=1)
+        lows_after = np.minimum.accumulate(low[:, ::-1], axis=1)[:, ::-1]
+        highs_after = np.maximum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
+        whole = _cost(lows[:, -1:], highs[:, -1:])[0]
+        possible = np.flatnonzero((highs[0, :-1] >= lows[0, :-1]) & (highs_after[0, 1:] >= lows_after[0, 1:]))
+        if len(possible) == 0:
+            continue
+        before = _cost(lows[:, possible], highs[:, possible])
+        after = _cost(lows_after[:, possible + 1], highs_after[:, possible + 1])
+        saving = whole - before - after
+        at = int(np.argmax(saving))
+        if best is None or saving[at] > best.saving:
+            best = _Cut(float(saving[at]), _parts(region, axis, int(possible[at]) + 1))
+    return best
+
+
+def _parts(region: _Region, axis: int, offset: int) -> tuple[_Region, _Region]:
+    at = region[axis] + offset
+    if axis == 0:
+        return region._replace(end_column=at), region._replace(first_column=at)
+    return region._replace(end_row=at), region._replace(first_row=at)
+
+
+def _gathered(boxes: Boxes, region: NDArray[np.uint8]) -> Boxes:
+    order = np.argsort(region, kind="stable")
+    starts = np.flatnonzero(np.diff(region[order], prepend=255) != 0)
+    sorted_boxes = boxes.take(order)
+    return Boxes(
+        np.minimum.reduceat(sorted_boxes.xmin, starts),
+        np.minimum.reduceat(sorted_boxes.ymin, starts),
+        np.maximum.reduceat(sorted_boxes.xmax, starts),
+        np.maximum.reduceat(sorted_boxes.ymax, starts),
+    )

@@ -1,0 +1,321 @@
+"""Apache Sedona's spatial functions, mapped to GeoBox (SEMANTICS section 8: the families of predicates).
+
+Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
+``org.apache.spark.sql.sedona_sql.expressions``) and the shapely-backed functions of
+:mod:`udf_mappings.shapely_functions`. Argument orders and units are those of Sedona's reference for Spark SQL and of
+its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in sedona-common): x is the
+longitude, planar distances are in the units of the coordinates, those on the globe in metres. None compares SRIDs.
+
+To add a function: name it in the family where it belongs, or write a rule: a few lines that ask the index, with the
+reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's geometry as the index knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import shapely
+
+from geoskip.clauses import Clause, all_of
+from geoskip.geometry import Flipped, Grown, IfPoint, Point, Same, Shifted, Within
+from geoskip.indexes.geobox import Earth, GeoBox, Sight
+from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
+from geoskip.registry import Function, constant, denotes, maps
+from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
+
+CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
+SHAPELY = "udf_mappings.shapely_functions."
+
+Pair = tuple[Sight, Any, bool]
+
+
+def functions(*names: str) -> Iterator[Function]:
+    """Sedona's functions of these names, in both implementations."""
+    for name in names:
+        yield Function(name, classes=(CATALYST + name,), python=(SHAPELY + name.lower(),))
+
+
+def sides(call: Call, index: GeoBox) -> Pair | None:
+    """Of a call with a geometry that the index sees and a constant: the sight, the constant, and "is g first?"."""
+    match call.args:
+        case (g, Literal(shape), *_) if (sight := index.sees(g)) is not None:
+            return sight, shape, True
+        case (Literal(shape), g, *_) if (sight := index.sees(g)) is not None:
+            return sight, shape, False
+    return None
+
+
+# ---- predicates
+
+
+@maps(*functions("ST_Intersects", "ST_Touches", "ST_Crosses", "ST_Overlaps"), index=GeoBox)
+def share_a_point(node: Predicate, index: GeoBox) -> Clause | None:
+    """Touch: each needs a point in common, so the row's box meets the constant."""
+    match node:
+        case Call() as call if pair := sides(call, index):
+            g, shape, _ = pair
+            return g.meets(shape)
+    return None
+
+
+@maps(*functions("ST_Contains", "ST_Covers"), index=GeoBox)
+def contains(node: Predicate, index: GeoBox) -> Clause | None:
+    """Cover: a row that contains the constant has its envelope in its box. Touch: one inside it shares a point."""
+    match node:
+        case Call() as call if pair := sides(call, index):
+            g, shape, first = pair
+            return g.encloses(shape) if first else g.meets(shape)
+    return None
+
+
+@maps(*functions("ST_Within", "ST_CoveredBy"), index=GeoBox)
+def is_within(node: Predicate, index: GeoBox) -> Clause | None:
+    """The same as :func:`contains` with the sides exchanged."""
+    match node:
+        case Call() as call if pair := sides(call, index):
+            g, shape, first = pair
+            return g.meets(shape) if first else g.encloses(shape)
+    return None
+
+
+@maps(*functions("ST_Equals", "ST_OrderingEquals"), index=GeoBox)
+def equals(node: Predicate, index: GeoBox) -> Clause | None:
+    """Equal: the row's envelope is the constant's, so its box contains that; nothing equals EMPTY but EMPTY."""
+    match node:
+        case Call() as call if pair := sides(call, index):
+            g, shape, _ = pair
+            return g.encloses(shape)
+    return None
+
+
+@maps(*functions("ST_Relate"), index=GeoBox)
+def relates(node: Predicate, index: GeoBox) -> Clause | None:
+    """Touch, where the pattern forces one of the cells II, IB, BI, BB not to be empty: a point in common."""
+    match node:
+        case Call(_, (_, _, Literal(str() as pattern))) as call if pair := sides(call, index):
+            if len(pattern) == 9 and any(pattern[cell] in "Tt012" for cell in (0, 1, 3, 4)):
+                g, shape, _ = pair
+                return g.meets(shape)
+    return None
+
+
+@maps(*functions("ST_Disjoint"), index=GeoBox)
+def disjoint(node: Predicate, index: GeoBox) -> Clause | None:
+    """Inside, negated: a valid row whose box lies in the constant meets it. NOT disjoint is to intersect."""
+    match node:
+        case Call() as call if pair := sides(call, index):
+            g, shape, _ = pair
+            return g.leaves(shape)
+        case Not(Call() as call) if pair := sides(call, index):
+            g, shape, _ = pair
+            return g.meets(shape)
+    return None
+
+
+@maps(*functions("ST_Intersects", "ST_Covers", "ST_CoveredBy"), index=GeoBox)
+def not_covered(node: Predicate, index: GeoBox) -> Clause | None:
+    """Inside, negated: a valid row whose box lies in the constant is covered by it, and so intersects it."""
+    match node:
+        case Not(Call(name) as call) if pair := sides(call, index):
+            g, shape, first = pair
+            if name.lower() == "st_intersects" or first is (name.lower() == "st_coveredby"):
+                return g.leaves(shape)
+    return None
+
+
+@maps(*functions("ST_Contains", "ST_Within"), index=GeoBox)
+def not_contained(node: Predicate, index: GeoBox) -> Clause | None:
+    """Inside, open: a valid row whose box lies in the constant's interior is contained by it."""
+    match node:
+        case Not(Call(name) as call) if pair := sides(call, index):
+            g, shape, first = pair
+            if first is (name.lower() == "st_within"):
+                return g.leaves_interior(shape)
+    return None
+
+
+# ---- distances
+
+
+@maps(*functions("ST_DWithin"), index=GeoBox)
+def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
+    """Near and far, planar; on the spheroid of WGS84 where the fourth argument says so."""
+    match node:
+        case Call(_, (_, _, Literal(d), *flag)) as call if pair := sides(call, index):
+            return _compared("<=", pair, _globe_of(flag), d)
+        case Not(Call(_, (_, _, Literal(d), *flag)) as call) if pair := sides(call, index):
+            return _compared(">", pair, _globe_of(flag), d)
+    return None
+
+
+@maps(*functions("ST_Distance"), index=GeoBox)
+def distance(node: Predicate, index: GeoBox) -> Clause | None:
+    """Near: no point of the box is nearer than the box. Far: none is farther than its farthest point."""
+    match node:
+        case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
+            return _compared(op, pair, None, d)
+    return None
+
+
+@maps(*functions("ST_DistanceSphere"), index=GeoBox)
+def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
+    """Near and far by haversine, with the radius that the call names: metres, miles or what the user meant."""
+    match node:
+        case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
+            return _compared(op, pair, Earth.of_radius(EARTH_RADIUS), d)
+        case Comparison(op, Call(_, (_, _, Literal(radius))) as call, Literal(d)) if pair := sides(call, index):
+            return _compared(op, pair, Earth.of_radius(float(radius)), d)
+    return None
+
+
+@maps(*functions("ST_DistanceSpheroid"), index=GeoBox)
+def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
+    """Near and far by the geodesic's bounds: between 6335439 and 6399594 metres a radian of central angle."""
+    match node:
+        case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
+            return _compared(op, pair, Earth.wgs84(), d)
+    return None
+
+
+def _globe_of(flag: list[Predicate]) -> Earth | Predicate | None:
+    match flag:
+        case [] | [Literal(False)]:
+            return None
+        case [Literal(True)]:
+            return Earth.wgs84()
+    return Literal(None)  # not known which
+
+
+def _compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
+    """The clause of ``distance op d``."""
+    g, shape, _ = pair
+    if isinstance(earth, Predicate):
+        return None
+    near = g.comes_within(shape, d) if earth is None else g.comes_within_on(earth, shape, d)
+    far = g.goes_beyond(shape, d) if earth is None else g.goes_beyond_on(earth, shape, d)
+    if op in ("=", "<=>"):
+        return all_of([clause for clause in (near, far) if clause is not None])
+    return near if op in ("<", "<=") else far
+
+
+# ---- coordinates
+
+
+@maps(*functions("ST_X", "ST_Y"), index=GeoBox)
+def coordinate(node: Predicate, index: GeoBox) -> Clause | None:
+    """A point's coordinate lies between its box's sides; anything else has none (NULL)."""
+    match node:
+        case Comparison(op, Call(name, (g,)), Literal(value)) if (sight := index.sees(g)) is not None:
+            return sight.compares(_axis(name), op, value)
+        case Not(Comparison("=", Call(name, (g,)), Literal(value))) if (sight := index.sees(g)) is not None:
+            return sight.compares(_axis(name), "<>", value)
+        case In(Call(name, (g,)), values) if (sight := index.sees(g)) is not None:
+            return sight.compares(_axis(name), "in", *(v.value for v in values))
+    return None
+
+
+def _axis(name: str) -> int:
+    return 0 if name.lower() == "st_x" else 1
+
+
+# ---- what expressions denote
+
+
+@denotes(*functions("ST_Point", "ST_MakePoint", "ST_PointZ", "ST_PointM", "ST_PointZM", "ST_MakePointM"))
+def a_point(call: Call) -> Point | None:
+    """The point at (x, y); what follows (z, m, an SRID) does not move it."""
+    match call.args:
+        case (x, y, *_):
+            return Point(x, y)
+    return None
+
+
+_UNMOVED = (
+    *("ST_SetSRID", "ST_Normalize", "ST_Reverse", "ST_Envelope", "ST_ConvexHull"),
+    *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
+    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW"),
+    *("ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"),  # there and back again
+)
+
+
+@denotes(*functions(*_UNMOVED))
+def unmoved(call: Call) -> Same | None:
+    """Identity on the box: the same coordinates, or no others than the extreme ones."""
+    return Same(call.args[0]) if call.args else None
+
+
+_PARTS = (
+    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN", "ST_CollectionExtract"),
+    *("ST_PointN", "ST_StartPoint", "ST_EndPoint", "ST_Points", "ST_PointOnSurface"),
+    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW"),
+    *("ST_Intersection", "ST_Difference"),
+)
+
+
+@denotes(*functions(*_PARTS))
+def part(call: Call) -> Within | None:
+    """Shrinking: a part of the first argument, or some of its vertices."""
+    return Within(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
+
+
+@denotes(*functions("ST_Intersection"))
+def part_of_the_second(call: Call) -> Within | None:
+    """An intersection is a part of either argument: of the one that is no constant."""
+    match call.args:
+        case (Literal(), g):
+            return Within(g)
+    return None
+
+
+@denotes(*functions("ST_Centroid"))
+def centroid(call: Call) -> IfPoint | None:
+    """A point is its own centroid; an invalid polygon's may leave its box."""
+    return IfPoint(call.args[0]) if call.args else None
+
+
+@denotes(*functions("ST_FlipCoordinates"))
+def flipped(call: Call) -> Flipped | None:
+    """Every coordinate's x and y exchanged, so those of the box."""
+    return Flipped(call.args[0]) if call.args else None
+
+
+@denotes(*functions("ST_Translate"))
+def shifted(call: Call) -> Shifted | None:
+    """Every coordinate moved by the same, so the box."""
+    match call.args:
+        case (g, Literal(dx), Literal(dy), *_) if dx is not None and dy is not None:
+            return Shifted(g, float(dx), float(dy))
+    return None
+
+
+@denotes(*functions("ST_Buffer"))
+def grown(call: Call) -> Grown | None:
+    """A planar buffer with the default round joins stays within its radius."""
+    match call.args:
+        case (g, Literal(r)) | (g, Literal(r), Literal(False)) if r is not None and float(r) >= 0:
+            return Grown(g, float(r))
+    return None
+
+
+# ---- constants
+
+_MADE_OF_TEXT_OR_NUMBERS = (
+    *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
+    "ST_PolygonFromEnvelope",
+)
+
+
+def _evaluate(entry: ShapelyFunction) -> Callable[..., Any]:
+    def evaluate(*values: Any) -> Any:
+        answer = entry.function(*values)
+        return Literal(shapely.from_wkb(answer), "geometry") if entry.returns == "binary" else answer
+
+    return evaluate
+
+
+for _name, _entry in FUNCTIONS.items():
+    if _name in _MADE_OF_TEXT_OR_NUMBERS:
+        constant(*functions(_name))(_evaluate(_entry))
+    else:  # Spark folds Sedona's own; a buffer of GEOS and one of JTS are not the same to the last digit
+        constant(Function(_name, python=(SHAPELY + _name.lower(),)))(_evaluate(_entry))
