@@ -1,0 +1,85 @@
+"""geoskip: data skipping for Apache Spark, without a change to query, data or layout.
+
+>>> import geoskip
+>>> str(geoskip.MinMax("temp"))
+'minmax(temp)'
+
+What touches Spark is imported when it is first asked for, so that the core serves without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from geoskip.errors import GeoskipError
+from geoskip.indexes.base import Index, index
+from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.minmax import MinMax
+from geoskip.registry import Function, constant, declare, denotes, maps, mappings
+from geoskip.report import Report, Scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from geoskip.spark.build import BuildReport
+    from geoskip.spark.dataset import Dataset, dataset, datasets
+    from geoskip.spark.reports import explain, last_report, reports
+    from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, register_functions, session
+
+__version__ = "0.1.0"
+__all__ = [
+    "BuildReport",
+    "Dataset",
+    "Function",
+    "GeoBox",
+    "GeoskipError",
+    "Index",
+    "MinMax",
+    "Report",
+    "Scan",
+    "configure",
+    "constant",
+    "dataset",
+    "datasets",
+    "declare",
+    "denotes",
+    "disable",
+    "disabled",
+    "enable",
+    "explain",
+    "index",
+    "is_enabled",
+    "last_report",
+    "mappings",
+    "maps",
+    "register_functions",
+    "report",
+    "reports",
+    "session",
+]
+
+_SPARK = {
+    "BuildReport": "build",
+    **dict.fromkeys(("Dataset", "dataset", "datasets"), "dataset"),
+    **dict.fromkeys(("explain", "last_report", "reports"), "reports"),
+    **dict.fromkeys(
+        ("configure", "disable", "disabled", "enable", "is_enabled", "register_functions", "session"), "session"
+    ),
+}
+
+
+def report(df: DataFrame) -> Report:
+    """What a DataFrame's query read, or is going to read: see :func:`geoskip.spark.reports.report`."""
+    found: Report = import_module("geoskip.spark.reports").report(df)  # by hand: geoskip.report is a module too
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SPARK:
+        return getattr(import_module(f"geoskip.spark.{_SPARK[name]}"), name)
+    raise AttributeError(f"module 'geoskip' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from geoskip.clauses import Clause
 from geoskip.errors import MappingError
-from geoskip.identity import identity
+from geoskip.identity import Unidentifiable, identity
 from geoskip.predicates import Call, Predicate
 
 __all__ = ["Function", "Mapping", "Properties", "Registry", "constant", "declare", "denotes", "maps", "mappings"]
@@ -59,9 +59,8 @@ class Function:
         """Is this call one of this function, by name (as SQL compares names) and by implementation?"""
         if call.name.lower() != self.name.lower() or call.implementation is None:
             return False
-        kind, _, where = call.implementation.partition(":")
-        wanted = self.python if kind == "python" else self.classes
-        name = where.partition("#")[0]
+        name = call.implementation.removeprefix("python:").partition("#")[0]
+        wanted = self.python if call.implementation.startswith("python:") else self.classes
         return any(name.startswith(w) if w.endswith(".") else name == w for w in wanted)
 
 
@@ -76,8 +75,10 @@ class _Object:
         return getattr(self.function, "__name__", repr(self.function))
 
     def is_called(self, call: Call) -> bool:
-        implementation = call.implementation or ""
-        return implementation.startswith("python:") and implementation == "python:" + identity(self.function)
+        try:
+            return call.implementation == "python:" + identity(self.function)
+        except Unidentifiable:
+            return False
 
 
 @dataclass

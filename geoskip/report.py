@@ -1,0 +1,177 @@
+"""What was skipped and why: as text for a terminal, as a dict, as HTML for a notebook.
+
+A :class:`Scan` is one read of a file relation in a query's executed plan. Its totals are of all files of the relation,
+before Spark's own partition pruning, and the kept ones are those that Spark then read. Paths and clauses are made when
+they are asked for, never before.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Report", "Scan"]
+
+
+def _nothing() -> tuple[Any, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One file relation that a query read."""
+
+    dataset: str
+    """The URI of the relation's root (the first of several)."""
+    predicate: str
+    """The condition on the files, in SQL's words; empty where there was none."""
+    files_total: int
+    files_kept: int
+    bytes_total: int
+    bytes_kept: int
+    planning_seconds: float = 0.0
+    """What deciding cost, the listing apart."""
+    reasons: tuple[str, ...] = ()
+    """Sentences: why something could not be used, why the relation was left alone."""
+    paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
+    effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_nothing, repr=False, compare=False)
+
+    @property
+    def files_skipped(self) -> int:
+        """Files of the relation that were not read."""
+        return self.files_total - self.files_kept
+
+    def kept_files(self) -> list[str]:
+        """Full paths of the files that were read."""
+        return self.paths(True)
+
+    def skipped_files(self) -> list[str]:
+        """Full paths of the files that were not."""
+        return self.paths(False)
+
+    def clauses(self) -> tuple[tuple[str, int], ...]:
+        """Each used clause with the number of files that it alone would skip."""
+        return self.effects()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals, reasons and clauses, ready for JSON."""
+        return {
+            "dataset": self.dataset,
+            "predicate": self.predicate,
+            "files_total": self.files_total,
+            "files_kept": self.files_kept,
+            "bytes_total": self.bytes_total,
+            "bytes_kept": self.bytes_kept,
+            "planning_seconds": self.planning_seconds,
+            "reasons": list(self.reasons),
+            "clauses": [{"clause": text, "skips": count} for text, count in self.clauses()],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{_short(self.dataset, 76)}",
+            f"  read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
+            f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}; planned in {1000 * self.planning_seconds:.1f} ms",
+        ]
+        if self.predicate:
+            lines.append(f"  where {_short(self.predicate, 90)}")
+        lines += [f"  {_short(text, 70)} alone skips {count:,}" for text, count in self.clauses()]
+        lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one query read, scan by scan."""
+
+    scans: tuple[Scan, ...]
+
+    @property
+    def files_total(self) -> int:
+        """Files of all relations read, summed over the scans."""
+        return sum(scan.files_total for scan in self.scans)
+
+    @property
+    def files_kept(self) -> int:
+        """Files read, summed over the scans."""
+        return sum(scan.files_kept for scan in self.scans)
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all relations read."""
+        return sum(scan.bytes_total for scan in self.scans)
+
+    @property
+    def bytes_kept(self) -> int:
+        """Bytes of the files read."""
+        return sum(scan.bytes_kept for scan in self.scans)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All reasons of all scans, each once."""
+        return tuple(dict.fromkeys(reason for scan in self.scans for reason in scan.reasons))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Sums and scans, ready for JSON."""
+        sums = ("files_total", "files_kept", "bytes_total", "bytes_kept")
+        return {**{name: getattr(self, name) for name in sums}, "scans": [scan.to_dict() for scan in self.scans]}
+
+    def __str__(self) -> str:
+        if not self.scans:
+            return "geoskip: the query reads no files"
+        head = f"geoskip: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
+        head += f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}"
+        return "\n".join([head, *map(str, self.scans)])
+
+    def _repr_html_(self) -> str:
+        if not self.scans:
+            return "<p>geoskip: the query reads no files</p>"
+        rows = "".join(_row(scan) for scan in self.scans)
+        heads = "".join(f'<th style="text-align:left">{h}</th>' for h in ("dataset and condition", "files", "bytes", "why"))
+        return (
+            f"<p><b>geoskip</b>: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
+            f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}</p>"
+            f'<table><thead><tr>{heads}</tr></thead><tbody style="vertical-align:top">{rows}</tbody></table>'
+        )
+
+
+def _row(scan: Scan) -> str:
+    share = 100 * scan.files_kept / scan.files_total if scan.files_total else 100.0
+    bar = (
+        '<div style="background:#d9e2ec;width:10em;height:0.6em">'
+        f'<div style="background:#2f6f9f;width:{share:.1f}%;height:100%"></div></div>'
+    )
+    why = [f"{_short(text, 90)}: alone skips {count:,}" for text, count in scan.clauses()] + list(scan.reasons)
+    items = "".join(f"<li>{html.escape(_short(text, 300))}</li>" for text in why)
+    return (
+        f'<tr><td style="text-align:left"><code>{html.escape(_short(scan.dataset, 80))}</code><br>'
+        f"{html.escape(_short(scan.predicate, 160))}</td>"
+        f"<td>{scan.files_kept:,} of {scan.files_total:,}{bar}</td>"
+        f"<td>{_size(scan.bytes_kept)} of {_size(scan.bytes_total)}</td>"
+        f'<td style="text-align:left"><ul style="margin:0">{items}</ul></td></tr>'
+    )
+
+
+def _short(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _size(count: int) -> str:
+    """A number of bytes for people.
+
+    >>> _size(0), _size(2048), _size(5_300_000)
+    ('0 B', '2.0 KiB', '5.1 MiB')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

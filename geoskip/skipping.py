@@ -1,0 +1,78 @@
+"""From a snapshot and a predicate to a decision: which files cannot hold a matching row.
+
+:func:`decide` is the whole query path of the core, without an engine: fold constants, label, merge, evaluate over all
+files at once. It never raises: what fails keeps every file and leaves a sentence in the decision's reasons.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from geoskip.clauses import KEEP_ALL, Clause, Mask, keep_mask, parts_of
+from geoskip.indexes.base import Index
+from geoskip.labelling import clause_for
+from geoskip.metadata import Snapshot
+from geoskip.predicates import Predicate
+
+__all__ = ["Decision", "decide"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which files of a snapshot a query has to read."""
+
+    snapshot: Snapshot
+    predicate: Predicate
+    clause: Clause
+    keep: Mask
+    """One entry a file of the snapshot: False skips."""
+    reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def effects(self) -> tuple[tuple[str, int], ...]:
+        """Each used clause with the number of files that it alone skips, the most effective first."""
+        found = []
+        for part in parts_of(self.clause):
+            if part is not KEEP_ALL:
+                found.append((str(part), int(np.count_nonzero(~_safely(part, self.snapshot, [])))))
+        return tuple(sorted(found, key=lambda pair: -pair[1]))
+
+
+def decide(snapshot: Snapshot, predicate: Predicate, indexes: Sequence[Index] | None = None) -> Decision:
+    """The decision of one predicate over a snapshot, with those of its indexes that may be used."""
+    started = time.perf_counter()
+    reasons: list[str] = []
+    usable = snapshot.indexes if indexes is None else tuple(indexes)
+    try:
+        clause = clause_for(predicate, usable, report=reasons.append)
+    except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
+        reasons.append(f"the predicate could not be labelled: {_named(error)}")
+        clause = KEEP_ALL
+    keep = _safely(clause, snapshot, reasons)
+    unique = tuple(dict.fromkeys(reasons))
+    return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started)
+
+
+def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str]) -> Mask:
+    """The conjunction of a clause's parts, leaving out those that raise."""
+    files = snapshot.files
+    keep: Mask = np.ones(len(files), dtype=bool)
+    try:
+        files.prefetch([index for index, _ in clause.columns()])
+        return keep & keep_mask(clause, files)
+    except BaseException as error:
+        parts = parts_of(clause)
+        if len(parts) == 1:
+            reasons.append(f"{clause} could not be evaluated: {_named(error)}")
+            return keep
+    for part in parts:
+        keep &= _safely(part, snapshot, reasons)
+    return keep
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,188 @@
+"""From the text of an index to what Spark makes of it: expressions, types, dependencies.
+
+The texts are analysed and optimised by Spark over the dataset's own DataFrame and read off at the very place where
+the rule meets a query's filter, so that an index meets the expressions of queries by structure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from geoskip.errors import (
+    DatasetNotFoundError,
+    InvalidSpecificationError,
+    UnknownColumnError,
+    UnsupportedColumnError,
+)
+from geoskip.indexes.base import Index, SourceColumn
+from geoskip.metadata import IndexEntry
+from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
+from geoskip.spark.catalyst import UNIDENTIFIED, Translator
+from geoskip.spark.gateway import Jvm
+from geoskip.spark.signature import depends_on, options_that_matter
+
+__all__ = ["Source", "bind", "columns_for", "source_of"]
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a DataFrame over files reads."""
+
+    file_format: str
+    """The class of Spark's FileFormat."""
+    roots: tuple[str, ...]
+    partitions: tuple[str, ...]
+    options: Mapping[str, str]
+    schema: str
+    settings: Mapping[str, str | None]
+
+    @property
+    def root(self) -> str:
+        """The URI that identifies the dataset: its only root, or the folder that holds all of them."""
+        if len(self.roots) == 1:
+            return self.roots[0]
+        heads = [root.split("/") for root in self.roots]
+        shared = 0
+        while shared < min(map(len, heads)) and len({head[shared] for head in heads}) == 1:
+            shared += 1
+        return "/".join(heads[0][:shared])
+
+    def to_json(self) -> dict[str, Any]:
+        """What the metadata record of it."""
+        return {
+            "class": self.file_format,
+            "options": options_that_matter(self.file_format, self.options),
+            "schema": self.schema,
+            "partitions": list(self.partitions),
+        }
+
+
+def source_of(jvm: Jvm, frame: DataFrame, what: str) -> Source:
+    """The one file relation that a DataFrame reads; raises where there is none that geoskip may touch."""
+    text = jvm.geoskip.relation(frame._jdf)
+    if text is None:
+        raise InvalidSpecificationError(
+            f"{what} is not a dataset of files that geoskip can index: it needs Parquet, ORC, CSV, JSON or text files "
+            "read through Spark's own readers (no view over several relations, no DataSource V2, no database)"
+        )
+    found: Json = json.loads(text)
+    if found["reason"]:
+        raise InvalidSpecificationError(f"{what} cannot be indexed; {found['reason']}")
+    if not found["roots"]:
+        raise DatasetNotFoundError(f"{what} has no files")
+    source = Source(
+        found["format"],
+        tuple(found["roots"]),
+        tuple(found["partitions"]),
+        found["options"],
+        found["schema"],
+        found["settings"],
+    )
+    options = options_that_matter(source.file_format, source.options)
+    if options.get("mode", "").upper() == "DROPMALFORMED":
+        raise InvalidSpecificationError(
+            f"{what} is read with mode=DROPMALFORMED, where the rows of a file depend on the columns that a query "
+            "reads; index it with mode=PERMISSIVE or FAILFAST"
+        )
+    return source
+
+
+def columns_for(frame: DataFrame, text: str) -> Any:
+    """The column of a DataFrame that an index's text means: a column's own name first, else SQL."""
+    if text in frame.columns:
+        return frame["`" + text.replace("`", "``") + "`"]
+    return F.expr(text)
+
+
+def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -> list[IndexEntry]:
+    """The entries of some indexes over a dataset; raises for what cannot be indexed soundly."""
+    named = [str(index) for index in indexes]
+    for index in indexes:
+        if not isinstance(index, Index):
+            raise InvalidSpecificationError(f"expected indexes such as MinMax('temp'), got {index!r}")
+    twice = sorted({name for name in named if named.count(name) > 1})
+    if twice:
+        raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
+    return [_entry(jvm, frame, source, index) for index in indexes]
+
+
+def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEntry:
+    texts = index.expressions()
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")
+    try:
+        selected = frame.select(*[columns_for(frame, text).alias(f"_g{i}") for i, text in enumerate(texts)])
+    except (AnalysisException, ParseException) as error:
+        message = str(error).split(";")[0].split("\n")[0]
+        raise UnknownColumnError(
+            f"{index} cannot be built over this dataset: {message}; its columns are {', '.join(frame.columns)}"
+        ) from None
+    written = json.loads(jvm.geoskip.analyse(selected._jdf))
+    if len(written) != len(texts):
+        raise InvalidSpecificationError(
+            f"{index} is over more than one file's row (an aggregate, a window, a subquery or a generator); "
+            "index an expression over the columns of one row"
+        )
+    bound = [Translator().predicate(node) for node in written]
+    for predicate in bound:
+        _check(index, predicate, source)
+    columns = [
+        SourceColumn(text, _type(predicate, field), _arrow(field))
+        for text, predicate, field in zip(texts, bound, selected.schema.fields, strict=True)
+    ]
+    kind = index.metadata_type(*columns)
+    reads = sorted(set().union(*map(_columns, bound)))
+    depends = depends_on(bound, source.file_format, source.settings)
+    return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
+
+
+def _columns(predicate: Predicate) -> set[tuple[str, str]]:
+    return {(v.name, v.type or "") for v in walk(predicate) if isinstance(v, Column)}
+
+
+def _check(index: Index, predicate: Predicate, source: Source) -> None:
+    if not columns_of(predicate):
+        raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file")
+    for vertex in walk(predicate):
+        if isinstance(vertex, Opaque):
+            raise InvalidSpecificationError(
+                f"{index} cannot be indexed: {vertex.text} is not deterministic, a file's metadata or not known; "
+                "index an expression whose value depends on the row alone"
+            )
+        if isinstance(vertex, Call) and (vertex.implementation or "").endswith(UNIDENTIFIED):
+            raise InvalidSpecificationError(
+                f"{index} cannot be built: nobody can tell one version of {vertex.name} from another; "
+                f'state one that you raise with every change: geoskip.declare({vertex.name}, version="1")'
+            )
+    partitioned = columns_of(predicate) & set(source.partitions)
+    if partitioned:
+        raise InvalidSpecificationError(
+            f"{index} reads the partition column {', '.join(sorted(partitioned))}, which is known exactly already; "
+            "queries on it skip without an index"
+        )
+
+
+def _type(predicate: Predicate, field: T.StructField) -> str:
+    return getattr(predicate, "type", None) or field.dataType.simpleString()
+
+
+def _arrow(field: T.StructField) -> pa.DataType:
+    kind = field.dataType
+    if isinstance(kind, T.UserDefinedType):
+        return pa.binary()
+    try:
+        return to_arrow_type(kind)
+    except Exception:
+        raise UnsupportedColumnError(f"{field.dataType.simpleString()} values have no summary here") from None

@@ -1,0 +1,190 @@
+"""Python's answers to the rule: which files of which snapshots may be skipped.
+
+The callback runs in another thread than the user's, so nothing here is thread-local. It never raises: not even
+SystemExit, which would hang the query for good.
+
+An answer is one line of JSON for reports, then a line ``dataset snapshot bits bits ...`` a dataset: the bits in
+base64, little-endian by file number, one for each vector of partition values; a set bit skips.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from geoskip.clauses import Mask
+from geoskip.indexes.base import Index
+from geoskip.metadata import Snapshot
+from geoskip.predicates import And, Predicate
+from geoskip.skipping import Decision, decide
+from geoskip.spark.catalyst import Translator
+from geoskip.spark.known import Known, key_of, local_path
+from geoskip.spark.signature import renamer, unusable
+
+__all__ = ["Bridge"]
+
+Json = Mapping[str, Any]
+_MOST_DECISIONS = 1000
+_RECHECK = 2000
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a report may ask for later."""
+
+    decisions: tuple[Decision, ...]
+
+    def effects(self) -> tuple[tuple[str, int], ...]:
+        """Each used clause with the files that it alone skips, over all datasets and partition vectors."""
+        sums: dict[str, int] = {}
+        for decision in self.decisions:
+            for text, count in decision.effects():
+                sums[text] = max(sums.get(text, 0), count)
+        return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+
+class Bridge:
+    """Answers the rule's requests, over the datasets known to this driver."""
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        self._remembered: OrderedDict[int, Remembered] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._running: dict[int, float] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: str) -> str:
+        """The answer to one request; never raises."""
+        try:
+            if request.startswith("files "):
+                snapshot = self.known.by_key(request[6:])
+                return snapshot.files.paths_text().decode("utf-8") if snapshot else ""
+            return self._decide(json.loads(request))
+        except BaseException as error:
+            return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
+
+    def remembered(self, number: int) -> Remembered | None:
+        """The decisions behind an answer, while they are remembered."""
+        with self._lock:
+            return self._remembered.get(number)
+
+    def _decide(self, request: Json) -> str:
+        if request.get("barred"):
+            return json.dumps({"reasons": [request["barred"]]})
+        me, now = threading.get_ident(), time.monotonic()
+        late = [since for since in list(self._running.values()) if now - since > float(request.get("budget", 5.0))]
+        if late:
+            return json.dumps(
+                {"reasons": [f"an earlier decision has run for {now - min(late):.0f} s and not ended: skipping is off"]}
+            )
+        self._running[me] = now
+        try:
+            return self._decided(request)
+        finally:
+            self._running.pop(me, None)
+
+    def _decided(self, request: Json) -> str:
+        reasons: list[str] = []
+        lines: list[str] = []
+        decisions: list[Decision] = []
+        for number, root in enumerate(request["datasets"]):
+            try:
+                snapshot = self.known.snapshot(root)
+            except BaseException as error:
+                reasons.append(f"the metadata of {root} could not be read: {error}")
+                continue
+            if snapshot is None:
+                continue
+            bits = self._bits(root, snapshot, request, decisions, reasons)
+            if bits:
+                lines.append(" ".join([str(number), key_of(snapshot), *bits]))
+        key = next(self._numbers)
+        with self._lock:
+            self._remembered[key] = Remembered(tuple(decisions))
+            while len(self._remembered) > _MOST_DECISIONS:
+                self._remembered.popitem(last=False)
+        report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(reasons))})
+        return "\n".join([report, *lines])
+
+    def _bits(
+        self, root: str, snapshot: Snapshot, request: Json, decisions: list[Decision], reasons: list[str]
+    ) -> list[str]:
+        indexes = self._usable(root, snapshot, request, reasons)
+        if not indexes:
+            return []
+        masks: list[Mask] = []
+        rename = renamer(snapshot.header, request)
+        for slots in request["vectors"]:
+            translate = Translator(slots=slots, names=rename).predicate
+            conditions = tuple(map(translate, request["conditions"]))
+            predicate: Predicate = And(conditions)
+            decision = decide(snapshot, predicate, indexes)
+            reasons.extend(decision.reasons)
+            decisions.append(decision)
+            masks.append(~decision.keep)
+        if not any(mask.any() for mask in masks):
+            return []
+        doubtful = self._changed(root, snapshot, masks, request)
+        return [_packed(mask & ~doubtful if doubtful is not None else mask) for mask in masks]
+
+    def _usable(self, root: str, snapshot: Snapshot, request: Json, reasons: list[str]) -> tuple[Index, ...]:
+        usable: list[Index] = []
+        for entry in snapshot.header.entries:
+            why = unusable(root, snapshot.header, entry, request)
+            if why is None:
+                usable.append(entry.index)
+            else:
+                reasons.append(f"{entry.name} is not used: {why}")
+        return tuple(usable)
+
+    def _changed(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
+        """Files to be skipped that have another content by now, where asking is cheap: local files, not too many.
+
+        A listing may be older than a file. Inode and change time also show a file that was replaced by one of the same
+        size and modification time.
+        """
+        path = local_path(root)
+        skipped = np.flatnonzero(np.logical_or.reduce(masks))
+        most = _number(request.get("settings", {}).get("spark.geoskip.recheck"), _RECHECK)
+        if path is None or len(skipped) > most:
+            return None
+        names = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
+        etags = snapshot.files.cached("etags", lambda: snapshot.files.column("etag").to_pylist())
+        changed = np.zeros(len(names), dtype=bool)
+        prefix = path.rstrip("/") + "/"
+        for number in skipped:
+            if etags[number] is not None:
+                name = names[number]
+                where = local_path(name) if ":/" in name else prefix + name
+                changed[number] = local_etag(where or "") != etags[number]
+        return changed
+
+
+def local_etag(path: str) -> str | None:
+    """Size, change time and inode of a local file: what changes with its content, whatever is set back."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return f"{found.st_size}-{found.st_ctime_ns}-{found.st_ino}"
+
+
+def _number(text: str | None, default: int) -> int:
+    try:
+        return int(text) if text else default
+    except ValueError:
+        return default
+
+
+def _packed(mask: Mask) -> str:
+    return base64.b64encode(np.packbits(mask, bitorder="little").tobytes()).decode("ascii")

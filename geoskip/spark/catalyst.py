@@ -1,0 +1,250 @@
+"""Catalyst's expressions, as the rule writes them in JSON, to geoskip's predicates.
+
+What is not known becomes a :class:`~geoskip.predicates.Call` with its implementing class where it is a function, else
+:class:`~geoskip.predicates.Opaque` with its columns. Nothing is lost by either: they keep every file unless a mapping
+knows them.
+
+Expressions over collated strings are opaque: they compare wider than bytes (SEMANTICS, section 4).
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import pickle
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from geoskip.identity import Unidentifiable, identity
+from geoskip.predicates import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    StartsWith,
+)
+
+__all__ = ["UNIDENTIFIED", "Translator", "type_name"]
+
+Json = Mapping[str, Any]
+UNIDENTIFIED = "#unidentified"
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+_OPERATORS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Remainder": "%"}
+_TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
+    "StartsWith": StartsWith,
+    "EndsWith": EndsWith,
+    "Contains": Contains,
+}
+
+
+class Translator:
+    """Translates the conditions of one query.
+
+    ``slots`` are the values of expressions over partition columns, for one partition: a literal's JSON each, or None
+    where the evaluation threw. ``names`` maps a column's name as the query's relation has it to the one indexed.
+    """
+
+    def __init__(self, *, slots: Sequence[Json | None] = (), names: Callable[[str], str] = lambda name: name) -> None:
+        self.slots = slots
+        self.names = names
+
+    def predicate(self, node: Json) -> Predicate:
+        """One expression, and all below it."""
+        if "slot" in node and node["slot"] < len(self.slots):
+            value = self.slots[node["slot"]]
+            return Opaque("a partition's value that could not be had") if value is None else literal(value)
+        if "class" not in node:
+            return literal(node)
+        if "opaque" in node:
+            return Opaque(node["opaque"], tuple(map(self.names, node.get("columns", ()))))
+        if "column" in node:
+            return Column(self.names(quoted(node["column"])), type_name(node["type"]))
+        children = tuple(map(self.predicate, node.get("children", ())))
+        if any(_collated(child) for child in children):
+            return Opaque(f"{node.get('name', 'expression')} of a collated string", _columns(children))
+        if "field" in node:
+            return _field(children[0], node)
+        kind = node["class"].removeprefix(_EXPRESSIONS)
+        return self._vertex(kind, node, children)
+
+    def _vertex(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
+        match kind, children:
+            case "And", _:
+                return And(children)
+            case "Or", _:
+                return Or(children)
+            case "Not", (child,):
+                return Not(child)
+            case "IsNull", (child,):
+                return IsNull(child)
+            case "IsNotNull", (child,):
+                return Not(IsNull(child))
+            case "In", (child, *values):
+                if all(isinstance(v, Literal) for v in values):
+                    return In(child, tuple(v for v in values if isinstance(v, Literal)))
+                return Or(tuple(Comparison("=", child, v) for v in values))
+            case "InSet", (child,):
+                return In(child, tuple(literal(v) for v in node["values"]))
+            case "Like", (child, Literal(str() as pattern)):
+                return Like(child, pattern, node["args"][0] if node.get("args") else "\\")
+            case ("StartsWith" | "EndsWith" | "Contains"), (child, Literal(str() as text)):
+                return _TEXTS[kind](child, text)
+            case "Cast", (child,):
+                return _cast(child, node)
+            case "CaseWhen", _:
+                return _case(children, node)
+            case "If", (test, then, other):
+                return Call("if", (test, then, other), type=type_name(node["type"]))
+        if kind in _COMPARISONS and len(children) == 2:
+            return Comparison(_COMPARISONS[kind], *children)
+        return self._call(kind, node, children)
+
+    def _call(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
+        result = type_name(node["type"])
+        if "python" in node:
+            flags = (f"eval:{node['evalType']}",)
+            return Call(node["name"], children, implementation_of(node["python"]), flags, result)
+        name = _OPERATORS.get(kind, {"UnaryMinus": "negative"}.get(kind, node.get("name", kind)))
+        if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
+            name = node["class"].rpartition(".")[2]
+        return Call(name, children, node["class"], tuple(node.get("args", ())), result)
+
+
+def literal(node: Json) -> Predicate:
+    """A literal with its type: physical values (see :mod:`geoskip.predicates`)."""
+    kind = type_name(node["type"])
+    if "opaque" in node:
+        return Opaque(node["opaque"])
+    if "bits" in node:
+        return Literal(struct.unpack("<d", struct.pack("<q", node["bits"]))[0], kind)
+    if "decimal" in node:
+        return Literal(Decimal(node["decimal"]), kind)
+    if "utf8" in node:
+        return Literal(base64.b64decode(node["utf8"]).decode("utf-8", "surrogateescape"), kind)
+    if "bytes" in node:
+        data = base64.b64decode(node["bytes"])
+        return _geometry(data) if kind == "geometry" else Literal(data, kind)
+    return Literal(node["literal"], kind)
+
+
+def _geometry(data: bytes) -> Predicate:
+    try:
+        from sedona.spark.utils import geometry_serde
+    except ImportError:
+        return Opaque("a geometry, which needs the apache-sedona package to be read")
+    shape, _ = geometry_serde.deserialize(bytearray(data))
+    return Literal(shape, "geometry")
+
+
+def _field(child: Predicate, node: Json) -> Predicate:
+    kind = type_name(node["type"])
+    if isinstance(child, Column):
+        return Column(f"{child.name}.{quoted(node['field'])}", kind)
+    return Call("getfield", (child, Literal(node["field"], "string")), node["class"], (), kind)
+
+
+def _cast(child: Predicate, node: Json) -> Predicate:
+    texts = node.get("args", [])
+    mode = next((t for t in texts if t in ("ANSI", "LEGACY", "TRY")), "LEGACY")
+    zone = next((t for t in texts[1:] if t not in ("ANSI", "LEGACY", "TRY", "None", "true", "false")), None)
+    source = getattr(child, "type", None)
+    return Cast(child, type_name(node["type"]), source, mode == "ANSI", zone)
+
+
+def _case(children: tuple[Predicate, ...], node: Json) -> Predicate:
+    """``CASE WHEN a THEN x WHEN b THEN y ELSE z`` as ``if(a, x, if(b, y, z))``."""
+    kind = type_name(node["type"])
+    branches, other = children, Literal(None, kind)
+    result: Predicate = other
+    if len(children) % 2:
+        branches, result = children[:-1], children[-1]
+    for test, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
+        result = Call("if", (test, value, result), type=kind)
+    return result
+
+
+def _collated(node: Predicate) -> bool:
+    return (getattr(node, "type", None) or "").startswith("string collate")
+
+
+def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
+    from geoskip.predicates import columns_of
+
+    return tuple(sorted(set().union(*map(columns_of, nodes))))
+
+
+def type_name(text: str) -> str:
+    """Spark's catalogue name of a type; a Sedona geometry is ``geometry``.
+
+    >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("decimal(10,2)")
+    ('geometry', 'decimal(10,2)')
+    """
+    if text.startswith("udt "):
+        return "geometry" if text.endswith(".GeometryUDT") else text.rpartition(".")[2]
+    return text
+
+
+def quoted(part: str) -> str:
+    """One part of a column's name, in backquotes where dots or spaces need them.
+
+    >>> quoted("temp"), quoted("a.b"), quoted("odd`name")
+    ('temp', '`a.b`', '`odd``name`')
+    """
+    return part if part.replace("_", "a").isalnum() else "`" + part.replace("`", "``") + "`"
+
+
+def implementation_of(command: str) -> str:
+    """What identifies the Python function of a UDF, from Spark's pickled command in base64."""
+    data = base64.b64decode(command)
+    return _implementation(hashlib.sha256(data).digest(), _Bytes(data))
+
+
+class _Bytes:
+    """Bytes that take no part in a cache's key."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bytes)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@functools.lru_cache(maxsize=512)
+def _implementation(digest: bytes, command: _Bytes) -> str:
+    # The bytes are the driver's own: Spark pickled the user's function a moment ago, in this very process.
+    function: Any = pickle.loads(command.data)
+    if isinstance(function, tuple):
+        function = function[0]
+    for _ in range(8):  # pyspark wraps what it registers
+        if hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+    try:
+        return "python:" + identity(function)
+    except Unidentifiable:
+        name = getattr(function, "__qualname__", "function")
+        return f"python:{getattr(function, '__module__', '')}.{name}{UNIDENTIFIED}"

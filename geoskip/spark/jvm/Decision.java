@@ -1,0 +1,257 @@
+package geoskip;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.BitSet;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.mutable.ArrayBuffer;
+import @Seq@;
+
+/** Which files of which snapshots are skipped, for each vector of partition values. */
+class Decision {
+    final List tables = new ArrayList();
+    final List bits = new ArrayList(); // of BitSet[], one a vector: a set bit skips
+    final Slots slots;
+    String reply = "{}"; // what Python said beside the bits, as JSON: for reports
+    long planningNanos;
+
+    Decision(Slots slots) { this.slots = slots; }
+
+    static Decision of(String answer, long budget, List datasets, Slots slots) throws Exception {
+        Decision decision = new Decision(slots);
+        if (answer == null) {
+            decision.reply = "{\"reasons\":[\"no decision within the planning budget of " + budget / 1000.0
+                    + " s (spark.geoskip.planning.budget): every file is read\"]}";
+            return decision;
+        }
+        String[] lines = answer.split("\n");
+        decision.reply = lines[0];
+        for (int i = 1; i < lines.length; i++) { // dataset number, snapshot, then bits for each vector
+            String[] words = lines[i].split(" ");
+            String root = (String) datasets.get(Integer.parseInt(words[0]));
+            FileTable table = Geoskip.table(words[1], root, budget);
+            if (table != null) {
+                BitSet[] sets = new BitSet[words.length - 2];
+                for (int v = 0; v < sets.length; v++) {
+                    sets[v] = BitSet.valueOf(Base64.getDecoder().decode(words[v + 2]));
+                }
+                decision.tables.add(table);
+                decision.bits.add(sets);
+            }
+        }
+        return decision;
+    }
+
+    /** The kept files of a partition. */
+    PartitionDirectory keep(PartitionDirectory directory) throws IOException {
+        int vector = slots.isEmpty() ? 0 : slots.number(directory.values());
+        if (vector < 0 || tables.isEmpty()) {
+            return directory;
+        }
+        ArrayBuffer kept = new ArrayBuffer();
+        for (Iterator i = Scala.list(directory.files()).iterator(); i.hasNext();) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+            if (!skips(file, vector)) {
+                kept.$plus$eq(file);
+            }
+        }
+        return new PartitionDirectory(directory.values(), (Seq) kept.toSeq());
+    }
+
+    private boolean skips(FileStatusWithMetadata file, int vector) {
+        for (int i = 0; i < tables.size(); i++) {
+            BitSet[] sets = (BitSet[]) bits.get(i);
+            int number = ((FileTable) tables.get(i)).number(file);
+            if (number >= 0 && vector < sets.length && sets[vector].get(number)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    public boolean equals(Object other) {
+        if (!(other instanceof Decision)) {
+            return false;
+        }
+        Decision that = (Decision) other;
+        if (!tables.equals(that.tables) || !slots.vectors().equals(that.slots.vectors())) {
+            return false;
+        }
+        for (int i = 0; i < bits.size(); i++) {
+            if (!Arrays.equals((BitSet[]) bits.get(i), (BitSet[]) that.bits.get(i))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    public int hashCode() { return tables.hashCode(); }
+}
+
+/** The files chosen by name: what a build or an audit reads. */
+class Chosen extends Decision {
+    private final FileTable files;
+
+    Chosen(String lines) {
+        super(new Slots(new StructType()));
+        files = new FileTable("", lines);
+    }
+
+    PartitionDirectory keep(PartitionDirectory directory) {
+        ArrayBuffer kept = new ArrayBuffer();
+        for (Iterator i = Scala.list(directory.files()).iterator(); i.hasNext();) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+            if (files.number(file) >= 0) {
+                kept.$plus$eq(file);
+            }
+        }
+        return new PartitionDirectory(directory.values(), (Seq) kept.toSeq());
+    }
+
+    public boolean equals(Object other) { return this == other; }
+
+    public int hashCode() { return System.identityHashCode(this); }
+}
+
+/** The files of one snapshot: path to number, with the fingerprint that they were indexed under. */
+class FileTable {
+    private final HashMap numbers;
+    private final long[] sizes;
+    private final long[] times;
+
+    FileTable(String root, String lines) {
+        String prefix = root.endsWith("/") ? root : root + "/";
+        int count = 0;
+        for (int i = 0; i < lines.length(); i++) {
+            if (lines.charAt(i) == '\n') {
+                count++;
+            }
+        }
+        numbers = new HashMap(count * 2);
+        sizes = new long[count];
+        times = new long[count];
+        int start = 0;
+        for (int number = 0; number < count; number++) {
+            int end = lines.indexOf('\n', start);
+            int first = lines.indexOf(' ', start);
+            if (first >= 0 && first < end) {
+                int second = lines.indexOf(' ', first + 1);
+                sizes[number] = Long.parseLong(lines.substring(start, first));
+                times[number] = Long.parseLong(lines.substring(first + 1, second));
+                String path = lines.substring(second + 1, end);
+                numbers.put(path.indexOf(":/") > 0 ? path : prefix + path, Integer.valueOf(number));
+            }
+            start = end + 1;
+        }
+    }
+
+    /** The number of a listed file, or -1 when it is not in the snapshot as it is now. */
+    int number(FileStatusWithMetadata file) {
+        Integer number = (Integer) numbers.get(file.getPath().toString());
+        if (number == null) {
+            return -1;
+        }
+        int n = number.intValue();
+        return sizes[n] == file.getLen() && times[n] == file.getModificationTime() ? n : -1;
+    }
+}
+
+/** Expressions over partition columns alone: evaluated here, by Spark, for each partition's values. */
+class Slots {
+    private static final int MOST_VECTORS = 1000;
+    private final StructType schema;
+    private final List expressions = new ArrayList();
+    private final List written = new ArrayList();
+    private final LinkedHashMap vectors = new LinkedHashMap();
+
+    Slots(StructType schema) { this.schema = schema; }
+
+    boolean isEmpty() { return expressions.isEmpty(); }
+
+    /** The number of a slot for an expression, or -1 when it reads more than partition columns. */
+    int slot(Expression expression) {
+        if (schema.length() == 0 || !expression.deterministic() || expression.references().isEmpty()) {
+            return -1;
+        }
+        Expression bound = bound(expression);
+        if (bound == null) {
+            return -1;
+        }
+        expressions.add(bound);
+        return expressions.size() - 1;
+    }
+
+    private Expression bound(Expression expression) {
+        if (expression instanceof Unevaluable && !(expression instanceof AttributeReference)
+                || expression instanceof PlanExpression) {
+            return null;
+        }
+        if (expression instanceof AttributeReference) {
+            AttributeReference column = (AttributeReference) expression;
+            if (column.metadata().contains("__metadata_col") || !Arrays.asList(schema.fieldNames()).contains(column.name())) {
+                return null;
+            }
+            return new BoundReference(schema.fieldIndex(column.name()), column.dataType(), true);
+        }
+        ArrayBuffer children = new ArrayBuffer();
+        for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
+            Expression child = bound((Expression) i.next());
+            if (child == null) {
+                return null;
+            }
+            children.$plus$eq(child);
+        }
+        return children.isEmpty() ? expression : (Expression) expression.withNewChildren((Seq) children.toSeq());
+    }
+
+    /** The number of the vector of values that the slots take for a partition; -1 beyond the most. */
+    int number(InternalRow partition) throws IOException {
+        StringWriter text = new StringWriter();
+        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        json.writeStartArray();
+        for (Iterator i = expressions.iterator(); i.hasNext();) {
+            Expression slot = (Expression) i.next();
+            Object value;
+            try {
+                value = slot.eval(partition);
+            } catch (Exception thrown) { // true, false and null at once
+                json.writeNull();
+                continue;
+            }
+            Wire.literal(json, value, slot.dataType());
+        }
+        json.writeEndArray();
+        json.close();
+        String key = text.toString();
+        Integer number = (Integer) vectors.get(key);
+        if (number == null) {
+            if (vectors.size() >= MOST_VECTORS) {
+                return -1;
+            }
+            number = Integer.valueOf(vectors.size());
+            vectors.put(key, number);
+        }
+        return number.intValue();
+    }
+
+    List vectors() {
+        return vectors.isEmpty() ? Collections.singletonList("[]") : new ArrayList(vectors.keySet());
+    }
+}

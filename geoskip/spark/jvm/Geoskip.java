@@ -1,0 +1,253 @@
+// The part of geoskip that lives in the JVM: one optimizer rule, compiled in the driver by Janino when a session is
+// enabled (geoskip/spark/gateway.py). Hence the plain Java: Janino knows no lambdas, no `var` and no
+// try-with-resources, generics are raw, and the names between @ signs are filled in for the running Spark.
+//
+// The rule decides nothing itself. It finds filters above file relations that it knows exactly, writes them as JSON,
+// asks Python (geoskip/spark/bridge.py) which files of the dataset's snapshot cannot match, and wraps the relation's
+// FileIndex in one that leaves those out of listFiles. Whatever goes wrong means that every file is read.
+package geoskip;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.WeakHashMap;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import @Dataset@;
+import @SparkSession@;
+import scala.Function1;
+import scala.runtime.AbstractPartialFunction;
+
+/** What Python calls, and the state shared by all sessions of the driver. */
+public final class Geoskip {
+    private static final long LOCAL_TTL_MS = 5000;
+    private static final long REMOTE_TTL_MS = 60000;
+    private static final int LISTINGS = 64;
+
+    private static volatile java.util.function.Function bridge;
+    private static final ConcurrentHashMap registered = new ConcurrentHashMap();
+    private static final ConcurrentHashMap looked = new ConcurrentHashMap();
+    private static final Map installed = Collections.synchronizedMap(new WeakHashMap());
+    private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
+    private static final Map tables = Collections.synchronizedMap(new LinkedHashMap(16, 0.75f, true) {
+        protected boolean removeEldestEntry(Map.Entry eldest) { return size() > LISTINGS; }
+    });
+    static final ThreadLocal planning = new ThreadLocal();
+    static final ThreadLocal captured = new ThreadLocal(); // a List of JSON texts while an index is analysed
+
+    private static final ExecutorService workers = Executors.newCachedThreadPool(new ThreadFactory() {
+        public Thread newThread(Runnable task) {
+            Thread thread = new Thread(task, "geoskip-planning");
+            thread.setDaemon(true);
+            return thread;
+        }
+    });
+
+    /** Connects Python: a function from a request to an answer, both JSON. */
+    public void connect(java.util.function.Function python) { bridge = python; }
+
+    /** The newest facts about executed queries, oldest first. */
+    public List recent(SparkSession session) {
+        Recent recent = (Recent) listened.get(session);
+        return recent == null ? new ArrayList() : recent.copy();
+    }
+
+    static void listen(SparkSession session) {
+        synchronized (listened) {
+            if (!listened.containsKey(session)) {
+                Recent recent = new Recent();
+                listened.put(session, recent);
+                session.listenerManager().register(recent);
+            }
+        }
+    }
+
+    /** Says that a dataset's metadata are reached through Python, not through a `_geoskip` folder. */
+    public void register(String root) {
+        registered.put(root, root);
+        looked.clear();
+    }
+
+    /** Forgets what was looked up: after an index was created or dropped. */
+    public void forget() { looked.clear(); }
+
+    /** The indexed dataset that a root path lies in: the longest known prefix, or null. */
+    static String dataset(Path root, Configuration conf) {
+        for (Path path = root; path != null; path = path.getParent()) {
+            String name = path.toString();
+            if (registered.containsKey(name) || hasMetadata(path, name, conf)) {
+                return name;
+            }
+        }
+        return null;
+    }
+
+    private static boolean hasMetadata(Path path, String name, Configuration conf) {
+        long now = System.currentTimeMillis();
+        Object[] known = (Object[]) looked.get(name);
+        if (known != null && now < ((Long) known[1]).longValue()) {
+            return ((Boolean) known[0]).booleanValue();
+        }
+        boolean found;
+        try {
+            found = path.getFileSystem(conf).exists(new Path(path, "_geoskip/log"));
+        } catch (Exception unreachable) {
+            found = false;
+        }
+        long ttl = "file".equals(path.toUri().getScheme()) ? LOCAL_TTL_MS : REMOTE_TTL_MS;
+        looked.put(name, new Object[] {Boolean.valueOf(found), Long.valueOf(now + ttl)});
+        return found;
+    }
+
+    /** Asks Python within a budget; null when it does not answer in time. */
+    static String ask(final String request, long budgetMs) throws Exception {
+        final java.util.function.Function python = bridge;
+        Future answer = workers.submit(new Callable() {
+            public Object call() {
+                planning.set(Boolean.TRUE);
+                try {
+                    return python.apply(request);
+                } finally {
+                    planning.remove();
+                }
+            }
+        });
+        try {
+            return (String) answer.get(budgetMs, TimeUnit.MILLISECONDS);
+        } catch (TimeoutException late) {
+            return null;
+        }
+    }
+
+    /** The files of a snapshot by path, fetched once from Python. */
+    static FileTable table(String snapshot, String root, long budgetMs) throws Exception {
+        String key = snapshot + "\n" + root;
+        FileTable table = (FileTable) tables.get(key);
+        if (table == null) {
+            String lines = ask("files " + snapshot, budgetMs);
+            if (lines == null || lines.isEmpty()) {
+                return null;
+            }
+            table = new FileTable(root, lines);
+            tables.put(key, table);
+        }
+        return table;
+    }
+
+    /** Installs the rule for a session and those made from it by newSession; once. */
+    public void install(SparkSession session) {
+        synchronized (installed) {
+            if (installed.put(session.extensions(), Boolean.TRUE) == null) {
+                session.extensions().injectPreCBORule(new RuleBuilder());
+            }
+        }
+    }
+
+    /** Is the rule installed for a session? */
+    public boolean installed(SparkSession session) { return installed.containsKey(session.extensions()); }
+
+    /** The expressions that a frame projects, as the rule would meet them in a filter: JSON. */
+    public String analyse(Dataset frame) throws Exception {
+        captured.set(new ArrayList());
+        try {
+            frame.queryExecution().optimizedPlan();
+            return captured.get().toString();
+        } finally {
+            captured.remove();
+        }
+    }
+
+    /** The file relation that a frame reads, as an index must know it: JSON; null where there is not just one. */
+    public String relation(Dataset frame) throws Exception {
+        LogicalRelation relation = onlyRelation(frame.queryExecution().analyzed());
+        if (relation == null) {
+            return null;
+        }
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        StringWriter text = new StringWriter();
+        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        json.writeStartObject();
+        json.writeStringField("reason", relation.isStreaming() ? "it is a stream" : Known.reason(files));
+        json.writeStringField("format", files.fileFormat().getClass().getName());
+        List roots = new ArrayList();
+        for (Iterator i = Scala.list(files.location().rootPaths()).iterator(); i.hasNext();) {
+            roots.add(i.next().toString());
+        }
+        Wire.strings(json, "roots", roots);
+        Wire.strings(json, "partitions", Arrays.asList(files.partitionSchema().fieldNames()));
+        json.writeStringField("schema", files.dataSchema().json());
+        Wire.map(json, "options", files.options());
+        Known.settings(json, files.sparkSession().sessionState().conf());
+        json.writeEndObject();
+        json.close();
+        return text.toString();
+    }
+
+    private static LogicalRelation onlyRelation(LogicalPlan plan) {
+        if (plan instanceof LogicalRelation) {
+            return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? (LogicalRelation) plan : null;
+        }
+        List children = Scala.list(plan.children());
+        return children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
+    }
+
+    /** The files that a frame reads, listed anew: a line `size mtime path` each. */
+    public String listing(Dataset frame) {
+        FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
+        location.refresh();
+        StringBuilder lines = new StringBuilder();
+        for (Iterator i = Scala.files(Scala.unpruned(location)).iterator(); i.hasNext();) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+            String path = file.getPath().toString();
+            if (path.indexOf('\n') < 0) {
+                lines.append(file.getLen()).append(' ').append(file.getModificationTime()).append(' ').append(path)
+                        .append('\n');
+            }
+        }
+        return lines.toString();
+    }
+
+    /** The same frame over some of its files alone, given as lines like those of `listing`. */
+    public Dataset only(Dataset frame, String lines) throws Exception {
+        LogicalPlan plan = frame.queryExecution().analyzed();
+        LogicalRelation relation = onlyRelation(plan);
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        List listed = Scala.list(Scala.unpruned(files.location()));
+        final Object chosen = Scala.relocated(
+                relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
+                relation.catalogTable());
+        final LogicalRelation old = relation;
+        LogicalPlan replaced = (LogicalPlan) plan.transformDown(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object node) { return node == old; }
+
+            public Object applyOrElse(Object node, Function1 otherwise) {
+                return node == old ? chosen : otherwise.apply(node);
+            }
+        });
+        return Dataset.ofRows(frame.sparkSession(), replaced);
+    }
+
+    /** The scans of a query's plan, planned now if it was not yet: a list of ScanFacts. */
+    public List scans(QueryExecution execution) { return ScanFacts.of(execution); }
+
+}

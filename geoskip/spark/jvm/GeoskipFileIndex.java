@@ -1,0 +1,72 @@
+package geoskip;
+
+import java.io.IOException;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.mutable.ArrayBuffer;
+import @Seq@;
+
+/** A relation's file index without the files that cannot match. Its name is what EXPLAIN shows. */
+class GeoskipFileIndex implements FileIndex {
+    final FileIndex inner;
+    final FileIndex original; // before Spark's partition pruning
+    final Decision decision;
+    private final long bytes;
+    private final double share;
+
+    GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) throws IOException {
+        this.inner = inner;
+        this.original = original;
+        this.decision = decision;
+        long all = 0;
+        long kept = 0;
+        for (Iterator i = directories.iterator(); i.hasNext();) {
+            PartitionDirectory directory = (PartitionDirectory) i.next();
+            all += Scala.bytes(directory);
+            kept += Scala.bytes(decision.keep(directory));
+        }
+        this.bytes = kept;
+        this.share = all == 0 ? 1.0 : (double) kept / all;
+    }
+
+    double share() { return share; }
+
+    public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+        ArrayBuffer kept = new ArrayBuffer();
+        Seq listed = inner.listFiles(partitionFilters, dataFilters);
+        for (Iterator i = Scala.list(listed).iterator(); i.hasNext();) {
+            PartitionDirectory directory = (PartitionDirectory) i.next();
+            try {
+                kept.$plus$eq(decision.keep(directory));
+            } catch (Exception failure) {
+                kept.$plus$eq(directory);
+            }
+        }
+        return (Seq) kept.toSeq();
+    }
+
+    public Seq rootPaths() { return inner.rootPaths(); }
+
+    public String[] inputFiles() { return inner.inputFiles(); }
+
+    public void refresh() { inner.refresh(); }
+
+    public long sizeInBytes() { return Math.max(1, bytes); }
+
+    public StructType partitionSchema() { return inner.partitionSchema(); }
+
+    public Option metadataOpsTimeNs() { return inner.metadataOpsTimeNs(); }
+
+    public boolean equals(Object other) {
+        return other instanceof GeoskipFileIndex && inner.equals(((GeoskipFileIndex) other).inner)
+                && decision.equals(((GeoskipFileIndex) other).decision);
+    }
+
+    public int hashCode() { return inner.hashCode(); }
+
+    public String toString() { return "GeoskipFileIndex(" + inner + ")"; }
+}

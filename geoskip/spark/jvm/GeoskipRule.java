@@ -1,0 +1,364 @@
+package geoskip;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.PruneFileSourcePartitions$;
+import @SparkSession@;
+import org.apache.spark.sql.internal.SQLConf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Function1;
+import scala.Option;
+import scala.Some;
+import scala.collection.immutable.Nil$;
+import scala.collection.mutable.ArrayBuffer;
+import @Seq@;
+import scala.math.BigInt;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
+
+/** Spark's builder of the rule; one call a query, so it only allocates. */
+class RuleBuilder extends AbstractFunction1 {
+    public Object apply(Object session) {
+        Geoskip.listen((SparkSession) session);
+        return new GeoskipRule((SparkSession) session);
+    }
+}
+
+/** Takes the files that cannot match out of the scans of a plan. */
+class GeoskipRule extends Rule {
+    private static final Logger LOG = LoggerFactory.getLogger("geoskip");
+    private final SparkSession session;
+
+    GeoskipRule(SparkSession session) { this.session = session; }
+
+    public org.apache.spark.sql.catalyst.trees.TreeNode apply(org.apache.spark.sql.catalyst.trees.TreeNode plan) {
+        SQLConf conf = session.sessionState().conf();
+        if (Geoskip.captured.get() != null) {
+            return capture((LogicalPlan) plan);
+        }
+        if (Geoskip.planning.get() != null || !"true".equals(conf.getConfString("spark.geoskip.enabled", "true"))) {
+            return plan;
+        }
+        try {
+            if (!concerns((LogicalPlan) plan)) {
+                return plan;
+            }
+            LogicalPlan pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply((LogicalPlan) plan);
+            return rewrite(pruned, originals((LogicalPlan) plan, new ArrayList()), new ArrayList(), null);
+        } catch (InterruptedException cancelled) {
+            Thread.currentThread().interrupt();
+            return plan;
+        } catch (Exception failure) {
+            LOG.warn("geoskip left a query as it was", failure);
+            return plan;
+        } catch (LinkageError failure) {
+            LOG.warn("geoskip does not fit this Spark", failure);
+            return plan;
+        }
+    }
+
+    /** Writes down what the topmost projection computes, over the columns of the relation below. */
+    private static LogicalPlan capture(LogicalPlan plan) {
+        LogicalPlan node = plan;
+        List expressions = null;
+        while (node instanceof Project) {
+            Project project = (Project) node;
+            List below = new ArrayList();
+            if (expressions == null) {
+                for (Iterator i = Scala.list(project.projectList()).iterator(); i.hasNext();) {
+                    Object item = i.next();
+                    below.add(item instanceof Alias ? ((Alias) item).child() : item);
+                }
+            } else {
+                below = through(project, expressions);
+            }
+            expressions = below;
+            node = project.child();
+        }
+        if (expressions != null && node instanceof LogicalRelation) {
+            try {
+                for (Iterator i = expressions.iterator(); i.hasNext();) {
+                    ((List) Geoskip.captured.get()).add(Wire.expression((Expression) i.next(), null));
+                }
+            } catch (IOException impossible) {
+                LOG.warn("geoskip could not write an expression", impossible);
+            }
+        }
+        return plan;
+    }
+
+    private boolean concerns(LogicalPlan plan) {
+        if (plan instanceof LogicalRelation) {
+            return indexed((LogicalRelation) plan) != null;
+        }
+        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+            if (concerns((LogicalPlan) i.next())) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** The datasets of a relation's roots, in their order; null when it is not one to touch, or none is indexed. */
+    private List indexed(LogicalRelation relation) {
+        if (relation.isStreaming() || !(relation.relation() instanceof HadoopFsRelation)) {
+            return null;
+        }
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        if (Known.reason(files) != null) {
+            return null;
+        }
+        Configuration conf = session.sessionState().newHadoopConf();
+        LinkedHashMap found = new LinkedHashMap();
+        for (Iterator i = Scala.list(files.location().rootPaths()).iterator(); i.hasNext();) {
+            String dataset = Geoskip.dataset((Path) i.next(), conf);
+            if (dataset != null) {
+                found.put(dataset, dataset);
+            }
+        }
+        return found.isEmpty() ? null : new ArrayList(found.keySet());
+    }
+
+    private List originals(LogicalPlan plan, List found) {
+        if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
+            found.add(((HadoopFsRelation) ((LogicalRelation) plan).relation()).location());
+        }
+        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+            originals((LogicalPlan) i.next(), found);
+        }
+        return found;
+    }
+
+    /** The plan with its file relations replaced; `conditions` hold for every row that leaves `plan` and matters. */
+    private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, String barred) throws Exception {
+        if (plan instanceof LogicalRelation) {
+            LogicalRelation relation = (LogicalRelation) plan;
+            FileIndex original =
+                    relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
+            List datasets = indexed(relation);
+            return datasets == null ? plan : skip(relation, original, datasets, conditions, barred);
+        }
+        List below = new ArrayList();
+        if (plan instanceof Filter) {
+            below.addAll(conditions);
+            below.add(((Filter) plan).condition());
+        } else if (plan instanceof Project) {
+            Project project = (Project) plan;
+            if (Scala.deterministic(project.projectList())) {
+                below = through(project, conditions);
+            } else if (!conditions.isEmpty()) {
+                barred = "a filter above a non-deterministic projection proves nothing about the rows below it";
+            }
+        } else if (!conditions.isEmpty() && plan.children().size() == 1) {
+            barred = "a filter above " + plan.nodeName() + " proves nothing about the rows below it";
+        }
+        List children = Scala.list(plan.children());
+        ArrayBuffer changed = new ArrayBuffer();
+        boolean any = false;
+        for (Iterator i = children.iterator(); i.hasNext();) {
+            LogicalPlan child = (LogicalPlan) i.next();
+            LogicalPlan rewritten = rewrite(child, originals, below, barred);
+            any |= rewritten != child;
+            changed.$plus$eq(rewritten);
+        }
+        return any ? (LogicalPlan) plan.withNewChildren((Seq) changed.toSeq()) : plan;
+    }
+
+    /** Conditions above a projection, written over what is below it. */
+    private static List through(Project project, List conditions) {
+        final Map aliases = new HashMap();
+        for (Iterator i = Scala.list(project.projectList()).iterator(); i.hasNext();) {
+            Object item = i.next();
+            if (item instanceof Alias) {
+                aliases.put(((Alias) item).exprId(), ((Alias) item).child());
+            }
+        }
+        List below = new ArrayList();
+        for (Iterator i = conditions.iterator(); i.hasNext();) {
+            below.add(((Expression) i.next()).transform(new AbstractPartialFunction() {
+                public boolean isDefinedAt(Object node) {
+                    return node instanceof AttributeReference
+                            && aliases.containsKey(((AttributeReference) node).exprId());
+                }
+
+                public Object applyOrElse(Object node, Function1 otherwise) {
+                    return isDefinedAt(node)
+                            ? aliases.get(((AttributeReference) node).exprId()) : otherwise.apply(node);
+                }
+            }));
+        }
+        return below;
+    }
+
+    private LogicalPlan skip(
+            LogicalRelation relation, FileIndex original, List datasets, List conditions, String barred)
+            throws Exception {
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        if (conditions.isEmpty() && barred == null) {
+            return relation;
+        }
+        FileIndex listed = files.location();
+        if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does where there is a filter
+            listed = ((CatalogFileIndex) listed).filterPartitions((Seq) Nil$.MODULE$);
+        }
+        long started = System.nanoTime();
+        Slots slots = new Slots(files.partitionSchema());
+        List written = new ArrayList();
+        for (Iterator i = conditions.iterator(); i.hasNext();) {
+            written.add(Wire.expression((Expression) i.next(), slots));
+        }
+        List directories = Scala.list(Scala.unpruned(listed));
+        for (Iterator i = directories.iterator(); i.hasNext();) {
+            slots.number(((PartitionDirectory) i.next()).values());
+        }
+        SQLConf conf = session.sessionState().conf();
+        long budget = budget(conf);
+        String answer = Geoskip.ask(request(relation, datasets, written, barred, slots, conf), budget);
+        Decision decision = Decision.of(answer, budget, datasets, slots);
+        decision.planningNanos = System.nanoTime() - started;
+        GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
+        return (LogicalPlan) Scala.relocated(relation, index, table(relation.catalogTable(), index));
+    }
+
+    /** The table with statistics of the kept files, so that small reads can be broadcast. */
+    private static Option table(Option catalogTable, GeoskipFileIndex index) {
+        if (catalogTable.isEmpty() || ((CatalogTable) catalogTable.get()).stats().isEmpty()) {
+            return catalogTable;
+        }
+        CatalogTable table = (CatalogTable) catalogTable.get();
+        CatalogStatistics stats = (CatalogStatistics) table.stats().get();
+        double share = index.share();
+        BigInt size = BigInt.apply((long) (stats.sizeInBytes().toDouble() * share));
+        Object smaller = Scala.with(stats, 0, size);
+        for (int i = 0; i < table.productArity(); i++) {
+            if (table.productElement(i) == table.stats()) {
+                return new Some(Scala.with(table, i, new Some(smaller)));
+            }
+        }
+        return catalogTable;
+    }
+
+    private static long budget(SQLConf conf) {
+        try {
+            return (long) (1000 * Double.parseDouble(conf.getConfString("spark.geoskip.planning.budget", "5")));
+        } catch (NumberFormatException wrong) {
+            return 5000;
+        }
+    }
+
+    private String request(
+            LogicalRelation relation, List datasets, List conditions, String barred, Slots slots, SQLConf conf)
+            throws IOException {
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        StringWriter text = new StringWriter();
+        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        json.writeStartObject();
+        Wire.strings(json, "datasets", datasets);
+        Wire.raw(json, "conditions", conditions);
+        Wire.raw(json, "vectors", slots.vectors());
+        json.writeStringField("barred", barred);
+        json.writeNumberField("budget", budget(conf) / 1000.0);
+        json.writeStringField("format", files.fileFormat().getClass().getName());
+        Wire.map(json, "options", files.options());
+        if (Known.byPosition(files)) {
+            json.writeStringField("schema", files.dataSchema().json());
+        }
+        Known.settings(json, conf);
+        json.writeEndObject();
+        json.close();
+        return text.toString();
+    }
+}
+
+/** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
+class Known {
+    static final List SETTINGS = Arrays.asList(
+            new String[] {
+                "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
+                "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
+                "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
+                "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
+                "spark.sql.legacy.parquet.nanosAsLong", "spark.sql.json.enablePartialResults",
+                "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
+                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.files.ignoreCorruptFiles",
+                "spark.geoskip.recheck"
+            });
+
+    private static final List FORMATS = Arrays.asList(
+            new String[] {
+                "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+                "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+                "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+                "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+                "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+                "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat"
+            });
+
+    /** Why a relation is left alone, or null. */
+    static String reason(HadoopFsRelation files) {
+        Class location = files.location().getClass();
+        if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
+                && location != GeoskipFileIndex.class) {
+            return "left alone: its file index is a " + location.getName() + ", which may hold more than files";
+        }
+        String format = files.fileFormat().getClass().getName();
+        if (!FORMATS.contains(format)) {
+            return "left alone: geoskip does not know the file format " + format;
+        }
+        if (location == GeoskipFileIndex.class) {
+            return "already decided";
+        }
+        return null;
+    }
+
+    static void settings(JsonGenerator json, SQLConf conf) throws IOException {
+        json.writeObjectFieldStart("settings");
+        for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            json.writeStringField(key, setting(conf, key));
+        }
+        json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
+        json.writeStringField("java.version", System.getProperty("java.version"));
+        json.writeEndObject();
+    }
+
+    private static String setting(SQLConf conf, String key) {
+        try {
+            return conf.getConfString(key); // its default where it is not set
+        } catch (java.util.NoSuchElementException unknown) {
+            return null;
+        }
+    }
+
+    static boolean byPosition(HadoopFsRelation files) {
+        String format = files.fileFormat().getClass().getName();
+        return format.endsWith(".CSVFileFormat") || format.endsWith(".JsonFileFormat")
+                || format.endsWith(".TextFileFormat");
+    }
+}

@@ -1,0 +1,103 @@
+"""The datasets that this driver knows: where each one's metadata are, and the snapshots read so far.
+
+A dataset is identified by the URI of its root. Metadata in ``<root>/_geoskip`` are found by anybody; a store given by
+the user (``metadata=``, ``store=``) is known once a handle was made in this driver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from geoskip.metadata import Snapshot
+from geoskip.stores.base import Store
+from geoskip.stores.folders import LocalFolder
+from geoskip.stores.parquet import ParquetStore
+
+__all__ = ["FOLDER", "Known", "local_path"]
+
+FOLDER = "_geoskip"
+_MOST_SNAPSHOTS = 64
+
+
+def local_path(uri: str) -> str | None:
+    """The path of a ``file:`` URI as Hadoop writes it (not percent-encoded), None for other file systems.
+
+    >>> local_path("file:/data/a b"), local_path("s3a://bucket/data")
+    ('/data/a b', None)
+    """
+    if uri.startswith("file:"):
+        return "/" + uri[5:].lstrip("/")
+    return uri if uri.startswith("/") else None
+
+
+class Known:
+    """Stores by root, snapshots by identity and number."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, Store] = {}
+        self._given: set[str] = set()
+        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def register(self, root: str, store: Store) -> None:
+        """Use this store for the dataset at ``root``."""
+        with self._lock:
+            self._stores[root] = store
+            self._given.add(root)
+
+    def is_registered(self, root: str) -> bool:
+        """Was a store given for this very root?"""
+        return root in self._given
+
+    def store(self, root: str) -> Store:
+        """The store of the dataset at ``root``."""
+        with self._lock:
+            if root not in self._stores:
+                self._stores[root] = default_store(root)
+            return self._stores[root]
+
+    def roots(self) -> tuple[str, ...]:
+        """The roots met so far."""
+        with self._lock:
+            return tuple(self._stores)
+
+    def snapshot(self, root: str) -> Snapshot | None:
+        """The latest snapshot of the dataset at ``root``, None where there is none. Raises MetadataError."""
+        store = self.store(root)
+        number = store.latest()
+        if number is None:
+            return None
+        key = f"{store.identity()}:{number}"
+        with self._lock:
+            known = self._snapshots.get(key)
+            if known is not None:
+                self._snapshots.move_to_end(key)
+                return known
+        loaded = store.load(number)
+        with self._lock:
+            self._snapshots[key_of(loaded)] = loaded
+            while len(self._snapshots) > _MOST_SNAPSHOTS:
+                self._snapshots.popitem(last=False)
+        return loaded
+
+    def by_key(self, key: str) -> Snapshot | None:
+        """A snapshot read before."""
+        with self._lock:
+            return self._snapshots.get(key)
+
+
+def key_of(snapshot: Snapshot) -> str:
+    """What names a snapshot towards the JVM; without a space."""
+    return f"{snapshot.header.identity}:{snapshot.header.number}"
+
+
+def default_store(root: str, metadata: str | None = None) -> Store:
+    """The Parquet store in ``<root>/_geoskip``, or in the folder given."""
+    place = metadata or root.rstrip("/") + "/" + FOLDER
+    path = local_path(place)
+    if path is None:
+        from geoskip.spark.hadoop import HadoopFolder
+
+        return ParquetStore(HadoopFolder(place))
+    return ParquetStore(LocalFolder(path))

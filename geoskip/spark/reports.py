@@ -1,0 +1,68 @@
+"""Reports of what executed plans read: from the plans' own scans, never from what the rule said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.report import Report, Scan
+from geoskip.spark.session import bridge, java
+
+__all__ = ["explain", "last_report", "report", "reports"]
+
+_NO_METADATA = "no index helps here: the dataset has no metadata, or no filter reaches its files"
+
+
+def report(df: DataFrame) -> Report:
+    """What a DataFrame's query read, or, when it was not run yet, what it is going to read.
+
+    The plan is the DataFrame's own: ``df.show()`` and ``df.count()`` run other plans, which are in :func:`reports`,
+    but decide on the same files.
+    """
+    execution = df._jdf.queryExecution()
+    return _report(java(df.sparkSession).geoskip.scans(execution))
+
+
+def explain(df: DataFrame) -> Report:
+    """What a DataFrame's query is going to read; plans it, runs nothing."""
+    return report(df)
+
+
+def last_report(spark: SparkSession) -> Report:
+    """What the last executed query of this session read; an empty report where there was none."""
+    found = reports(spark)
+    return found[-1] if found else Report(())
+
+
+def reports(spark: SparkSession) -> list[Report]:
+    """What the recent queries of this session read, the oldest first."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+    recent = java(spark).geoskip.recent(spark._jsparkSession)
+    return [_report(scans) for scans in recent]
+
+
+def _report(scans: Any) -> Report:
+    return Report(tuple(_scan(facts) for facts in scans))
+
+
+def _scan(facts: Any) -> Scan:
+    found = json.loads(facts.summary())
+    said = found.get("report") or {}
+    reasons = [*([found["reason"]] if found["reason"] else []), *said.get("reasons", ())]
+    if not reasons and "report" not in found:
+        reasons.append(_NO_METADATA)
+    remembered = bridge.remembered(said["decision"]) if "decision" in said else None
+    return Scan(
+        dataset=found["root"],
+        predicate=found["filter"],
+        files_total=found["files_total"],
+        files_kept=found["files_kept"],
+        bytes_total=found["bytes_total"],
+        bytes_kept=found["bytes_kept"],
+        planning_seconds=found.get("planning_seconds", 0.0),
+        reasons=tuple(reasons),
+        paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
+        effects=remembered.effects if remembered else tuple,
+    )

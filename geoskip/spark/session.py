@@ -1,0 +1,194 @@
+"""Sessions: geoskip switched on, off, or brought along.
+
+``enable`` installs one optimizer rule in the live session (:mod:`geoskip.spark.gateway`). The rule cannot be taken out
+again, and sessions made by ``newSession`` share it; what switches it is the session's conf ``spark.geoskip.enabled``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from geoskip.errors import EnvironmentProblem
+from geoskip.spark.bridge import Bridge
+from geoskip.spark.gateway import Jvm, jvm_of
+from geoskip.spark.known import Known
+
+__all__ = [
+    "ENABLED",
+    "configure",
+    "disable",
+    "disabled",
+    "enable",
+    "is_enabled",
+    "known",
+    "register_functions",
+    "session",
+]
+
+ENABLED = "spark.geoskip.enabled"
+
+known = Known()
+bridge = Bridge(known)
+
+
+def java(spark: SparkSession) -> Jvm:
+    """The Java side of this session's driver."""
+    return jvm_of(spark, bridge.answer)
+
+
+def session(
+    app_name: str = "geoskip", *, sedona: bool | None = None, config: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """A session with geoskip enabled and the right worker Python; an existing one is used where there is one.
+
+    ``sedona=True`` brings Sedona's jar and registers its functions; ``None`` uses Sedona where its jar is there, else
+    registers the shapely-backed ``ST_`` functions; ``False`` does neither. ``config`` maps Spark's keys to values.
+    """
+    builder = configure(SparkSession.builder.appName(app_name), sedona=sedona)
+    for key, value in (config or {}).items():
+        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
+    spark = builder.getOrCreate()
+    enable(spark)
+    if sedona is not False:
+        register_functions(spark, sedona=sedona)
+    return spark
+
+
+def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> SparkSession.Builder:
+    """Prepare one's own ``SparkSession.builder``: call :func:`enable` on the session that it makes.
+
+    Sets the workers' Python to this one, and with ``sedona=True`` the packages and settings of Sedona.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if sedona:
+        from geoskip.spark.sedona import packages
+
+        options = getattr(builder, "_options", {})
+        jars = [jar for jar in (options.get("spark.jars.packages"), *packages()) if jar]
+        builder = (
+            builder.config("spark.jars.packages", ",".join(jars))
+            .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
+            .config("spark.kryo.registrator", "org.apache.sedona.core.serde.SedonaKryoRegistrator")
+        )
+    return builder
+
+
+def enable(spark: SparkSession) -> None:
+    """Switch geoskip on for a live session; once is enough, more does no harm.
+
+    Raises EnvironmentProblem for a Spark Connect session, which has no optimizer at hand.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise EnvironmentProblem(
+            "geoskip works in the driver, and a Spark Connect session has none here; run it in the server's driver: "
+            "geoskip.enable(spark) on a classic session, SparkSession.builder.master(...).getOrCreate()"
+        )
+    load_mappings()
+    _check_workers(spark)
+    java(spark).geoskip.install(spark._jsparkSession)
+    spark.conf.set(ENABLED, "true")
+
+
+def disable(spark: SparkSession) -> None:
+    """Switch geoskip off for this session. A DataFrame that was already planned keeps its plan."""
+    spark.conf.set(ENABLED, "false")
+
+
+def is_enabled(spark: SparkSession) -> bool:
+    """Is geoskip switched on for this session?"""
+    if not hasattr(spark, "_jsparkSession"):
+        return False
+    if not java(spark).geoskip.installed(spark._jsparkSession):
+        return False
+    return (spark.conf.get(ENABLED, "true") or "true").lower() == "true"
+
+
+@contextmanager
+def disabled(spark: SparkSession) -> Iterator[None]:
+    """A block with geoskip off, and then as it was."""
+    before = spark.conf.get(ENABLED, None)
+    disable(spark)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(ENABLED)
+        else:
+            spark.conf.set(ENABLED, before)
+
+
+def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
+    """Register the ``ST_`` functions: Sedona's where its jar is there, else the shapely-backed ones.
+
+    ``sedona=True`` insists on the jar. A name that Spark itself has is never taken.
+    """
+    from geoskip.spark import sedona as sedona_jar
+
+    if sedona is not False and sedona_jar.is_there(spark):
+        sedona_jar.register(spark)
+        return
+    if sedona:
+        raise EnvironmentProblem(
+            "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
+            f"spark.jars.packages={','.join(sedona_jar.packages())}"
+        )
+    for register in _function_libraries():
+        register(spark)
+
+
+def _function_libraries() -> list[Callable[[SparkSession], None]]:
+    return [point.load() for point in entry_points(group="geoskip.functions")]
+
+
+@lru_cache(maxsize=1)
+def load_mappings() -> None:
+    """Load the UDF mappings of all installed packages; one that fails is left out with a warning."""
+    for point in entry_points(group="geoskip.udf_mappings"):
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"the UDF mappings {point.value} could not be loaded and are left out: {error}", stacklevel=2)
+
+
+def _check_workers(spark: SparkSession) -> None:
+    python = spark.sparkContext.pythonExec
+    found = shutil.which(python) or python
+    if os.path.realpath(found) == os.path.realpath(sys.executable) and found == sys.executable:
+        return
+    why = _missing(found)
+    if why:
+        warnings.warn(
+            f"the session's Python workers run {python}, which {why}; queries skip as they should, but building an "
+            "index will fail: set PYSPARK_PYTHON to the Python of this driver before the session is made, or use "
+            "geoskip.session()",
+            stacklevel=3,
+        )
+
+
+@lru_cache(maxsize=8)
+def _missing(python: str) -> str | None:
+    probe = "import sys, pyarrow, numpy, shapely, geoskip; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", probe], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"cannot be started ({error})"
+    if done.returncode:
+        missing = re.search(r"No module named '([^']+)'", done.stderr)
+        return f"lacks the package {missing.group(1)}" if missing else "cannot import geoskip"
+    here = "{}.{}".format(*sys.version_info[:2])
+    return None if done.stdout.strip() == here else f"is Python {done.stdout.strip()}, not {here}"
+
+

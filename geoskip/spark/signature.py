@@ -1,0 +1,133 @@
+"""What an index depends on, recorded when it is built and compared with each query (DESIGN section 6).
+
+No more and no less: an index on a plain Parquet column depends on the column's type and on how names are resolved;
+one on an expression also on Spark's version, since the expression's own settings (ANSI mode, time zone) are part of
+the expression and compared with it; one over text files on all that decides how they are parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from geoskip.metadata import Header, IndexEntry
+from geoskip.predicates import Call, Cast, Column, Predicate, walk
+from geoskip.spark.known import local_path
+
+__all__ = ["depends_on", "options_that_matter", "renamer", "unusable"]
+
+Json = Mapping[str, Any]
+
+_PARQUET = (
+    "spark.sql.parquet.fieldId.read.enabled",
+    "spark.sql.parquet.binaryAsString",
+    "spark.sql.parquet.int96AsTimestamp",
+    "spark.sql.legacy.parquet.nanosAsLong",
+)
+_REBASE = ("spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead")
+_TEXT = (
+    "spark.sql.session.timeZone",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.json.enablePartialResults",
+    "spark.sql.columnNameOfCorruptRecord",
+)
+_PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
+_NEUTRAL_OPTIONS = frozenset(
+    "path paths basepath inferschema samplingratio mergeschema pathglobfilter recursivefilelookup modifiedbefore "
+    "modifiedafter ignorecorruptfiles ignoremissingfiles serialization.format preferdate prefersdate".split()
+)
+# functions whose tables come with the JDK: letters, locales, time zones
+_JDK = frozenset("upper lower initcap rlike regexp_replace regexp_extract translate collate".split())
+
+
+def is_text(file_format: str) -> bool:
+    """Does the format parse text, so that the reader's options decide what a row is?"""
+    return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
+
+
+def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The reader options that can change a value, by lower-case name.
+
+    >>> options_that_matter("x.ParquetFileFormat", {"mergeSchema": "true", "datetimeRebaseMode": "LEGACY"})
+    {'datetimerebasemode': 'LEGACY'}
+    """
+    lowered = {name.lower(): value for name, value in options.items()}
+    if is_text(file_format):
+        return {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
+    return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS}
+
+
+def depends_on(expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings and versions that an index over these expressions depends on, with their values now."""
+    names = ["spark.sql.caseSensitive"]
+    vertices = [vertex for expression in expressions for vertex in walk(expression)]
+    if is_text(file_format):
+        names += _TEXT
+    else:
+        names += _PARQUET
+        if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
+            names += _REBASE
+    functions = [vertex for vertex in vertices if isinstance(vertex, Call)]
+    if any(not isinstance(vertex, Column) for vertex in vertices):
+        names += ["spark.version", "spark.sql.legacy.timeParserPolicy"]
+    zoned = any(isinstance(vertex, Cast) and vertex.zone for vertex in vertices)
+    if zoned or any(call.name.lower() in _JDK or _is_temporal(call.type) for call in functions):
+        names.append("java.version")
+    if any((call.implementation or "").startswith("python:") for call in functions):
+        names.append("spark.sql.execution.pythonUDF.arrow.enabled")
+    return {name: str(settings.get(name)) for name in dict.fromkeys(names)}
+
+
+def _is_temporal(kind: str | None) -> bool:
+    return bool(kind) and any(word in (kind or "") for word in ("date", "timestamp"))
+
+
+def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
+    """Why an index does not speak about what this query reads; None where it does."""
+    source = header.source
+    if source.get("class") != request["format"]:
+        return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
+    if not _same_place(root, header.root):
+        return f"it was built for {header.root}"
+    options = options_that_matter(request["format"], request["options"])
+    if options.get("mode", "").upper() == "DROPMALFORMED":
+        return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
+    if options != source.get("options"):
+        return f"it was built with the reader options {source.get('options')}, the query has {options}"
+    settings = request["settings"]
+    for name, value in entry.depends.items():
+        if str(settings.get(name)) != value:
+            return f"it was built with {name}={value}, the session has {settings.get(name)}"
+    if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
+        return _other_positions(json.loads(source["schema"]), json.loads(request["schema"]))
+    return None
+
+
+def _other_positions(built: Json, read: Json) -> str | None:
+    """CSV columns are found by position: of two schemas, one must be the beginning of the other."""
+    for ours, theirs in zip(built["fields"], read["fields"], strict=False):
+        if (ours["name"], ours["type"]) != (theirs["name"], theirs["type"]):
+            return f"it was built with the column {ours['name']} where the query's schema has {theirs['name']}"
+    return None
+
+
+def _same_place(found: str, recorded: str) -> bool:
+    if found == recorded:
+        return True
+    here, there = local_path(found), local_path(recorded)
+    return here is not None and there is not None and os.path.realpath(here) == os.path.realpath(there)
+
+
+def renamer(header: Header, request: Json) -> Callable[[str], str]:
+    """The name of a column as the metadata have it, from the query's, by Spark's rule on case."""
+    if str(request["settings"].get("spark.sql.caseSensitive")).lower() == "true":
+        return lambda name: name
+    names = {name for entry in header.entries for name, _ in entry.columns}
+    lowered = {name.lower(): name for name in names}
+    return lambda name: lowered.get(name.lower(), name)
+
+
+def _short(name: Any) -> str:
+    return str(name).rpartition(".")[2]
