@@ -13,6 +13,7 @@ over all of them. What every store promises:
 
 from __future__ import annotations
 
+import json
 import uuid
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError
+from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import FORMAT, Header, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 
@@ -115,3 +116,12 @@ def stamped(header: Header, table: pa.Table, *, number: int, identity: str) -> t
         reasons=dict(islice(header.reasons.items(), _REASONS)),
     )
     return final, table
+
+
+def header_json(header: Header) -> dict[str, Any]:
+    """The header as plain JSON; raises MetadataError for what JSON cannot hold."""
+    try:
+        data: dict[str, Any] = json.loads(json.dumps(header.to_json(), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MetadataError(f"the header cannot be written as JSON: {error}") from None
+    return data

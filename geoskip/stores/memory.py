@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 
 import pyarrow as pa
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, Snapshot
-from geoskip.stores.base import Store, new_identity, stamped
+from geoskip.stores.base import Store, header_json, new_identity, stamped
 
 __all__ = ["MemoryStore"]
 
@@ -44,7 +43,7 @@ class MemoryStore(Store):
             identity = self._identity or new_identity()
             number = (expected or 0) + 1
             header, table = stamped(header, table, number=number, identity=identity)
-            header = Header.from_json(json.loads(json.dumps(header.to_json())))  # what a store keeps, no more
+            header = Header.from_json(header_json(header))  # what a store keeps, no more
             self._identity = identity
             self._tables[number] = table
             self._snapshots[number] = Snapshot(header, FileMetadata.of(table))

@@ -56,7 +56,7 @@ from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, PartColumn, Snapshot, files_schema
 from geoskip.metadata.header import check_format
 from geoskip.metadata.tables import conformed
-from geoskip.stores.base import Store, new_identity, stamped
+from geoskip.stores.base import Store, header_json, new_identity, stamped
 from geoskip.stores.folders import Folder, LocalFolder
 
 __all__ = ["ParquetStore"]
@@ -160,7 +160,7 @@ class ParquetStore(Store):
         if identity is not None:
             return identity
         with contextlib.suppress(FileExistsError):
-            self.folder.create("identity.json", _dumped({"format": FORMAT, "identity": new_identity()}).encode())
+            self.folder.create("identity.json", json.dumps({"format": FORMAT, "identity": new_identity()}).encode())
         identity = self.identity()
         if identity is None:
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
@@ -214,20 +214,13 @@ def _entry_name(identity: str, number: int) -> str:
 # --- log entries ------------------------------------------------------------------------------------------------------
 
 
-def _dumped(data: Any) -> str:
-    try:
-        return json.dumps(data, indent=1, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise MetadataError(f"the header cannot be written as JSON: {error}") from None
-
-
 def _checksum(data: Any) -> int:
     return zlib.crc32(json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii"))
 
 
 def _written(header: Header) -> bytes:
-    data = json.loads(_dumped(header.to_json()))
-    text = _dumped({"crc": _checksum(data), "header": data}).encode("ascii")
+    data = header_json(header)
+    text = json.dumps({"crc": _checksum(data), "header": data}, indent=1).encode("ascii")
     if len(text) > _LARGEST_ENTRY:
         raise MetadataError(f"a header of {len(text)} bytes is more than the {_LARGEST_ENTRY} that are read")
     return text
@@ -268,7 +261,6 @@ def write_part(path: Path, name: str, table: pa.Table) -> Part:
         path,
         compression="zstd",
         row_group_size=_ROW_GROUP,
-        use_dictionary=["etag"],
         write_statistics=False,  # clauses look at summaries, not at bounds of summaries
     )
     with open(path, "rb") as file:
@@ -305,7 +297,7 @@ class _PartReader:
                 for key, column in inside.items():
                     if _crc(file, _chunks(self.footer, key)) != column.crc:
                         raise MetadataError(f"{self.what} is damaged: the checksum of {column.name} differs")
-            with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=True) as parquet:
+            with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
                 table = parquet.read(columns=list(inside))
             return table.rename_columns([inside[key].name for key in table.schema.names])
 
@@ -338,7 +330,7 @@ def _footer(file: BinaryIO) -> tuple[int, int, pq.FileMetaData]:
     file.seek(max(0, size - 8))
     length = int.from_bytes(file.read(4), "little")
     if not 0 < length + 12 <= size:
-        raise MetadataError("no Parquet footer")
+        raise ValueError("no Parquet footer")
     file.seek(size - length - 8)
     crc = zlib.crc32(file.read(length + 8))
     file.seek(0)

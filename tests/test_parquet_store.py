@@ -1,0 +1,342 @@
+"""What is particular to the Parquet store: crashes, races between processes, damage, the format."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_stores import HEADER, begun, content, entry, table
+
+from geoskip.errors import ConflictError, MetadataError
+from geoskip.metadata import FORMAT
+from geoskip.stores import Folder, LocalFolder, ParquetStore
+from geoskip.stores.base import new_identity
+from geoskip.stores.parquet import _written, write_part
+
+# --- crashes ---------------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The power goes."""
+
+
+class CrashingFolder:
+    """A folder where the power goes right before or right after the k-th change."""
+
+    def __init__(self, folder: Folder, step: int, *, after: bool) -> None:
+        self.folder, self.step, self.after, self.location = folder, step, after, folder.location
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.folder, name)
+        return self.changing(method) if name in ("create", "put", "delete") else method
+
+    def changing(self, method: Callable[..., None]) -> Callable[..., None]:
+        def change(*args: Any) -> None:
+            self.step -= 1
+            if self.step < 0 or (self.step == 0 and not self.after):
+                raise Crash
+            method(*args)
+            if self.step == 0:
+                raise Crash
+
+        return change
+
+
+def crashes(path: Path) -> Iterator[ParquetStore]:
+    for step in range(1, 10):
+        for after in (False, True):
+            yield ParquetStore(CrashingFolder(LocalFolder(path), step, after=after))
+
+
+def test_a_crash_at_any_step_of_a_commit_leaves_the_old_or_the_new_snapshot(tmp_path):
+    outcomes = []
+    for number, crashing in enumerate(crashes(tmp_path / "0")):
+        path = tmp_path / str(number)
+        crashing.folder.folder = LocalFolder(path)
+        header = begun(ParquetStore(path), f=1)
+        try:
+            crashing.commit(header, table({"f": 2}), expected=1)
+            outcomes.append("done")
+        except Crash:
+            outcomes.append(content(ParquetStore(path))["f"])
+        again = ParquetStore(path)
+        latest = again.load(again.latest())
+        again.commit(latest.header, table({"f": 3}), expected=latest.header.number)
+        assert content(ParquetStore(path)) == {"f": 3}
+    assert outcomes[:4] == [1, 1, 1, 2], "put and create, before and after"
+    assert set(outcomes[4:]) == {"done"}
+
+
+def test_a_crash_at_any_step_of_a_first_commit_leaves_nothing_or_the_snapshot(tmp_path):
+    outcomes = []
+    for number, crashing in enumerate(crashes(tmp_path / "0")):
+        path = tmp_path / str(number)
+        crashing.folder.folder = LocalFolder(path)
+        try:
+            begun(crashing, f=1)
+            outcomes.append("done")
+        except Crash:
+            outcomes.append(ParquetStore(path).latest())
+        again = ParquetStore(path)
+        if again.latest() is None:
+            begun(again, f=1)
+        assert content(ParquetStore(path)) == {"f": 1}
+    assert outcomes[:6] == [None, None, None, None, None, 1], "identity, put and create, before and after"
+    assert set(outcomes[6:]) == {"done"}
+
+
+def test_a_crash_at_any_step_of_a_drop_is_made_good_by_the_next(tmp_path):
+    for number, crashing in enumerate(crashes(tmp_path / "0")):
+        path = tmp_path / str(number)
+        crashing.folder.folder = LocalFolder(path)
+        begun(ParquetStore(path), f=1)
+        try:
+            crashing.drop()
+        except Crash:
+            assert content(ParquetStore(path)) == {"f": 1} if (path / "identity.json").exists() else True
+        ParquetStore(path).drop()
+        assert [p for p in path.rglob("*") if p.is_file()] == []
+
+
+def test_what_else_lies_in_the_log_is_ignored(tmp_path):
+    store = ParquetStore(tmp_path)
+    log = tmp_path / "log" / begun(store).identity
+    for name in (".5f.tmp", "00000009.json.tmp", "9.json", "00000009.building.json", "notes", "١٢٣٤٥٦٧٨.json"):
+        (log / name).write_text("half")
+    (tmp_path / "parts" / ".1.tmp").write_text("half")
+    assert ParquetStore(tmp_path).latest() == 1
+
+
+def test_a_gap_in_the_log_does_no_harm(tmp_path):
+    store = ParquetStore(tmp_path)
+    log = tmp_path / "log" / store.commit(begun(store), table({"f": 2}), expected=1).identity
+    (log / "00000001.json").unlink()
+    store = ParquetStore(tmp_path)
+    assert (store.latest(), content(store)) == (2, {"f": 2})
+    with pytest.raises(MetadataError, match="no snapshot 1"):
+        store.load(1)
+    assert store.commit(store.load(2).header, table({"f": 3}), expected=2).number == 3
+
+
+def test_a_lost_race_leaves_no_part_behind(tmp_path):
+    store = ParquetStore(tmp_path)
+    header = begun(store)
+    entry_of_another = tmp_path / "log" / header.identity / "00000002.json"
+    store.check = lambda header, expected: shutil.copy(entry_of_another.with_name("00000001.json"), entry_of_another)
+    with pytest.raises(ConflictError, match="first"):
+        store.commit(header, table({"f": 2}), expected=1)
+    assert len(list((tmp_path / "parts").iterdir())) == 1
+
+
+def test_a_log_dropped_in_the_midst_of_a_commit_is_not_taken_for_the_new_one(tmp_path):
+    store, other = ParquetStore(tmp_path), ParquetStore(tmp_path)
+    header = begun(store, f=1)
+    put = store.folder.put
+
+    def overwritten(name: str, source: Path) -> None:  # mode("overwrite") while the part is written
+        shutil.rmtree(tmp_path)
+        begun(other, f=7)
+        put(name, source)
+
+    store.folder.put = overwritten
+    with pytest.raises(ConflictError, match="dropped"):
+        store.commit(header, table({"f": 2}), expected=1)
+    assert content(ParquetStore(tmp_path)) == {"f": 7}
+    assert ParquetStore(tmp_path).latest() == 1
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = sys.argv[4:]
+from test_stores import append
+from geoskip.stores import ParquetStore
+store, start, who = ParquetStore(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+Path(f"{start}.{who}").touch()
+while not start.exists():
+    time.sleep(0.001)
+append(store, who, 8)
+"""
+
+
+def test_writers_in_processes_lose_nothing(tmp_path):
+    begun(ParquetStore(tmp_path / "m"))
+    start, here = tmp_path / "start", Path(__file__).parent
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "m"), str(start)]
+    writers = [subprocess.Popen([*command, name, str(here), str(here.parent)]) for name in "xyz"]
+    while not all(Path(f"{start}.{name}").exists() for name in "xyz"):
+        assert all(writer.poll() is None for writer in writers)
+    start.touch()
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert content(ParquetStore(tmp_path / "m")) == {"f": 1, **{f"{who}-{i}": i for who in "xyz" for i in range(8)}}
+
+
+# --- damage ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "_geoskip"
+    values = {f"{i}.parquet": None if i % 7 == 0 else i * i for i in range(300)}
+    ParquetStore(path).commit(HEADER, table(values), expected=None)
+    return path
+
+
+def outcome(path: Path) -> Any:
+    store = ParquetStore(path)
+    try:
+        latest = store.latest()
+        return None if latest is None else store.load(latest).files.table()
+    except MetadataError as error:
+        return str(error)
+
+
+KINDS = ("identity.json", "log/*/*.json", "parts/*.parquet")
+
+
+@pytest.mark.parametrize("pattern", KINDS)
+def test_a_flipped_bit_is_noticed_or_changes_nothing(sound, tmp_path, pattern):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    expected = outcome(sound)
+    (file,) = path.glob(pattern)
+    data, rng, noticed = file.read_bytes(), random.Random(1), 0
+    positions = range(len(data)) if len(data) < 500 else sorted(rng.sample(range(len(data)), 500))
+    for position in positions:
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << rng.randrange(8)
+        file.write_bytes(flipped)
+        found = outcome(path)
+        noticed += isinstance(found, str)
+        assert found is None or isinstance(found, str) or found.equals(expected)
+    assert noticed > 0.3 * len(positions)
+
+
+@pytest.mark.parametrize("pattern", KINDS)
+@pytest.mark.parametrize("left", [0, 1, 8, 0.5, -1], ids=lambda left: f"{left} left")
+def test_a_truncated_file_is_noticed(sound, tmp_path, pattern, left):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (file,) = path.glob(pattern)
+    data = file.read_bytes()
+    file.write_bytes(data[: int(left * len(data)) if isinstance(left, float) else left])
+    assert isinstance(outcome(path), str)
+
+
+def test_a_vanished_part_is_noticed_by_new_readers_and_by_old(sound, tmp_path):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    held = ParquetStore(path).load(1)
+    held.files.summary("test_least(a)", "least")
+    shutil.rmtree(path / "parts")
+    assert "cannot be read" in outcome(path)
+    assert len(held.files.summary("test_least(a)", "least")) == 300, "what was read is still there"
+    with pytest.raises(MetadataError):
+        held.files.column("path")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 100_000, id="nested deeply"),
+        pytest.param('{"crc": ' + "9" * 10_000 + "}", id="a number of thousands of digits"),
+        pytest.param('{"crc": NaN, "header": NaN}', id="not a number"),
+        pytest.param("[]", id="no object"),
+        pytest.param('{"crc": 1}', id="no header"),
+        pytest.param("\udcff", id="no text"),
+    ],
+)
+def test_a_hostile_entry_is_refused(sound, tmp_path, text):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (file,) = path.glob("log/*/*.json")
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert "damaged" in outcome(path)
+
+
+def test_an_oversized_entry_is_refused_unread(sound, tmp_path):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (file,) = path.glob("log/*/*.json")
+    with open(file, "r+b") as sparse:
+        sparse.truncate(1 << 40)
+    assert "more than" in outcome(path)
+
+
+@pytest.mark.parametrize("pattern", KINDS[:2])
+def test_a_newer_format_is_refused_by_both_numbers(sound, tmp_path, pattern):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (file,) = path.glob(pattern)
+    file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
+    assert "format 2" in outcome(path)
+    assert f"up to {FORMAT}" in outcome(path)
+
+
+def test_an_entry_of_another_number_is_refused(sound, tmp_path):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (file,) = path.glob("log/*/*.json")
+    file.rename(file.with_name("00000002.json"))
+    assert "another snapshot" in outcome(path)
+
+
+@pytest.mark.parametrize("name", ["../../secret", "parts/../identity.json", "/etc/passwd", "parts/x.parquet\n"])
+def test_a_part_lies_among_the_parts(sound, tmp_path, name):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    header = ParquetStore(path).load(1).header
+    (file,) = path.glob("log/*/*.json")
+    file.write_bytes(_written(replace(header, parts=(replace(header.parts[0], name=name),))))
+    assert "no name of a part" in outcome(path)
+
+
+# --- the format -------------------------------------------------------------------------------------------------------
+
+
+def test_the_format_is_as_documented(sound):
+    assert sorted(p.name for p in sound.iterdir()) == ["identity.json", "log", "parts"]
+    identity = json.loads((sound / "identity.json").read_text())
+    data = json.loads((sound / "log" / identity["identity"] / "00000001.json").read_text())
+    assert identity["format"] == data["header"]["format"] == 1
+    members = "format identity number created operation root source files reasons indexes parts"
+    assert " ".join(data["header"]) == members
+    assert set(data["header"]["parts"][0]["columns"]) == {"path", "size", "mtime", "etag", "rows", "i0"}
+    assert " ".join(data["header"]["indexes"][0]) == "name index bound columns type arrow depends"
+
+
+def test_a_snapshot_of_several_parts_is_their_rows_in_order(tmp_path):
+    store = ParquetStore(tmp_path)
+    header = begun(store, f=1)
+    other = f"parts/{new_identity()}.parquet"
+    part = write_part(tmp_path / other, other, table({"g": 2}, "b"))
+    both = replace(header, number=2, files=2, parts=(*header.parts, part), entries=(entry(), entry("b")))
+    (tmp_path / "log" / header.identity / "00000002.json").write_bytes(_written(both))
+    assert content(store) == {"f": 1, "g": None}
+    assert content(store, column="b") == {"f": None, "g": 2}
+
+
+def test_only_the_columns_asked_for_are_read(sound, tmp_path):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (file,) = path.glob("parts/*.parquet")
+    data = bytearray(file.read_bytes())
+    data[100] ^= 255  # in the paths, which come first
+    file.write_bytes(data)
+    files = ParquetStore(path).load(1).files
+    assert files.summary("test_least(a)", "least")[2].as_py() == 4
+    with pytest.raises(MetadataError, match="checksum of path"):
+        files.paths_text()
+
+
+def test_a_snapshot_is_loaded_once(sound):
+    store = ParquetStore(sound)
+    assert store.load(1) is store.load(1)

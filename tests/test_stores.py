@@ -1,0 +1,314 @@
+"""One suite over all stores.
+
+A store of one's own joins :data:`STORES` as a function of an empty folder; two calls with one folder are two handles
+of the same metadata.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from geoskip.errors import ConflictError, MetadataError
+from geoskip.indexes.base import Index, index
+from geoskip.metadata import FORMAT, FileRow, Header, IndexEntry, add_indexes, build_table, replace_files
+from geoskip.predicates import Column
+from geoskip.stores import MemoryStore, ParquetStore, Store
+
+
+@index
+@dataclass(frozen=True)
+class Least(Index):
+    """The least value; what the tests of stores need of an index."""
+
+    column: str
+    kind: ClassVar[str] = "test_least"
+
+    def metadata_type(self, *columns): ...
+    def collect(self, *values): ...
+    def merge(self, summaries): ...
+    def clause(self, node): ...
+
+
+class ByteFolder:
+    """A folder of bytes in memory whose parts must be copied to be read: a distant file system."""
+
+    def __init__(self, cache: Path) -> None:
+        self.location, self.cache, self.files = "bytes:", cache, {}
+
+    def names(self, sub: str) -> list[str]:
+        return sorted({n.removeprefix(f"{sub}/").split("/")[0] for n in list(self.files) if n.startswith(f"{sub}/")})
+
+    def read(self, name: str, limit: int) -> bytes:
+        try:
+            return self.files[name][:limit]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def create(self, name: str, data: bytes) -> None:
+        if self.files.setdefault(name, data) is not data:
+            raise FileExistsError(name)
+
+    def put(self, name: str, source: Path) -> None:
+        self.files[name] = source.read_bytes()
+
+    def local(self, name: str) -> Path:
+        path = self.cache / name.replace("/", "_")
+        if not path.exists():
+            half = path.with_suffix(f".{threading.get_ident()}")
+            half.write_bytes(self.read(name, sys.maxsize))
+            half.replace(path)
+        return path
+
+    def delete(self, name: str) -> None:
+        for known in [n for n in list(self.files) if n == name or n.startswith(f"{name}/")]:
+            self.files.pop(known, None)
+
+    def exists(self, name: str) -> bool:
+        return bool(self.names(name)) or name in self.files
+
+
+@functools.cache
+def memory(path: Path) -> Store:
+    return MemoryStore()
+
+
+@functools.cache
+def byte_folder(path: Path) -> ByteFolder:
+    path.mkdir()
+    return ByteFolder(path)
+
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "memory": memory,
+    "parquet": ParquetStore,
+    "parquet on a distant folder": lambda path: ParquetStore(byte_folder(path)),
+}
+
+
+@pytest.fixture(params=STORES.values(), ids=list(STORES))
+def reopen(request, tmp_path) -> Callable[[], Store]:
+    return lambda: request.param(tmp_path / "_geoskip")
+
+
+@pytest.fixture
+def store(reopen) -> Store:
+    return reopen()
+
+
+def entry(column: str = "a") -> IndexEntry:
+    type_ = pa.struct([("least", pa.int64()), ("words", pa.list_(pa.string()))])
+    return IndexEntry(Least(column).bind([Column(column, "bigint")]), ((column, "bigint"),), type_, {"zone": "UTC"})
+
+
+def table(values: dict[str, int | None], column: str = "a") -> pa.Table:
+    def summary(value: int | None) -> dict[str, Any] | None:
+        return None if value is None else {"least": value, "words": ["x", None]}
+
+    name = f"test_least({column})"
+    rows = [FileRow(path, 5, 6, None, None, {name: summary(v)}) for path, v in values.items()]
+    return build_table([entry(column)], rows)
+
+
+HEADER = Header("file:/data", {"format": "parquet"}, (entry(),))
+
+
+def begun(store: Store, **values: int | None) -> Header:
+    return store.commit(HEADER, table(values or {"f": 1}), expected=None)
+
+
+def content(store: Store, number: int | None = None, column: str = "a") -> dict[str, int | None]:
+    latest = store.latest() if number is None else number
+    assert latest is not None
+    files = store.load(latest).files
+    return dict(
+        zip(files.column("path").to_pylist(), files.summary(f"test_least({column})", "least").to_pylist(), strict=True)
+    )
+
+
+# --- every store ------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_has_nothing(store):
+    assert (store.latest(), store.identity(), store.size()) == (None, None, {})
+    with pytest.raises(MetadataError):
+        store.load(1)
+    store.drop()
+
+
+def test_what_was_committed_is_read_by_another_handle(store, reopen):
+    header = begun(store, f=1, g=None)
+    other = reopen()
+    assert (other.latest(), other.identity()) == (1, header.identity)
+    snapshot = other.load(1)
+    assert snapshot.header == header
+    assert (header.number, header.files, header.format, header.created[:2]) == (1, 2, FORMAT, "20")
+    assert snapshot.header.entries == HEADER.entries
+    assert snapshot.indexes[0].bound == (Column("a", "bigint"),)
+    assert snapshot.files.table().equals(table({"f": 1, "g": None}))
+    assert snapshot.files.summary("test_least(a)", "words").to_pylist() == [["x", None], None]
+
+
+def test_snapshots_are_numbered_and_stay(store, reopen):
+    header = begun(store, f=1)
+    second = store.commit(header, table({"f": 2}), expected=1)
+    third = reopen().commit(second, table({"f": 3}), expected=2)
+    assert [header.identity] * 2 == [second.identity, third.identity]
+    assert [content(reopen(), n) for n in (1, 2, 3)] == [{"f": 1}, {"f": 2}, {"f": 3}]
+    assert reopen().latest() == 3
+
+
+@pytest.mark.parametrize("expected", [None, 0, 1, 3])
+def test_a_writer_of_another_snapshot_than_the_latest_is_told(store, expected):
+    header = begun(store)
+    store.commit(header, table({"f": 2}), expected=1)
+    with pytest.raises(ConflictError, match="snapshot 2 is the latest"):
+        store.commit(header, table({"f": 9}), expected=expected)
+    assert content(store) == {"f": 2}
+
+
+def test_a_reader_keeps_its_snapshot_while_another_commits(store, reopen):
+    header = begun(store, f=1)
+    held = reopen().load(1)
+    store.commit(header, table({"f": 2}), expected=1)
+    assert held.files.summary("test_least(a)", "least").to_pylist() == [1]
+
+
+def test_an_old_writer_cannot_commit_into_a_log_begun_since(store, reopen):
+    old = begun(store, f=1)
+    reopen().drop()
+    assert (store.latest(), store.identity()) == (None, None)
+    with pytest.raises(ConflictError):
+        store.commit(old, table({"f": 2}), expected=1)
+    new = begun(reopen(), f=7)
+    assert (new.number, new.identity != old.identity) == (1, True)
+    with pytest.raises(ConflictError, match="begun anew"):
+        store.commit(old, table({"f": 2}), expected=1)
+    assert content(store) == {"f": 7}, "and the old log's snapshot 1 is not mistaken for the new one"
+
+
+def test_an_index_is_added(store):
+    header = begun(store, f=1, g=2)
+    both = add_indexes(store.load(1).files.table(), table({"g": 3, "h": 4}, "`x.y (z)`"))
+    store.commit(replace(header, entries=(entry(), entry("`x.y (z)`"))), both, expected=1)
+    assert content(store) == {"f": 1, "g": 2, "h": None}
+    assert content(store, column="`x.y (z)`") == {"f": None, "g": 3, "h": 4}
+    assert store.size().keys() == {"files", "test_least(a)", "test_least(`x.y (z)`)"}
+
+
+def test_files_are_replaced(store):
+    header = begun(store, f=1, g=2)
+    old = store.load(1).files.table()
+    store.commit(header, replace_files(old, ["f"], table({"h": 3})), expected=1)
+    assert content(store) == {"f": 1, "h": 3}
+
+
+def test_a_column_without_an_index_is_not_stored(store):
+    store.commit(replace(HEADER, entries=()), table({"f": 1}), expected=None)
+    assert content(store) == {"f": None}
+    assert store.load(1).header.entries == ()
+
+
+def test_no_files_are_a_snapshot_too(store):
+    store.commit(HEADER, table({}), expected=None)
+    assert (content(store), store.load(1).header.files) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "path", ["a b", "%20", "a+b", "ü/\U0001f30d", "line\nfeed", "p=a%2520b/x=''\"`\\", "s3a://b/k"]
+)
+def test_odd_paths_come_back(store, reopen, path):
+    begun(store, **{path: 1})
+    assert content(reopen()) == {path: 1}
+
+
+def test_a_store_describes_itself(store):
+    begun(store, f=1)
+    told = store.describe()
+    assert (told["snapshot"], told["files"], told["format"], told["location"]) == (1, 1, FORMAT, store.location)
+    assert told["bytes"] == sum(told["bytes_by_index"].values()) > 0
+    assert told["bytes_by_index"].keys() == {"files", "test_least(a)"}
+
+
+def test_a_header_that_json_cannot_hold_is_refused(store):
+    with pytest.raises(MetadataError, match="JSON"):
+        store.commit(replace(HEADER, source={"x": object()}), table({"f": 1}), expected=None)
+    assert store.latest() is None
+
+
+def test_reasons_are_bounded(store):
+    reasons = {f"{i}.parquet": "truncated" for i in range(5000)}
+    header = store.commit(replace(HEADER, reasons=reasons), table({"f": 1}), expected=None)
+    assert len(header.reasons) == 1000
+
+
+def test_of_many_writers_at_once_one_wins(store, reopen):
+    header = begun(store)
+    outcomes: list[str] = []
+    start = threading.Barrier(6)
+
+    def write(value: int) -> None:
+        mine = reopen()
+        start.wait()
+        try:
+            mine.commit(header, table({"f": value}), expected=1)
+            outcomes.append("won")
+        except ConflictError:
+            outcomes.append("lost")
+
+    in_threads(write, 6)
+    assert sorted(outcomes) == ["lost"] * 5 + ["won"]
+    assert store.latest() == 2
+
+
+def test_writers_that_retry_lose_nothing(store, reopen):
+    begun(store)
+    in_threads(lambda who: append(reopen(), f"writer{who}", 4), 4)
+    assert content(reopen()) == {"f": 1, **{f"writer{who}-{i}": i for who in range(4) for i in range(4)}}
+    assert store.latest() == 17
+
+
+def test_readers_never_see_a_half(store, reopen):
+    begun(store)
+    stop = threading.Event()
+
+    def read() -> list[bool]:
+        mine, whole = reopen(), []
+        while not stop.is_set() or not whole:
+            snapshot = mine.load(mine.latest())
+            whole.append(snapshot.header.files == snapshot.header.number == len(snapshot.files.column("path")))
+        return whole
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        append(store, "w", 10)
+        stop.set()
+        assert all(all(reader.result()) for reader in readers)
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count)))
+
+
+def append(store: Store, name: str, times: int) -> None:
+    """Add a file to the latest snapshot, again and again."""
+    for i in range(times):
+        while True:
+            snapshot = store.load(store.latest())
+            old = snapshot.files.table()
+            try:
+                grown = replace_files(old, old["path"], table({f"{name}-{i}": i}))
+                store.commit(snapshot.header, grown, expected=snapshot.header.number)
+                break
+            except ConflictError:
+                continue
