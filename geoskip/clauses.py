@@ -36,6 +36,7 @@ __all__ = [
     "as_mask",
     "keep_mask",
     "parts_of",
+    "size_of",
 ]
 
 Mask = NDArray[np.bool_]
@@ -111,13 +112,16 @@ class _Merged(Clause):
 
     parts: tuple[Clause, ...]
     every: bool
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum(map(size_of, self.parts)))
 
     def keep(self, files: Files) -> Mask:
         result = np.array(keep_mask(self.parts[0], files), copy=True)
         for part in self.parts[1:]:
-            if result.any() != self.every:  # nothing left to keep (AND), or something left to skip (OR)
-                if self.every or result.all():
-                    break
+            if not result.any() if self.every else result.all():
+                break  # nothing is left to skip, or nothing to keep
             if self.every:
                 result &= keep_mask(part, files)
             else:
@@ -137,6 +141,7 @@ class _MergedUnits(UnitClause):
 
     parts: tuple[UnitClause, ...]
     every: bool
+    size: int = 0
 
     @property
     def index(self) -> str:  # type: ignore[override]
@@ -154,6 +159,7 @@ class _MergedUnits(UnitClause):
     def files_of(self, files: Files, units: Mask) -> Mask:
         return self.parts[0].files_of(files, units)
 
+    __post_init__ = _Merged.__post_init__
     columns = _Merged.columns
     __str__ = _Merged.__str__
 
@@ -203,6 +209,11 @@ def _spread(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
                 yield part
 
 
+def size_of(clause: Clause) -> int:
+    """How many clauses are evaluated for this one."""
+    return clause.size if isinstance(clause, _Merged | _MergedUnits) else 1
+
+
 def parts_of(clause: Clause) -> tuple[Clause, ...]:
     """The conjuncts of a merged clause, each of which alone represents the predicate.
 
@@ -225,7 +236,7 @@ def as_mask(answer: Any, length: int) -> Mask:
     >>> as_mask([True, None, False], 3).tolist(), as_mask([False], 3).tolist(), as_mask(np.bool_(False), 2).tolist()
     ([True, True, False], [True, True, True], [True, True])
     """
-    if isinstance(answer, np.ndarray) and answer.dtype == np.bool_:
+    if type(answer) is np.ndarray and answer.dtype == np.bool_:  # a masked array may hide False behind null
         mask = answer
     else:
         mask = _coerced(answer)
@@ -236,7 +247,7 @@ def _coerced(answer: Any) -> Mask:
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         if not pa.types.is_boolean(answer.type):
             return np.ones(0, dtype=bool)
-        return np.asarray(answer.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)  # type: ignore[call-arg]
+        return np.asarray(answer.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)
     if isinstance(answer, np.ma.MaskedArray) and answer.dtype == np.bool_:
         return np.asarray(answer.filled(True))
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):

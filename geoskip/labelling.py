@@ -23,7 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of
+import numpy as np
+
+from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.indexes.base import Index
 from geoskip.predicates import (
     And,
@@ -57,10 +59,12 @@ def clause_for(predicate: Predicate, indexes: Sequence[Index], report: Report = 
 
     ``report`` receives a sentence for every rule that failed.
     """
-    return Labeller(indexes, report=report).true(fold_constants(normalise(predicate), report=report))
+    return Labeller(indexes, report=report).true(gather(normalise(fold_constants(predicate, report=report))))
 
 
-def fold_constants(node: Predicate, *, registry: Registry | None = None, report: Report = lambda text: None) -> Predicate:
+def fold_constants(
+    node: Predicate, *, registry: Registry | None = None, report: Report = lambda text: None
+) -> Predicate:
     """The tree with calls over literals evaluated, where :func:`~geoskip.registry.constant` says how."""
     scope = registry or current()
 
@@ -75,21 +79,71 @@ def fold_constants(node: Predicate, *, registry: Registry | None = None, report:
                 except BaseException as error:
                     report(f"{name} of these constants was not evaluated: {type(error).__name__}: {error}")
                     return vertex
+                if isinstance(value, np.generic):  # NumPy's True is not True
+                    value = value.item()
                 return value if isinstance(value, Literal) else Literal(value, vertex.type)
         return vertex
 
     return transform(node, fold)
 
 
-class Labeller:
-    """Labels the vertices of one query's tree with clauses over the given indexes."""
+def gather(node: Predicate) -> Predicate:
+    """The tree with long ORs of equalities as one IN, which is decided at once (the same in three-valued logic).
 
-    def __init__(self, indexes: Sequence[Index], *, registry: Registry | None = None, report: Report = lambda text: None):
+    >>> a = Column("a")
+    >>> gather(Or((IsNull(a), *(Comparison("=", a, Literal(n)) for n in range(99)))))
+    (a IS NULL OR a IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...))
+    """
+
+    def gathered(vertex: Predicate) -> Predicate:
+        if not isinstance(vertex, Or) or len(vertex.children) < _MANY:
+            return vertex
+        values: dict[Predicate, list[Literal]] = {}
+        others: list[Predicate] = []
+        for part in vertex.children:
+            match part:
+                case Comparison("=", Column() as child, Literal() as literal):
+                    values.setdefault(child, []).append(literal)
+                case _:
+                    others.append(part)
+        parts = (*others, *(In(child, tuple(found)) for child, found in values.items()))
+        return parts[0] if len(parts) == 1 else Or(parts)
+
+    return transform(node, gathered)
+
+
+_MANY = 16
+_DEEP = 100
+_LARGE = 20_000
+
+
+class Labeller:
+    """Labels the vertices of one query's tree with clauses over the given indexes.
+
+    >>> from geoskip.indexes.minmax import MinMax
+    >>> a, b = Column("a", "int"), Column("b", "int")
+    >>> label = Labeller([MinMax("a").bind([a]), MinMax("b").bind([b])])
+    >>> either = Or((Comparison(">", a, Literal(5)), Comparison("=", b, Literal(7))))
+    >>> print(label.true(either))
+    (max(a) > 5 OR min(b) <= 7 <= max(b))
+    >>> print(label.true(Not(either)))  # both must be FALSE
+    (min(a) <= 5 AND NOT min(b) = max(b) = 7)
+    >>> print(label.null(either))  # for ``either <=> NULL``, CASE, coalesce
+    (minmax(a) has nulls OR minmax(b) has nulls)
+    >>> print(label.true(Or((Comparison(">", a, Literal(5)), Call("f", (a,))))))
+    keep every file
+    """
+
+    def __init__(
+        self, indexes: Sequence[Index], *, registry: Registry | None = None, report: Report = lambda text: None
+    ) -> None:
         self.indexes = tuple(indexes)
         self.registry = registry or current()
         self.report = report
-        self._memo: dict[tuple[str, Predicate], Clause] = {}
-        self._rules: dict[tuple[type, Call], list[Mapping]] = {}
+        self._names = [str(index) for index in self.indexes]
+        self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
+        self._rules: dict[tuple[type, int], tuple[Call, list[Mapping]]] = {}
+        self._depth = 0
 
     def true(self, node: Predicate) -> Clause:
         """May some row of a file make the vertex TRUE?"""
@@ -104,10 +158,22 @@ class Labeller:
         return self._remembered("null", node, self._null)
 
     def _remembered(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
-        key = (what, node)
+        # By identity (the vertex is kept, so that its id is not used again): a polygon takes long to hash.
+        key = (what, id(node))
         if key not in self._memo:
-            self._memo[key] = compute(node)
-        return self._memo[key]
+            if self._depth >= _DEEP:
+                self.report(f"a part of the predicate is nested more than {_DEEP} deep and was not used")
+                return KEEP_ALL
+            self._depth += 1
+            try:
+                clause = compute(node)
+            finally:
+                self._depth -= 1
+            if size_of(clause) > _LARGE:  # CASE within the condition of CASE triples at each level
+                self.report("a part of the predicate makes too large a clause and was not used")
+                clause = KEEP_ALL
+            self._memo[key] = (node, clause)
+        return self._memo[key][1]
 
     def _true(self, node: Predicate) -> Clause:
         match node:
@@ -118,26 +184,13 @@ class Labeller:
             case Not(child):
                 return self.false(child)
             case Literal(value):
-                return KEEP_ALL if value is True else KEEP_NONE
+                return KEEP_NONE if value is False or value is None else KEEP_ALL
             case Column():  # Spark rewrites b = true to b
                 return all_of(self._own(Comparison("=", node, Literal(True, "boolean"))))
-            case Call("if", (test, then, other)):
-                return all_of(
-                    [
-                        any_of(
-                            [
-                                all_of([self.true(test), self.true(then)]),
-                                all_of([any_of([self.false(test), self.null(test)]), self.true(other)]),
-                            ]
-                        ),
-                        *self._own(node),
-                    ]
-                )
-            case Call("coalesce", (first, *rest)) if rest:
-                others = Call("coalesce", tuple(rest), node.implementation, node.flags, node.type)
-                return any_of([self.true(first), all_of([self.null(first), self.true(others)])])
-            case Call("coalesce", (only,)):
-                return self.true(only)
+            case Call("if" | "coalesce") if _is_catalysts(node):
+                return all_of([self._branches(node, self.true), *self._own(node)])
+            case IsNull(And() | Or() | Not() | Comparison() | In() as child):
+                return all_of([self.null(child), *self._own(node)])
             case Comparison("<=>", test, Literal(True)):
                 return self.true(test)
             case Comparison("<=>", test, Literal(False)):
@@ -157,9 +210,13 @@ class Labeller:
             case Not(child):
                 return self.true(child)
             case Literal(value):
-                return KEEP_ALL if value is False else KEEP_NONE
+                return KEEP_NONE if value is True or value is None else KEEP_ALL
             case Column():
                 return all_of(self._own(Comparison("=", node, Literal(False, "boolean"))))
+            case Call("if" | "coalesce") if _is_catalysts(node):
+                return all_of([self._branches(node, self.false), *self._own(Not(node))])
+            case IsNull(And() | Or() | Not() | Comparison() | In() as child):
+                return all_of([any_of([self.true(child), self.false(child)]), *self._own(Not(node))])
             case Comparison("<=>", test, Literal(True)):
                 return any_of([self.false(test), self.null(test)])
             case Comparison("<=>", test, Literal(False)):
@@ -168,8 +225,8 @@ class Labeller:
                 return KEEP_NONE
             case In(child, values):
                 # NOT IN is the AND of the single inequalities, so each of them represents it
-                single = [Not(Comparison("=", child, v)) for v in values[:32]]
-                return all_of([*self._own(Not(node)), *(c for n in single for c in self._own(n))])
+                single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
+                return all_of(self._own(Not(node)) or [c for n in single for c in self._own(n)])
             case Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
                 return KEEP_NONE
             case Comparison("<" | "<=" | ">" | ">="):
@@ -190,23 +247,33 @@ class Labeller:
                 return KEEP_ALL
             case Comparison() | In() | Like() | StartsWith() | EndsWith() | Contains():
                 return any_of(map(self._is_null, children(node)))
+            case Call("if") if _is_catalysts(node):
+                return self._branches(node, self.null)
+            case Call("coalesce", parts) if _is_catalysts(node):
+                return all_of(map(self.null, parts))
             case Column():
                 return self._is_null(node)
         return KEEP_ALL
 
+    def _branches(self, node: Call, verdict: Callable[[Predicate], Clause]) -> Clause:
+        """One of the verdicts of ``if(test, then, other)``, or TRUE or FALSE of ``coalesce(first, ...)``."""
+        if node.name == "if":
+            test, then, other = node.args
+            otherwise = any_of([self.false(test), self.null(test)])
+            return any_of([all_of([self.true(test), verdict(then)]), all_of([otherwise, verdict(other)])])
+        clause = KEEP_NONE
+        for part in reversed(node.args):
+            clause = any_of([verdict(part), all_of([self.null(part), clause])])
+        return clause
+
     def _is_null(self, value: Predicate) -> Clause:
-        """May a value expression be NULL, or throw, for some row of a file?"""
+        """May a value expression be NULL for some row of a file?"""
         match value:
-            case Literal(None):
-                return KEEP_ALL
-            case Literal():
-                return KEEP_NONE
+            case Literal(content):
+                return KEEP_ALL if content is None else KEEP_NONE
             case Cast(Column() as child, kind) if (value.source, kind) in _WIDENINGS:
                 return self.true(IsNull(child))
-            case Column():
-                return self.true(IsNull(value))
-        own = self._own(IsNull(value)) if any(value in i.bound for i in self.indexes) else []
-        return all_of(own)
+        return all_of(self._own(IsNull(value)))
 
     def _unless_it_throws(self, node: Predicate) -> Clause:
         """Never NULL, where nothing below can throw: a throwing row counts as true, false and null at once."""
@@ -217,8 +284,8 @@ class Labeller:
         """What indexes and mappings say of a vertex itself."""
         calls = _calls_of(node)
         found: list[Clause] = []
-        for index in self.indexes:
-            self._ask(str(index), index.clause, (node,), found)
+        for name, index in zip(self._names, self.indexes, strict=True):
+            self._ask(name, index.clause, (node,), found)
             for mapping in self._mappings(index, calls):
                 self._ask(f"mapping {mapping.name}", mapping.rule, (node, index), found)
         return found
@@ -226,10 +293,10 @@ class Labeller:
     def _mappings(self, index: Index, calls: list[Call]) -> list[Mapping]:
         rules: dict[str, Mapping] = {}
         for call in calls:
-            key = (type(index), call)
-            if key not in self._rules:
-                self._rules[key] = self.registry.rules_for([call], type(index))
-            rules.update((m.name, m) for m in self._rules[key])
+            key = (type(index), id(call))
+            if key not in self._rules:  # the call is kept with them, as in _remembered
+                self._rules[key] = (call, self.registry.rules_for([call], type(index)))
+            rules.update((m.name, m) for m in self._rules[key][1])
         return list(rules.values())
 
     def _ask(self, name: str, rule: Callable[..., object], arguments: tuple[object, ...], found: list[Clause]) -> None:
@@ -250,6 +317,12 @@ _WIDENINGS = {
     for i, narrow in enumerate(kinds)
     for wide in kinds[i + 1 :]
 } | {(i, f) for i in ("tinyint", "smallint", "int", "bigint") for f in ("float", "double")}
+
+
+def _is_catalysts(call: Call) -> bool:
+    """Is this the built-in one? A user's function may be registered under any name."""
+    wanted = {"if": "If", "coalesce": "Coalesce"}[call.name]
+    return call.implementation in (None, f"org.apache.spark.sql.catalyst.expressions.{wanted}")
 
 
 def _calls_of(node: Predicate) -> list[Call]:

@@ -22,6 +22,7 @@ short; they do take part in equality, which is how an index on an expression mee
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -57,7 +58,6 @@ class Predicate:
     """The base of all vertices."""
 
     __slots__ = ()
-    precedence: ClassVar[int] = 9
 
     def __repr__(self) -> str:
         return str(self)
@@ -179,36 +179,31 @@ class Like(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StartsWith(Predicate):
+class _Text(Predicate):
+    child: Predicate
+    text: str
+    form: ClassVar[str]
+
+    def __str__(self) -> str:
+        return f"{self.child} LIKE '{self.form.format(self.text)}'"
+
+
+class StartsWith(_Text):
     """``child LIKE 'text%'``."""
 
-    child: Predicate
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.child} LIKE '{self.text}%'"
+    form = "{}%"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EndsWith(Predicate):
+class EndsWith(_Text):
     """``child LIKE '%text'``."""
 
-    child: Predicate
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.child} LIKE '%{self.text}'"
+    form = "%{}"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Contains(Predicate):
+class Contains(_Text):
     """``child LIKE '%text%'``."""
 
-    child: Predicate
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.child} LIKE '%{self.text}%'"
+    form = "%{}%"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -222,23 +217,24 @@ class IsNull(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class And(Predicate):
+class _Joined(Predicate):
+    children: tuple[Predicate, ...]
+    word: ClassVar[str]
+
+    def __str__(self) -> str:
+        return f"({self.word.join(map(str, self.children))})"
+
+
+class And(_Joined):
     """All of its children, in SQL's three-valued logic."""
 
-    children: tuple[Predicate, ...]
-
-    def __str__(self) -> str:
-        return "(" + " AND ".join(map(str, self.children)) + ")"
+    word = " AND "
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Or(Predicate):
+class Or(_Joined):
     """Any of its children, in SQL's three-valued logic."""
 
-    children: tuple[Predicate, ...]
-
-    def __str__(self) -> str:
-        return "(" + " OR ".join(map(str, self.children)) + ")"
+    word = " OR "
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -270,14 +266,14 @@ _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def children(node: Predicate) -> tuple[Predicate, ...]:
-    """The vertices right below a vertex.
+    """The vertices right below a vertex; not the values of an :class:`In`, of which there may be a million.
 
     >>> children(Comparison("=", Column("a"), Literal(1)))
     (a, 1)
     """
     found: list[Predicate] = []
-    for field in fields(node):  # type: ignore[arg-type]
-        value = getattr(node, field.name)
+    for name in _parts(node):
+        value = getattr(node, name)
         if isinstance(value, Predicate):
             found.append(value)
         elif isinstance(value, tuple):
@@ -285,11 +281,25 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
     return tuple(found)
 
 
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The fields of a vertex type that may hold vertices."""
+    plain = ("op", "name", "text", "type", "value", "values")
+    return tuple(f.name for f in fields(kind) if f.name not in plain)
+
+
+def _parts(node: Any) -> tuple[str, ...]:
+    kind: Any = type(node)
+    return _names(kind)
+
+
 def walk(node: Predicate) -> Iterator[Predicate]:
-    """The vertex and everything below it, parents first."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    """The vertex and everything below it, parents first; the trees of generated queries may be thousands deep."""
+    waiting = [node]
+    while waiting:
+        vertex = waiting.pop()
+        yield vertex
+        waiting.extend(reversed(children(vertex)))
 
 
 def columns_of(node: Predicate) -> frozenset[str]:
@@ -307,20 +317,43 @@ def columns_of(node: Predicate) -> frozenset[str]:
     return frozenset(names)
 
 
-def transform(node: Predicate, change: Callable[[Predicate], Predicate]) -> Predicate:
-    """The tree with ``change`` applied to every vertex, children first; untouched parts are shared."""
+def transform(
+    node: Predicate,
+    change: Callable[[Predicate], Predicate],
+    opened: Callable[[Predicate], Predicate] = lambda vertex: vertex,
+) -> Predicate:
+    """The tree with ``change`` applied to every vertex, children first; untouched parts are shared.
+
+    ``opened`` is applied on the way down, and only regroups children.
+
+    >>> transform(Not(Column("a")), lambda v: Column("b") if v == Column("a") else v)
+    NOT b
+    """
+    done: dict[int, Predicate] = {}
+    waiting: list[tuple[Predicate, Predicate | None]] = [(node, None)]
+    while waiting:
+        vertex, form = waiting.pop()
+        if form is not None:
+            done[id(vertex)] = change(_rebuilt(form, done))
+        elif id(vertex) not in done:
+            form = opened(vertex)
+            waiting.append((vertex, form))
+            waiting.extend((child, None) for child in children(form))
+    return done[id(node)]
+
+
+def _rebuilt(node: Predicate, done: dict[int, Predicate]) -> Predicate:
+    """The vertex over what its children became."""
+    if all(done[id(child)] is child for child in children(node)):
+        return node
     changed: dict[str, Any] = {}
-    for field in fields(node):  # type: ignore[arg-type]
-        value = getattr(node, field.name)
+    for name in _parts(node):
+        value = getattr(node, name)
         if isinstance(value, Predicate):
-            new: Any = transform(value, change)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Predicate):
-            new = tuple(transform(v, change) for v in value)
-        else:
-            continue
-        if new is not value and new != value:
-            changed[field.name] = new
-    return change(replace(node, **changed) if changed else node)  # type: ignore[type-var]
+            changed[name] = done[id(value)]
+        elif isinstance(value, tuple):
+            changed[name] = tuple(done[id(v)] if isinstance(v, Predicate) else v for v in value)
+    return replace(node, **changed)  # type: ignore[type-var]
 
 
 def normalise(node: Predicate) -> Predicate:
@@ -337,19 +370,21 @@ def normalise(node: Predicate) -> Predicate:
     >>> normalise(And((IsNull(Column("a")), And((IsNull(Column("b")), IsNull(Column("c")))))))
     (a IS NULL AND b IS NULL AND c IS NULL)
     """
-    return transform(node, _normalise_vertex)
+    return transform(node, _normalise_vertex, _flat)
 
 
-_CONDITIONS = (And, Or, Not, Comparison, In, Like, StartsWith, EndsWith, Contains, IsNull)
+def _is_condition(node: Predicate) -> bool:
+    plain = not isinstance(node, Column | Literal | Call | Cast | Opaque)
+    return plain or (isinstance(node, Call) and node.type == "boolean")
 
 
 def _normalise_vertex(node: Predicate) -> Predicate:
     match node:
         case Comparison(op, Literal() as left, right) if not isinstance(right, Literal):
             return _normalise_vertex(Comparison(_FLIPPED[op], right, left))
-        case Comparison("=", left, Literal(True)) if isinstance(left, _CONDITIONS):
+        case Comparison("=", left, Literal(True)) if _is_condition(left):
             return left
-        case Comparison("=", left, Literal(False)) if isinstance(left, _CONDITIONS):
+        case Comparison("=", left, Literal(False)) if _is_condition(left):
             return _normalise_vertex(Not(left))
         case Comparison("<=>", left, Literal(None)):
             return IsNull(left)
@@ -359,15 +394,24 @@ def _normalise_vertex(node: Predicate) -> Predicate:
             return Comparison(_NEGATED[op], left, right)
         case Not(Literal(bool() as value)):
             return FALSE if value else TRUE
-        case And(parts):
-            return _flat(And, parts)
-        case Or(parts):
-            return _flat(Or, parts)
+        case And() | Or():
+            return _flat(node)
     return node
 
 
-def _flat(kind: type[And] | type[Or], parts: tuple[Predicate, ...]) -> Predicate:
+def _flat(node: Predicate) -> Predicate:
+    """An AND without ANDs right below it, an OR without ORs; a lone child stands for itself."""
+    if not isinstance(node, _Joined):
+        return node
+    kind = type(node)
     flat: list[Predicate] = []
-    for part in parts:
-        flat.extend(part.children if isinstance(part, kind) else (part,))
+    waiting: list[Predicate] = [node]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is kind:
+            waiting.extend(reversed(children(part)))
+        else:
+            flat.append(part)
+    if len(flat) == len(node.children) != 1:
+        return node
     return flat[0] if len(flat) == 1 else kind(tuple(flat))
