@@ -12,13 +12,14 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import PandasUDFType, pandas_udf
 
 from geoskip.errors import EnvironmentProblem
 from geoskip.spark.bridge import Bridge
@@ -145,12 +146,23 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
             "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
             f"spark.jars.packages={','.join(sedona_jar.packages())}"
         )
-    for register in _function_libraries():
-        register(spark)
+    for point in entry_points(group="geoskip.functions"):
+        for function in point.load().values():
+            if not _is_builtin(spark, function.name):
+                spark.udf.register(function.name, _pandas_udf(function))
 
 
-def _function_libraries() -> list[Callable[[SparkSession], None]]:
-    return [point.load() for point in entry_points(group="geoskip.functions")]
+def _is_builtin(spark: SparkSession, name: str) -> bool:
+    """Does Spark itself have a function of this name?"""
+    jvm: Any = spark._jvm
+    identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name.lower())
+    return bool(jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().functionExists(identifier))
+
+
+def _pandas_udf(function: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it prefers type hints, which a library of any arity has not
+        return pandas_udf(function.vectorised, function.returns, PandasUDFType.SCALAR)
 
 
 @lru_cache(maxsize=1)
