@@ -6,14 +6,20 @@ constants, defaults, closure and the globals that the code reads; for what comes
 distribution's version stands for its content. Where it cannot be had (a closure over a socket, say),
 :class:`Unidentifiable` says so, and the author can declare a version: ``geoskip.declare(f, version="2")``.
 
->>> def plus_one(x): return x + 1
->>> def plus_two(x): return x + 2
+>>> def plus_one(x):
+...     return x + 1
+>>> def plus_two(x):
+...     return x + 2
 >>> identity(plus_one) == identity(plus_one), digest(plus_one) == digest(plus_two)
 (True, False)
+>>> state_version(plus_one, "2")
+>>> identity(plus_one).rpartition("#")[2]
+'version:2'
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -25,7 +31,7 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = ["Unidentifiable", "digest", "identity"]
+__all__ = ["Unidentifiable", "digest", "identity", "state_version"]
 
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -47,6 +53,13 @@ def identity(function: Any) -> str:
     found = _identity(function)
     _known[function] = found
     return found
+
+
+def state_version(function: Any, version: str) -> None:
+    """From now on the version stands for the function's content."""
+    function.__geoskip_version__ = version
+    with contextlib.suppress(TypeError):
+        _known.pop(function, None)
 
 
 def _identity(function: Any) -> str:

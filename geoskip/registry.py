@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from geoskip.clauses import Clause
 from geoskip.errors import MappingError
-from geoskip.identity import Unidentifiable, identity
+from geoskip.identity import Unidentifiable, identity, state_version
 from geoskip.predicates import Call, Predicate
 
 __all__ = ["Function", "Mapping", "Properties", "Registry", "constant", "declare", "denotes", "maps", "mappings"]
@@ -61,7 +61,15 @@ class Function:
             return False
         name = call.implementation.removeprefix("python:").partition("#")[0]
         wanted = self.python if call.implementation.startswith("python:") else self.classes
-        return any(name.startswith(w) if w.endswith(".") else name == w for w in wanted)
+        within = tuple(w for w in wanted if w.endswith("."))
+        return name in wanted or (name.startswith(within) and name not in _WRAPPERS)
+
+
+# Catalyst's classes around a user's own function, whose name may be anyone's: in no package's name.
+_WRAPPERS = frozenset(
+    "org.apache.spark.sql.catalyst.expressions." + kind
+    for kind in ("ApplyFunctionExpression", "ScalaUDF", "objects.Invoke", "objects.StaticInvoke")
+)
 
 
 @dataclass(frozen=True)
@@ -269,6 +277,8 @@ def declare(
     if monotone not in (None, "increasing", "decreasing"):
         raise MappingError(f"declare(..., monotone=) takes 'increasing' or 'decreasing', got {monotone!r}")
     reference = _reference(function)
+    if version is not None and isinstance(reference, _Object):
+        state_version(reference.function, version)
     said = Properties(reference, metric, monotone, null_in_null_out, deterministic, inverse, version)
     current().properties.append(said)
     return function

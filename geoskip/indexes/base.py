@@ -8,9 +8,15 @@ A new index is a frozen dataclass with four methods and a ``kind`` (DESIGN secti
         column: str
         kind: ClassVar[str] = "years"
 
-        def metadata_type(self, *columns): return pa.struct({"years": pa.list_(pa.int32())})
-        def collect(self, values): return {"years": sorted(set(pc.year(values).drop_null().to_pylist()))}
-        def merge(self, summaries): return {"years": sorted({y for s in summaries for y in s["years"]})}
+        def metadata_type(self, *columns):
+            return pa.struct({"years": pa.list_(pa.int32())})
+
+        def collect(self, values):
+            return {"years": sorted(set(pc.year(values).drop_null().to_pylist()))}
+
+        def merge(self, summaries):
+            return {"years": sorted({y for s in summaries for y in s["years"]})}
+
         def clause(self, node): ...
 
 The framework walks the tree; an index sees *one vertex* and says None where it knows nothing (Hyperspace's sketches
@@ -105,11 +111,13 @@ class Index(ABC):
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         values = _fields(self)
         texts = self.expressions()
-        options = [
-            f"{name}={value}"
-            for name, value in values.items()
-            if value != defaults[name] and value not in texts and value != texts
-        ]
+        shown = list(texts)  # each is shown once: an option may have the text of an expression
+        options = []
+        for name, value in values.items():
+            if value in shown:
+                shown.remove(value)
+            elif value != defaults[name] and value != texts:
+                options.append(f"{name}={value}")
         return f"{self.kind}({', '.join([*texts, *options])})"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
