@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_codec import anything, texts, through_json
 
 from geoskip import predicates as p
 from geoskip.errors import MetadataError, NotIndexedError
@@ -33,6 +33,7 @@ from geoskip.metadata import (
     files_schema,
     replace_files,
 )
+from tests.test_codec import anything, texts, through_json
 
 
 @index
@@ -194,9 +195,13 @@ def test_columns_are_loaded_when_asked_for_and_once():
 def test_a_value_is_computed_once_by_however_many_threads():
     found, computed, start = files(row("a")), [], threading.Barrier(8)
 
+    def compute() -> None:
+        time.sleep(0.02)  # long enough for the others to arrive
+        computed.append(found.cached("inner", lambda: 1))
+
     def ask() -> None:
         start.wait()
-        found.cached("key", lambda: computed.append(found.cached("inner", lambda: 1)))
+        found.cached("key", compute)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_stores import HEADER, begun, content, entry, table
 
 from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import FORMAT
 from geoskip.stores import Folder, LocalFolder, ParquetStore
 from geoskip.stores.base import new_identity
 from geoskip.stores.parquet import _written, write_part
+from tests.test_stores import HEADER, begun, content, entry, table
 
 # --- crashes ---------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = sys.argv[4:]
-from test_stores import append
+from tests.test_stores import append
 from geoskip.stores import ParquetStore
 store, start, who = ParquetStore(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 Path(f"{start}.{who}").touch()
@@ -171,7 +171,7 @@ def test_writers_in_processes_lose_nothing(tmp_path):
     begun(ParquetStore(tmp_path / "m"))
     start, here = tmp_path / "start", Path(__file__).parent
     command = [sys.executable, "-c", WRITER, str(tmp_path / "m"), str(start)]
-    writers = [subprocess.Popen([*command, name, str(here), str(here.parent)]) for name in "xyz"]
+    writers = [subprocess.Popen([*command, name, str(here.parent)]) for name in "xyz"]
     while not all(Path(f"{start}.{name}").exists() for name in "xyz"):
         assert all(writer.poll() is None for writer in writers)
     start.touch()

@@ -185,6 +185,7 @@ def test_a_reader_keeps_its_snapshot_while_another_commits(store, reopen):
 
 def test_an_old_writer_cannot_commit_into_a_log_begun_since(store, reopen):
     old = begun(store, f=1)
+    assert content(store) == {"f": 1}
     reopen().drop()
     assert (store.latest(), store.identity()) == (None, None)
     with pytest.raises(ConflictError):

@@ -264,7 +264,8 @@ def write_part(path: Path, name: str, table: pa.Table) -> Part:
         write_statistics=False,  # clauses look at summaries, not at bounds of summaries
     )
     with open(path, "rb") as file:
-        size, crc, footer = _footer(file)
+        size, crc = _footer(file)
+        footer = pq.read_metadata(file)
         columns = {}
         for inside, outside in zip(physical, logical, strict=True):
             ranges = list(_chunks(footer, inside))
@@ -283,9 +284,11 @@ class _PartReader:
         with self._trouble():
             self.path = folder.local(part.name)
             with open(self.path, "rb") as file:
-                size, crc, self.footer = _footer(file)
-        if (size, crc, self.footer.num_rows) != (part.bytes, part.crc, part.rows):
-            raise MetadataError(f"{self.what} is damaged: its size, footer or number of rows differs")
+                if _footer(file) != (part.bytes, part.crc):  # first: Arrow may abort on a damaged footer
+                    raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
+                self.footer = pq.read_metadata(file)
+        if self.footer.num_rows != part.rows:
+            raise MetadataError(f"{self.what} has {self.footer.num_rows} rows, its header says {part.rows}")
 
     def read(self, names: Sequence[str]) -> pa.Table:
         """Those of the named columns that the part has, under their names in the files table."""
@@ -324,8 +327,8 @@ def _load_columns(header: Header, parts: Sequence[_PartReader], names: Sequence[
         ) from error
 
 
-def _footer(file: BinaryIO) -> tuple[int, int, pq.FileMetaData]:
-    """The file's size, its footer's checksum, the footer."""
+def _footer(file: BinaryIO) -> tuple[int, int]:
+    """The file's size and its footer's checksum."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     length = int.from_bytes(file.read(4), "little")
@@ -334,7 +337,7 @@ def _footer(file: BinaryIO) -> tuple[int, int, pq.FileMetaData]:
     file.seek(size - length - 8)
     crc = zlib.crc32(file.read(length + 8))
     file.seek(0)
-    return size, crc, pq.read_metadata(file)
+    return size, crc
 
 
 def _chunks(footer: pq.FileMetaData, column: str) -> Iterator[tuple[int, int]]:
