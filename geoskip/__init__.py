@@ -16,7 +16,7 @@ from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, index
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.minmax import MinMax
-from geoskip.registry import Function, constant, declare, denotes, maps, mappings
+from geoskip.registry import Function, constant, declare, denotes, mappings, maps
 from geoskip.report import Report, Scan
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ class Scan:
         ]
         if self.predicate:
             lines.append(f"  where {_short(self.predicate, 90)}")
-        lines += [f"  {_short(text, 70)} alone skips {count:,}" for text, count in self.clauses()]
+        lines += [f"  {_short(text, 90)}: alone skips {count:,}" for text, count in self.clauses() if count]
         lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
         return "\n".join(lines)
 
@@ -129,7 +129,9 @@ class Report:
         if not self.scans:
             return "<p>geoskip: the query reads no files</p>"
         rows = "".join(_row(scan) for scan in self.scans)
-        heads = "".join(f'<th style="text-align:left">{h}</th>' for h in ("dataset and condition", "files", "bytes", "why"))
+        heads = "".join(
+            f'<th style="text-align:left">{h}</th>' for h in ("dataset and condition", "files", "bytes", "why")
+        )
         return (
             f"<p><b>geoskip</b>: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
             f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}</p>"
@@ -143,7 +145,8 @@ def _row(scan: Scan) -> str:
         '<div style="background:#d9e2ec;width:10em;height:0.6em">'
         f'<div style="background:#2f6f9f;width:{share:.1f}%;height:100%"></div></div>'
     )
-    why = [f"{_short(text, 90)}: alone skips {count:,}" for text, count in scan.clauses()] + list(scan.reasons)
+    clauses = [f"{_short(text, 90)}: alone skips {count:,}" for text, count in scan.clauses() if count]
+    why = [*clauses, *scan.reasons]
     items = "".join(f"<li>{html.escape(_short(text, 300))}</li>" for text in why)
     return (
         f'<tr><td style="text-align:left"><code>{html.escape(_short(scan.dataset, 80))}</code><br>'

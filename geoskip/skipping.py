@@ -53,7 +53,7 @@ def decide(snapshot: Snapshot, predicate: Predicate, indexes: Sequence[Index] | 
         reasons.append(f"the predicate could not be labelled: {_named(error)}")
         clause = KEEP_ALL
     keep = _safely(clause, snapshot, reasons)
-    unique = tuple(dict.fromkeys(reasons))
+    unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
     return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started)
 
 

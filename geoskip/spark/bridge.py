@@ -44,6 +44,14 @@ class Remembered:
 
     decisions: tuple[Decision, ...]
 
+    def predicate(self) -> str:
+        """The condition in words, for the first partition's values; empty where nothing was decided."""
+        if not self.decisions:
+            return ""
+        predicate = self.decisions[0].predicate
+        text = str(predicate.children[0] if isinstance(predicate, And) and len(predicate.children) == 1 else predicate)
+        return text[1:-1] if text.startswith("(") and isinstance(predicate, And) else text
+
     def effects(self) -> tuple[tuple[str, int], ...]:
         """Each used clause with the files that it alone skips, over all datasets and partition vectors."""
         sums: dict[str, int] = {}

@@ -31,7 +31,7 @@ from geoskip.spark.bridge import local_etag
 from geoskip.spark.known import local_path
 from geoskip.spark.progress import following
 from geoskip.spark.session import java
-from geoskip.spark.tasks import SPARK, FileResult, Plan, merged, one_array, read_files
+from geoskip.spark.tasks import SPARK, FileResult, Plan, merged, read_files
 
 __all__ = ["BuildReport", "Built", "Listed", "build", "listing"]
 
@@ -340,7 +340,9 @@ def _collector(
                     summaries = [merged(plan[1], [old, new]) for plan, old, new in pairs]
                 found[path] = (rows + part.num_rows, summaries)
         payloads = [pickle.dumps(value) for value in found.values()]
-        yield pa.RecordBatch.from_arrays([pa.array(list(found), pa.string()), pa.array(payloads, pa.binary())], ["file", "payload"])
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(list(found), pa.string()), pa.array(payloads, pa.binary())], ["file", "payload"]
+        )
 
     return collect
 
@@ -387,7 +389,7 @@ def _plain(uri: str) -> str:
     return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else uri
 
 
-class _workers_explained:  # noqa: N801 - reads as a function
+class _workers_explained:
     """Turns a worker's missing package into one clear sentence."""
 
     def __enter__(self) -> None: ...

@@ -36,6 +36,7 @@ from geoskip.predicates import (
     Or,
     Predicate,
     StartsWith,
+    columns_of,
 )
 
 __all__ = ["UNIDENTIFIED", "Translator", "type_name"]
@@ -109,7 +110,7 @@ class Translator:
                 return In(child, tuple(literal(v) for v in node["values"]))
             case "Like", (child, Literal(str() as pattern)):
                 return Like(child, pattern, node["args"][0] if node.get("args") else "\\")
-            case ("StartsWith" | "EndsWith" | "Contains"), (child, Literal(str() as text)):
+            case (("StartsWith" | "EndsWith" | "Contains"), (child, Literal(str() as text))):
                 return _TEXTS[kind](child, text)
             case "Cast", (child,):
                 return _cast(child, node)
@@ -190,8 +191,6 @@ def _collated(node: Predicate) -> bool:
 
 
 def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
-    from geoskip.predicates import columns_of
-
     return tuple(sorted(set().union(*map(columns_of, nodes))))
 
 
@@ -202,7 +201,8 @@ def type_name(text: str) -> str:
     ('geometry', 'decimal(10,2)')
     """
     if text.startswith("udt "):
-        return "geometry" if text.endswith(".GeometryUDT") else text.rpartition(".")[2]
+        kind = text.rpartition(".")[2].rstrip("$")
+        return "geometry" if kind == "GeometryUDT" else kind
     return text
 
 

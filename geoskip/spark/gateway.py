@@ -31,8 +31,10 @@ class Jvm:
         gateway = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)
         self.callback = _Function(answer)
-        self.geoskip = _compiled(spark).getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0)).newInstance(
-            gateway.new_array(gateway.jvm.java.lang.Object, 0)
+        self.geoskip = (
+            _compiled(spark)
+            .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
+            .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
         self.geoskip.connect(self.callback)
 

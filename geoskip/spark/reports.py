@@ -56,7 +56,7 @@ def _scan(facts: Any) -> Scan:
     remembered = bridge.remembered(said["decision"]) if "decision" in said else None
     return Scan(
         dataset=found["root"],
-        predicate=found["filter"],
+        predicate=(remembered.predicate() if remembered else "") or found["filter"],
         files_total=found["files_total"],
         files_kept=found["files_kept"],
         bytes_total=found["bytes_total"],

@@ -202,5 +202,3 @@ def _missing(python: str) -> str | None:
         return f"lacks the package {missing.group(1)}" if missing else "cannot import geoskip"
     here = "{}.{}".format(*sys.version_info[:2])
     return None if done.stdout.strip() == here else f"is Python {done.stdout.strip()}, not {here}"
-
-

@@ -35,11 +35,26 @@ _TEXT = (
 )
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
 _NEUTRAL_OPTIONS = frozenset(
-    "path paths basepath inferschema samplingratio mergeschema pathglobfilter recursivefilelookup modifiedbefore "
-    "modifiedafter ignorecorruptfiles ignoremissingfiles serialization.format preferdate prefersdate".split()
+    [
+        "path",
+        "paths",
+        "basepath",
+        "inferschema",
+        "samplingratio",
+        "mergeschema",
+        "pathglobfilter",
+        "recursivefilelookup",
+        "modifiedbefore",
+        "modifiedafter",
+        "ignorecorruptfiles",
+        "ignoremissingfiles",
+        "serialization.format",
+        "preferdate",
+        "prefersdate",
+    ]
 )
 # functions whose tables come with the JDK: letters, locales, time zones
-_JDK = frozenset("upper lower initcap rlike regexp_replace regexp_extract translate collate".split())
+_JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
 
 def is_text(file_format: str) -> bool:
@@ -59,7 +74,9 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
     return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS}
 
 
-def depends_on(expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None]) -> dict[str, str]:
+def depends_on(
+    expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None]
+) -> dict[str, str]:
     """The settings and versions that an index over these expressions depends on, with their values now."""
     names = ["spark.sql.caseSensitive"]
     vertices = [vertex for expression in expressions for vertex in walk(expression)]

@@ -1,0 +1,120 @@
+"""One Spark session a test run, and the comparison that every test through Spark makes: on against off."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+CONFIG = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "2g",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+SEDONA_LINES = ("3.5", "4.0")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session of the run: geoskip enabled, Sedona's jar where it has a release for this Spark."""
+    import pyspark
+
+    import geoskip
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    place = tmp_path_factory.mktemp("warehouse")
+    config = {**CONFIG, "spark.sql.warehouse.dir": str(place / "tables")}
+    found = geoskip.session("geoskip-tests", sedona=_has_sedona(pyspark.__version__) or None, config=config)
+    found.sparkContext.setLogLevel("ERROR")
+    yield found
+    found.stop()
+
+
+def _has_sedona(version: str) -> bool:
+    return version.startswith(SEDONA_LINES)
+
+
+@pytest.fixture(scope="session")
+def plain(spark: Any) -> Any:
+    """A session beside it with the shapely-backed functions, whether or not Sedona's jar is there."""
+    import geoskip
+
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "UTC")
+    other.conf.set("spark.sql.shuffle.partitions", "2")
+    geoskip.enable(other)
+    geoskip.register_functions(other, sedona=False)
+    return other
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Callable[..., Path]:
+    """Writes one Parquet file a table: ``parts({"a": [1, 2]}, {"a": [3]})`` gives the directory."""
+
+    def write(*tables: dict[str, list[Any]] | pa.Table, name: str = "data") -> Path:
+        place = tmp_path / name
+        place.mkdir(exist_ok=True)
+        for number, table in enumerate(tables):
+            arrow = table if isinstance(table, pa.Table) else pa.table(table)
+            pq.write_table(arrow, place / f"part-{number:05d}.parquet")
+        return place
+
+    return write
+
+
+def rows_of(frame: Any) -> list[str]:
+    """The rows of a DataFrame in an order of their own, comparable whatever is in them."""
+    return sorted(repr(row) for row in frame.collect())
+
+
+def same_as_off(make: Callable[[], Any]) -> Any:
+    """Runs ``make()`` with geoskip off and on, checks that the rows are equal and returns the report of the run.
+
+    The report's totals are checked against the metrics of the scans that were executed.
+    """
+    import geoskip
+
+    frame = make()
+    session = frame.sparkSession
+    with geoskip.disabled(session):
+        off = rows_of(make())
+    frame = make()
+    on = rows_of(frame)
+    assert on == off
+    report = geoskip.report(frame)
+    assert report.files_kept == executed_files(frame)
+    return report
+
+
+def executed_files(frame: Any) -> int:
+    """The files that the executed scans of a DataFrame read, by Spark's own metrics."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    return sum(_files_of(plan))
+
+
+def _files_of(plan: Any) -> Iterator[int]:
+    name = plan.getClass().getSimpleName()
+    if name == "AdaptiveSparkPlanExec":
+        yield from _files_of(plan.executedPlan())
+        return
+    if name.endswith("QueryStageExec"):
+        yield from _files_of(plan.plan())
+        return
+    if name == "ReusedExchangeExec":
+        return
+    if name == "FileSourceScanExec":
+        yield int(plan.metrics().apply("numFiles").value())
+    if name == "InMemoryTableScanExec":
+        yield from _files_of(plan.relation().cachedPlan())
+    for children in (plan.subqueries(), plan.children()):
+        for number in range(children.size()):
+            yield from _files_of(children.apply(number))
