@@ -37,16 +37,15 @@ from geoskip.indexes.geobox_clauses import (
     BoxCompares,
     BoxEncloses,
     BoxGoesBeyond,
-    BoxIsNull,
+    BoxHasRows,
     BoxLeaves,
     BoxMeets,
-    Earth,
-    GlobeComesWithin,
-    GlobeGoesBeyond,
     View,
 )
 from geoskip.indexes.geobox_collect import GEOMETRY_TYPE, PAIR_TYPE, collect_geometries, collect_pairs, merge
+from geoskip.indexes.geobox_globe import Earth, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox_split import DEFAULT_BOXES
+from geoskip.indexes.geobox_units import Boxless
 from geoskip.predicates import Call, Cast, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 
@@ -82,7 +81,7 @@ class _Sighted:
     def comes_within(self, shape: Any, distance: Any) -> Clause | None:
         """May a row's planar distance to the shape be at most this?"""
         number = _number(distance)
-        return None if number is None else self._shaped(BoxComesWithin, shape, number)
+        return None if number is None else self._shaped(BoxComesWithin, shape, number, total=True)
 
     def goes_beyond(self, shape: Any, distance: Any) -> Clause | None:
         """May a row's planar distance to the shape be at least this?"""
@@ -270,10 +269,13 @@ class GeoBox(_Sighted, Index):
 
     def _null(self, child: Predicate, *, negated: bool) -> Clause | None:
         if (axis := self._axis(child)) is not None:
-            return BoxIsNull(str(self), self.counts, View(), ("null_x", "null_y")[axis], negated)
-        if len(self.bound) == 1 and child == self.bound[0]:
-            return BoxIsNull(str(self), self.counts, View(), "nulls", negated)
-        return None
+            here, there = ((Boxless.ONLY_X, Boxless.ONLY_Y), (Boxless.ONLY_Y, Boxless.ONLY_X))[axis]
+            sorts: tuple[Boxless, ...] = (here,) if negated else (Boxless.NULL, there)
+        elif len(self.bound) == 1 and child == self.bound[0]:
+            sorts = (Boxless.EMPTY,) if negated else (Boxless.NULL,)
+        else:
+            return None
+        return BoxHasRows(str(self), self.counts, View(), sorts, negated)
 
 
 _TO_DOUBLE = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")

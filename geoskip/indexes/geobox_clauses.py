@@ -9,7 +9,6 @@ the row. For the negated families the opposite is shown: what is true of every g
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,22 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geoskip.clauses import Files, UnitClause
-from geoskip.geometry import sphere
 from geoskip.geometry.boxes import LOOSENESS, Boxes, Envelope, Mask
 from geoskip.geometry.shapes import Shape, margin
-from geoskip.indexes.geobox_units import Units, units_of
+from geoskip.indexes.geobox_units import Boxless, Units, units_of
 
 __all__ = [
     "BoxComesWithin",
     "BoxCompares",
     "BoxEncloses",
     "BoxGoesBeyond",
-    "BoxIsNull",
+    "BoxHasRows",
     "BoxLeaves",
     "BoxMeets",
-    "Earth",
-    "GlobeComesWithin",
-    "GlobeGoesBeyond",
     "View",
 ]
 
@@ -116,7 +111,8 @@ class GeoClause(UnitClause):
         return tuple((self.index, name) for name in ("boxes", *self.counts))
 
     def keep_units(self, files: Files) -> Mask:
-        return self.keep_of(units_of(files, self.index, self.counts))
+        with np.errstate(all="ignore"):  # coordinates near the end of doubles overflow to infinities, which keep
+            return self.keep_of(units_of(files, self.index, self.counts))
 
     def files_of(self, files: Files, units: Mask) -> Mask:
         return units_of(files, self.index, self.counts).files_with(units)
@@ -124,12 +120,6 @@ class GeoClause(UnitClause):
     @abstractmethod
     def keep_of(self, units: Units) -> Mask:
         """One entry a unit."""
-
-    def _empties(self, units: Units) -> Mask:
-        """Which boxless units may hold an EMPTY geometry."""
-        if not self.view.total:
-            return np.ones(len(units.boxless_file), dtype=bool)
-        return units.boxless_with("empties") if "empties" in self.counts else np.zeros(len(units.boxless_file), bool)
 
     def _keeping(self, units: Units, candidates: Integers, kept: Mask) -> Mask:
         """The mask of a clause for which only some candidates can be kept; the kept ones of them."""
@@ -146,7 +136,7 @@ class GeoClause(UnitClause):
         if self.view.if_point:
             dropped &= units.only_points(candidates)
         keep[candidates[dropped]] = False
-        keep[units.boxless] = self._empties(units)
+        keep[units.boxless] = units.boxless_of(Boxless.EMPTY)
         return keep
 
     def _meeting(self, units: Units, envelope: Envelope) -> Integers:
@@ -223,7 +213,7 @@ class BoxComesWithin(GeoClause):
         candidates = self._meeting(units, self.shape.envelope.grown(max(reach, 0.0)))
         boxes = self._seen(units, candidates)
         keep = self._keeping(units, candidates, self.shape.comes_within(boxes, self.distance))
-        keep[units.boxless] = self._empties(units)
+        keep[units.boxless] = units.boxless_of(Boxless.EMPTY)
         return keep
 
     def __str__(self) -> str:
@@ -248,100 +238,10 @@ class BoxGoesBeyond(GeoClause):
 
 
 @dataclass(frozen=True)
-class Earth:
-    """How metres (or another unit) follow from central angles: between ``least`` and ``most`` of them a radian.
-
-    >>> Earth.of_radius(6371008.0).least
-    6371008.0
-    """
-
-    least: float
-    most: float
-
-    @classmethod
-    def of_radius(cls, radius: float) -> Earth:
-        """A sphere, in the unit of its radius."""
-        return cls(radius, radius)
-
-    @classmethod
-    def wgs84(cls) -> Earth:
-        """The WGS84 spheroid, in metres: a geodesic per radian of central angle of its geodetic coordinates."""
-        return cls(sphere.SPHEROID_LEAST, sphere.SPHEROID_MOST)
-
-
-@dataclass(frozen=True)
-class _Globe(GeoClause):
-    longitude: float
-    latitude: float
-    distance: float
-    earth: Earth
-
-    def _angular_slack(self, angle: Any) -> Any:
-        """What rounding can do to a central angle: haversine loses half of its digits towards the antipode."""
-        return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
-
-    def _around(self, units: Units, angle: float) -> Integers:
-        """The places of the boxes within an angle, and of some others."""
-        windows = sphere.windows(self.longitude, self.latitude, angle, units.scale)
-        found = [self._meeting(units, window) for window in windows]
-        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
-
-    def _off_globe(self, units: Units) -> Integers:
-        everywhere = np.arange(units.boxless.start)
-        known = sphere.on_sphere(self.view.boxes(units.boxes)) & units.only_points(everywhere)
-        return np.flatnonzero(~known)
-
-    def _where(self) -> str:
-        return f"{self.distance:g} of ({self.longitude:g}, {self.latitude:g}) on the globe"
-
-
-@dataclass(frozen=True)
-class GlobeComesWithin(_Globe):
-    """Some box comes within a distance of a place on the globe; only where all rows are points.
-
-    Sedona measures from the centroid of anything else, and an invalid polygon's centroid can leave its box.
-    """
-
-    def keep_of(self, units: Units) -> Mask:
-        angle = self.distance / self.earth.least
-        candidates = self._around(units, angle)
-        boxes = self._seen(units, candidates)
-        lower = sphere.lower_angle(boxes, self.longitude, self.latitude)
-        near = (lower - self._angular_slack(lower)) <= angle
-        keep = self._keeping(units, candidates, near)
-        keep[units.derived(("off the globe", self.view), lambda: self._off_globe(units))] = True
-        keep[units.boxless] = self._empties(units)
-        return keep
-
-    def __str__(self) -> str:
-        return f"{self.index}: a box comes within {self._where()}"
-
-
-@dataclass(frozen=True)
-class GlobeGoesBeyond(_Globe):
-    """Some box has a point beyond a distance of a place on the globe, or some row is no point.
-
-    Near the antipode haversine may give NaN, which is greater than any distance: such boxes are kept.
-    """
-
-    def keep_of(self, units: Units) -> Mask:
-        angle = self.distance / self.earth.most
-        candidates = self._around(units, angle)
-        boxes = self._seen(units, candidates)
-        upper = sphere.upper_angle(boxes, self.longitude, self.latitude)
-        inside = (upper + self._angular_slack(upper) < angle) & (upper < math.pi - 1e-6)
-        inside &= sphere.on_sphere(boxes) & units.only_points(candidates)
-        return self._dropping(units, candidates, inside)
-
-    def __str__(self) -> str:
-        return f"{self.index}: a box has a point beyond {self._where()}"
-
-
-@dataclass(frozen=True)
 class BoxCompares(GeoClause):
     """Some box has a coordinate that may satisfy a comparison; ``low`` and ``high`` are doubles around the literals.
 
-    A row without a box may still have this coordinate: it is kept where the index counts such rows.
+    A row without a box may still have this coordinate: the row (lng NULL, lat 50) matches ``lat > 49``.
     """
 
     axis: int
@@ -353,7 +253,7 @@ class BoxCompares(GeoClause):
         least, most = (boxes.xmin, boxes.xmax) if self.axis == 0 else (boxes.ymin, boxes.ymax)
         keep = units.everything()
         keep[: units.boxless.start] = self._compared(least, most)
-        keep[units.boxless] = self._boxless(units)
+        keep[units.boxless] = units.boxless_of((Boxless.ONLY_X, Boxless.ONLY_Y)[self.axis])
         return keep
 
     def _compared(self, least: Any, most: Any) -> Mask:
@@ -376,31 +276,24 @@ class BoxCompares(GeoClause):
                 kept = (least != most) | ~np.isin(least, excluded)
         return np.asarray(kept, dtype=bool)
 
-    def _boxless(self, units: Units) -> Mask:
-        if "null_x" not in self.counts:
-            return np.zeros(len(units.boxless_file), dtype=bool)  # NULL and EMPTY have no coordinate
-        null = units.count_of["null_x" if self.axis == 0 else "null_y"]
-        return (units.count_of["boxless"] - null)[units.boxless_file] > 0
-
     def __str__(self) -> str:
         values = ", ".join(f"{low:g}" for low, _ in self.bounds[:5]) + (", ..." if len(self.bounds) > 5 else "")
         return f"{self.index}: a box has {'xy'[self.axis]} {self.op} {values}"
 
 
 @dataclass(frozen=True)
-class BoxIsNull(GeoClause):
-    """Some row is NULL (or, negated, is not), by the counts of NULLs."""
+class BoxHasRows(GeoClause):
+    """Some row is of these boxless sorts, or, ``boxed``, has a box: for IS NULL and IS NOT NULL, by the counts."""
 
-    count: str
-    negated: bool
+    sorts: tuple[Boxless, ...]
+    boxed: bool
 
     def keep_of(self, units: Units) -> Mask:
-        keep = np.full(len(units), self.negated)
-        nulls, boxless = units.count_of[self.count], units.count_of["boxless"]
-        found = boxless > nulls if self.negated else nulls > 0
-        keep[units.boxless] = found[units.boxless_file]
+        keep = np.full(len(units), self.boxed)
+        keep[units.boxless] = units.boxless_of(*self.sorts)
         keep[units.wild.stop :] = True
         return keep
 
     def __str__(self) -> str:
-        return f"{self.index}: a row is {'not ' if self.negated else ''}NULL ({self.count})"
+        sorts = [sort.name.lower().replace("_", " ") for sort in self.sorts]
+        return f"{self.index}: a row is {' or '.join([*sorts, *(['boxed'] if self.boxed else [])])}"

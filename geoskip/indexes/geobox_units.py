@@ -1,14 +1,15 @@
 """The boxes of all files as arrays, ready for clauses: the *units* of GeoBox.
 
-Units come in this order: every box of every file; one *boxless* unit for each file with rows that have no box (NULL,
-EMPTY, one NULL coordinate of a pair), because those rows are one more box in any reasoning box by box; one *wild* unit
-for each file with non-finite coordinates, which nothing but NULL tests can drop; one *unknown* unit for each file
-without a summary, which nothing can drop. A row lies in exactly one unit of its file.
+Units come in this order: every box of every file; *boxless* units for the rows that have no box, because they are one
+more box in any reasoning box by box: one for each file and each :class:`Boxless` sort of rows that it has; one *wild*
+unit for each file with non-finite coordinates, which nothing but NULL tests can drop; one *unknown* unit for each file
+without a summary, which nothing can drop. Every row lies in a unit of its file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,23 @@ from geoskip.clauses import Files
 from geoskip.geometry.boxes import Boxes, Envelope, Mask
 from geoskip.indexes.geobox_collect import POINT_BIT
 
-__all__ = ["Units", "units_of"]
+__all__ = ["Boxless", "Units", "units_of"]
 
 Integers = NDArray[np.int64]
 
 _BLOCK = 64
 _SMALL = 4096
 _DERIVED = 16
+
+
+class Boxless(IntEnum):
+    """Why rows have no box."""
+
+    NULL = 0
+    """The geometry, or both coordinates, are NULL."""
+    ONLY_X = 1
+    ONLY_Y = 2
+    EMPTY = 3
 
 
 class Units:
@@ -40,13 +51,18 @@ class Units:
             unknown |= values < 0
         boxes, owner, known = _boxes(files.summary(index, "boxes"), self.files)
         unknown |= ~known
+        sorts = _boxless(per_file)
+        for count in sorts.values():
+            unknown |= count < 0
         if unknown.any():
             stays = ~unknown[owner]
             boxes, owner = boxes.take(stays), owner[stays]
         self.boxes = boxes
         self.count_of = per_file
         self.box_file = owner
-        self.boxless_file = np.flatnonzero((per_file["boxless"] > 0) & ~unknown)
+        known_files = {sort: np.flatnonzero((count > 0) & ~unknown) for sort, count in sorts.items()}
+        self.boxless_file = np.concatenate(list(known_files.values()))
+        self.boxless_sort = np.repeat(list(known_files), [len(files) for files in known_files.values()])
         self.wild_file = np.flatnonzero((per_file["nonfinite"] > 0) & ~unknown)
         self.unknown_file = np.flatnonzero(unknown)
         self.unit_file = np.concatenate([owner, self.boxless_file, self.wild_file, self.unknown_file])
@@ -76,12 +92,9 @@ class Units:
             return self._blocks.meeting(envelope)
         return np.flatnonzero(self.boxes.meeting(envelope))
 
-    def boxless_with(self, *counts: str) -> Mask:
-        """Which boxless units are of files where one of these counts is positive."""
-        found = np.zeros(len(self.boxless_file), dtype=bool)
-        for name in counts:
-            found |= self.count_of[name][self.boxless_file] > 0
-        return found
+    def boxless_of(self, *sorts: Boxless) -> Mask:
+        """Which boxless units are of these sorts."""
+        return np.isin(self.boxless_sort, sorts)
 
     def only_points(self, places: Integers) -> Mask:
         """Which of some boxes are of files whose geometries are points only."""
@@ -156,6 +169,14 @@ def _curve(boxes: Boxes) -> NDArray[np.uint32]:
 def units_of(files: Files, index: str, counts: tuple[str, ...]) -> Units:
     """The units of an index, made once for a set of files."""
     return files.cached(("geobox units", index), lambda: Units(files, index, counts))
+
+
+def _boxless(counts: dict[str, Integers]) -> dict[Boxless, Integers]:
+    """How many rows of each sort every file has."""
+    if "empties" in counts:
+        return {Boxless.NULL: counts["nulls"], Boxless.EMPTY: counts["empties"]}
+    boxless, no_x, no_y = counts["boxless"], counts["null_x"], counts["null_y"]
+    return {Boxless.NULL: no_x + no_y - boxless, Boxless.ONLY_X: boxless - no_x, Boxless.ONLY_Y: boxless - no_y}
 
 
 def _counts(array: Any, length: int) -> Integers:

@@ -1,0 +1,111 @@
+"""The clauses of GeoBox for distances on the globe, from points to one place.
+
+Only where all rows are points: Sedona measures from the centroid of anything else, and an invalid polygon's centroid
+can leave its box. Sound by the angles of :mod:`geoskip.geometry.sphere`: no point of a box is nearer than the lower
+angle, none farther than the upper one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from geoskip.clauses import Mask
+from geoskip.geometry import sphere
+from geoskip.indexes.geobox_clauses import GeoClause, Integers
+from geoskip.indexes.geobox_units import Boxless, Units
+
+__all__ = ["Earth", "GlobeComesWithin", "GlobeGoesBeyond"]
+
+
+@dataclass(frozen=True)
+class Earth:
+    """How metres (or another unit) follow from central angles: between ``least`` and ``most`` of them a radian.
+
+    >>> Earth.of_radius(6371008.0).least
+    6371008.0
+    """
+
+    least: float
+    most: float
+
+    @classmethod
+    def of_radius(cls, radius: float) -> Earth:
+        """A sphere, in the unit of its radius."""
+        return cls(radius, radius)
+
+    @classmethod
+    def wgs84(cls) -> Earth:
+        """The WGS84 spheroid, in metres: a geodesic per radian of central angle of its geodetic coordinates."""
+        return cls(sphere.SPHEROID_LEAST, sphere.SPHEROID_MOST)
+
+
+@dataclass(frozen=True)
+class _Globe(GeoClause):
+    longitude: float
+    latitude: float
+    distance: float
+    earth: Earth
+
+    def _angular_slack(self, angle: Any) -> Any:
+        """What rounding can do to a central angle: haversine loses half of its digits towards the antipode."""
+        return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
+
+    def _around(self, units: Units, angle: float) -> Integers:
+        """The places of the boxes within an angle, and of some others."""
+        windows = sphere.windows(self.longitude, self.latitude, angle, units.scale)
+        found = [self._meeting(units, window) for window in windows]
+        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+
+    def _off_globe(self, units: Units) -> Integers:
+        everywhere = np.arange(units.boxless.start)
+        known = sphere.on_sphere(self.view.boxes(units.boxes)) & units.only_points(everywhere)
+        return np.flatnonzero(~known)
+
+    def _where(self) -> str:
+        return f"{self.distance:g} of ({self.longitude:g}, {self.latitude:g}) on the globe"
+
+
+@dataclass(frozen=True)
+class GlobeComesWithin(_Globe):
+    """Some box comes within a distance of a place on the globe; only where all rows are points.
+
+    Sedona measures from the centroid of anything else, and an invalid polygon's centroid can leave its box.
+    """
+
+    def keep_of(self, units: Units) -> Mask:
+        angle = self.distance / self.earth.least
+        candidates = self._around(units, angle)
+        boxes = self._seen(units, candidates)
+        lower = sphere.lower_angle(boxes, self.longitude, self.latitude)
+        near = (lower - self._angular_slack(lower)) <= angle
+        keep = self._keeping(units, candidates, near)
+        keep[units.derived(("off the globe", self.view), lambda: self._off_globe(units))] = True
+        keep[units.boxless] = units.boxless_of(Boxless.EMPTY)
+        return keep
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box comes within {self._where()}"
+
+
+@dataclass(frozen=True)
+class GlobeGoesBeyond(_Globe):
+    """Some box has a point beyond a distance of a place on the globe, or some row is no point.
+
+    Near the antipode haversine may give NaN, which is greater than any distance: such boxes are kept.
+    """
+
+    def keep_of(self, units: Units) -> Mask:
+        angle = self.distance / self.earth.most
+        candidates = self._around(units, angle)
+        boxes = self._seen(units, candidates)
+        upper = sphere.upper_angle(boxes, self.longitude, self.latitude)
+        inside = (upper + self._angular_slack(upper) < angle) & (upper < math.pi - 1e-6)
+        inside &= sphere.on_sphere(boxes) & units.only_points(candidates)
+        return self._dropping(units, candidates, inside)
+
+    def __str__(self) -> str:
+        return f"{self.index}: a box has a point beyond {self._where()}"

@@ -1,0 +1,436 @@
+"""GeoBox: what it stores, which files which predicate reads, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+
+from geoskip.clauses import all_of, keep_mask
+from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.indexes.base import SourceColumn, index_from_json
+from geoskip.indexes.geobox import GeoBox
+from geoskip.metadata import FileMetadata
+from geoskip.predicates import And, Cast, Column, Comparison, In, IsNull, Literal, Not
+from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs
+
+NAN, INF = math.nan, math.inf
+RING = shapely.box(0, 0, 10, 10) - shapely.box(3, 3, 7, 7)
+BOX = shapely.box(0, 0, 10, 10)
+BOWTIE = shapely.from_wkt("POLYGON ((0 0, 10 10, 10 0, 0 10, 0 0))")
+
+PAIR_FILES = {
+    "in the hole": [(4, 4), (6, 6)],
+    "in the ring": [(1, 1), (2, 2)],
+    "on the boundary": [(0, 0), (0, 10)],
+    "across the boundary": [(9, 9), (12, 12)],
+    "far away": [(50, 50), (60, 60)],
+    "no rows": [],
+    "all null": [(None, None)],
+    "half null": [(None, 50.0), (1.0, None)],
+    "nan": [(NAN, 1.0)],
+    "infinite": [(50, INF)],
+    "no metadata": None,
+}
+ALWAYS = {"nan", "infinite", "no metadata"}
+
+POINT = call("ST_Point", LNG, LAT)
+Q = Comparison
+
+PAIR_EFFECTS = {
+    "inside the ring": (call("ST_Contains", RING, POINT), {"in the ring", "on the boundary", "across the boundary"}),
+    "meets the ring": (call("ST_Intersects", POINT, RING), {"in the ring", "on the boundary", "across the boundary"}),
+    "not in the ring": (
+        Not(call("ST_Intersects", RING, POINT)),
+        {"in the hole", "across the boundary", "far away", "on the boundary"},  # its box is an edge, grown a little
+    ),
+    "not covered by the box": (
+        Not(call("ST_CoveredBy", POINT, BOX)),
+        {"across the boundary", "far away", "on the boundary"},
+    ),
+    "disjoint from the box": (call("ST_Disjoint", BOX, POINT), {"across the boundary", "far away", "on the boundary"}),
+    "not contained in the box": (
+        Not(call("ST_Contains", BOX, POINT)),
+        {"on the boundary", "across the boundary", "far away"},
+    ),
+    "not disjoint": (Not(call("ST_Disjoint", shapely.box(3.5, 3.5, 5, 5), POINT)), {"in the hole"}),
+    "equals a point": (call("ST_Equals", POINT, shapely.Point(55, 55)), {"far away"}),
+    "covers a point": (call("ST_Covers", POINT, shapely.Point(5, 5)), {"in the hole"}),
+    "near": (Q("<", call("ST_Distance", POINT, shapely.Point(63, 64)), Literal(5.5)), {"far away"}),
+    "near, by 3-4-5": (Q("<=", call("ST_Distance", shapely.Point(63, 64), POINT), Literal(5.0)), {"far away"}),
+    "not so near": (Q("<", call("ST_Distance", POINT, shapely.Point(63, 64)), Literal(4.9)), set()),
+    "within a distance": (call("ST_DWithin", POINT, shapely.LineString([(70, 0), (70, 90)]), 11.0), {"far away"}),
+    "far": (
+        Q(">", call("ST_Distance", POINT, shapely.Point(5, 5)), Literal(8.0)),
+        {"across the boundary", "far away"},
+    ),
+    "not within a distance": (Not(call("ST_DWithin", POINT, shapely.Point(5, 5), 60.0)), {"far away"}),
+    "at a distance": (Q("=", call("ST_Distance", POINT, shapely.Point(5, 5)), Literal(70.0)), {"far away"}),
+    "relates by a common point": (
+        call("ST_Relate", POINT, RING, "T********"),
+        {"in the ring", "on the boundary", "across the boundary"},
+    ),
+    "x above": (Q(">", LNG, Literal(12)), {"far away", "half null"}),
+    "y above": (Q(">", LAT, Literal(49)), {"far away", "half null"}),
+    "x at most": (Q("<=", LNG, Literal(0)), {"on the boundary", "half null"}),
+    "x below": (Q("<", LNG, Literal(0.0)), {"half null"}),
+    "x is": (Q("=", LNG, Literal(Decimal("1.5"))), {"in the ring"} | {"half null"}),
+    "x is, or null is": (Q("<=>", LNG, Literal(60)), {"far away", "half null"}),
+    "x is no": (Not(Q("=", LNG, Literal(0))), set(PAIR_FILES) - ALWAYS - {"no rows", "all null", "on the boundary"}),
+    "x in": (In(LNG, (Literal(50), Literal(4))), {"far away", "in the hole", "half null"}),
+    "x not in": (
+        Not(In(LNG, (Literal(7), Literal(0)))),
+        set(PAIR_FILES) - ALWAYS - {"no rows", "all null", "on the boundary"},
+    ),
+    "x null": (IsNull(LNG), {"all null", "half null"}),
+    "x not null": (Not(IsNull(LNG)), set(PAIR_FILES) - ALWAYS - {"no rows", "all null"}),
+    "x of a widened integer": (Q(">", Cast(LNG, "double", "int"), Literal(12)), {"far away", "half null"}),
+    "a rectangle, paper's way": (
+        And((Q(">", LNG, Literal(3)), Q("<", LNG, Literal(7)), Q(">", LAT, Literal(3)), Q("<", LAT, Literal(7)))),
+        {"in the hole"},
+    ),
+    "null and touching": (And((IsNull(LNG), call("ST_Intersects", POINT, BOX))), set()),
+    "axes exchanged": (call("ST_Contains", shapely.box(55, 0, 70, 99), call("ST_Point", LAT, LNG)), {"far away"}),
+    "through a buffer": (call("ST_Intersects", call("ST_Buffer", POINT, 5.0), shapely.Point(64, 62)), {"far away"}),
+    "through a flip": (
+        call("ST_Intersects", call("ST_FlipCoordinates", POINT), shapely.Point(9.5, 9.6)),
+        {"across the boundary"},
+    ),
+    "through ST_X": (Q(">=", call("ST_X", POINT), Literal(12)), {"across the boundary", "far away", "half null"}),
+}
+
+
+@pytest.mark.parametrize("name", PAIR_EFFECTS)
+def test_which_files_a_predicate_on_points_reads(name):
+    predicate, expected = PAIR_EFFECTS[name]
+    nulls_only = name in ("x null", "null and touching")
+    one = GeoBox("lng", "lat", boxes=1).bind((LNG, LAT))
+    summaries = [None if rows is None else one.collect(*pairs(rows)) for rows in PAIR_FILES.values()]
+    keeps = kept(predicate, one, files_of(one, summaries))
+    found = {file for file, keep in zip(PAIR_FILES, keeps, strict=True) if keep}
+    assert found == expected | ({"no metadata"} if nulls_only else ALWAYS)
+
+
+SHAPE_FILES = {
+    "in the hole": ["POINT (5 5)", "POLYGON ((4 4, 6 4, 6 6, 4 4))"],
+    "in the ring": ["LINESTRING (1 1, 2 2)", "MULTIPOINT (1 2, 2 1)"],
+    "whole ring": [RING],
+    "far away": ["POINT (50 50)"],
+    "null": [None],
+    "empty": ["POLYGON EMPTY", "GEOMETRYCOLLECTION EMPTY"],
+    "invalid in the ring": ["POLYGON ((1 1, 2 2, 2 1, 1 2, 1 1))"],
+    "hole outside": ["POLYGON ((20 20, 21 20, 21 21, 20 21, 20 20), (1 1, 2 1, 2 2, 1 1))"],
+    "nan": [shapely.Point(NAN, 5)],
+    "no metadata": None,
+}
+SHAPE_ALWAYS = {"nan", "no metadata"}
+
+SHAPE_EFFECTS = {
+    "intersects the ring": (
+        call("ST_Intersects", GEOM, RING),
+        {"in the ring", "whole ring", "invalid in the ring", "hole outside"},
+    ),
+    "contains the ring": (call("ST_Contains", GEOM, RING), {"whole ring"}),
+    "equals the ring": (call("ST_Equals", GEOM, RING), {"whole ring"}),
+    "not in the ring": (
+        Not(call("ST_Intersects", GEOM, RING)),
+        {"in the hole", "whole ring", "far away", "empty", "invalid in the ring", "hole outside"},
+    ),
+    "not within the box": (
+        Not(call("ST_Within", GEOM, BOX)),
+        {"whole ring", "far away", "empty", "invalid in the ring", "hole outside"},
+    ),
+    "near, and EMPTY is": (
+        Q("<", call("ST_Distance", GEOM, shapely.Point(51, 50)), Literal(1.5)),
+        {"far away", "empty"},
+    ),
+    "far": (
+        Q(">", call("ST_Distance", GEOM, shapely.Point(5, 5)), Literal(9)),
+        {"far away", "empty", "invalid in the ring", "hole outside"},
+    ),
+    "an invalid constant's envelope": (
+        call("ST_Intersects", GEOM, BOWTIE),
+        set(SHAPE_FILES) - {"far away", "null", "empty"} - SHAPE_ALWAYS,
+    ),
+    "on the sphere, points only": (
+        Q("<", call("ST_DistanceSphere", GEOM, shapely.Point(50, 51)), Literal(1.2e5)),
+        set(SHAPE_FILES) - {"null"} - SHAPE_ALWAYS,
+    ),
+    "null": (IsNull(GEOM), {"null"}),
+    "not null": (Not(IsNull(GEOM)), set(SHAPE_FILES) - {"null"} - SHAPE_ALWAYS),
+    "a part of it": (call("ST_Intersects", call("ST_Boundary", GEOM), shapely.Point(50, 50)), {"far away"}),
+}
+
+
+@pytest.mark.parametrize("name", SHAPE_EFFECTS)
+def test_which_files_a_predicate_on_geometries_reads(name):
+    predicate, expected = SHAPE_EFFECTS[name]
+    one = GeoBox("geom", boxes=1).bind((GEOM,))
+    summaries = [None if rows is None else one.collect(*geometries(rows)) for rows in SHAPE_FILES.values()]
+    keeps = kept(predicate, one, files_of(one, summaries))
+    found = {file for file, keep in zip(SHAPE_FILES, keeps, strict=True) if keep}
+    if name == "on the sphere, points only":
+        found -= {"in the hole", "empty"}
+        expected = expected - {"in the hole", "empty"}
+    assert found == expected | ({"no metadata"} if name == "null" else SHAPE_ALWAYS)
+
+
+def keeps_all(predicate, index=PAIR, rows=((50.0, 50.0),)):
+    return kept(predicate, index, collected(index, [list(rows)])) == [True]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [None, shapely.Point(), shapely.from_wkt("POLYGON EMPTY"), shapely.Point(NAN, 1), "POINT (1 1)", 5],
+    ids=["null", "empty point", "empty polygon", "nan", "text", "number"],
+)
+@pytest.mark.parametrize("relation", ["ST_Intersects", "ST_Contains", "ST_Equals", "ST_Within"])
+def test_a_constant_that_says_nothing_keeps(relation, shape):
+    assert keeps_all(call(relation, POINT, shape))
+    assert keeps_all(Not(call(relation, POINT, shape)))
+
+
+@pytest.mark.parametrize("name", ["ST_Contains", "ST_Equals"])
+def test_an_invalid_constant_serves_the_touch_family_only(name):
+    assert keeps_all(call(name, POINT, BOWTIE))
+    assert not keeps_all(call("ST_Within", POINT, BOWTIE))
+    assert keeps_all(Not(call("ST_Within", POINT, BOWTIE)), rows=[(5.0, 2.0)])
+
+
+@pytest.mark.parametrize("distance", [NAN, INF, "5", True])
+def test_a_distance_that_is_no_finite_number_keeps(distance):
+    assert keeps_all(Q("<=", call("ST_Distance", POINT, shapely.Point(0, 0)), Literal(distance)))
+
+
+@pytest.mark.parametrize("pattern", ["FF*FF****", "**T******", "T*******", "FFFFFFFFT"])
+def test_a_pattern_that_forces_no_common_point_keeps(pattern):
+    assert keeps_all(call("ST_Relate", POINT, BOX, pattern))
+
+
+def test_a_literal_of_another_type_keeps():
+    for value in ("5", True, NAN, b"5"):
+        assert keeps_all(Q("<=", LNG, Literal(value)))
+
+
+def test_a_cast_that_changes_numbers_keeps():
+    for cast in (Cast(LNG, "int", "double"), Cast(LNG, "float", "double"), Cast(LNG, "double", "string")):
+        assert keeps_all(Q("<", cast, Literal(0)))
+
+
+def test_two_predicates_are_decided_box_by_box():
+    two_places = [(0.0, 0.0)] * 5 + [(50.0, 50.0)] * 5
+    files = collected(PAIR, [two_places])
+    here = call("ST_Intersects", POINT, shapely.box(-1, -1, 1, 1))
+    there = Q(">", LNG, Literal(40))
+    assert kept(here, PAIR, files) == kept(there, PAIR, files) == [True]
+    assert kept(And((here, there)), PAIR, files) == [False]
+
+
+def test_empty_is_disjoint_and_near_at_once():
+    """EMPTY is one more box: NOT Intersects holds for it, and its distance to anything is 0 in JTS."""
+    files = collected(SHAPES, [["POINT (1 1)", "POLYGON EMPTY"], ["POINT (1 1)"]])
+    apart = Not(call("ST_Intersects", BOX, GEOM))
+    near = Q("<", call("ST_Distance", GEOM, shapely.Point(99, 99)), Literal(5))
+    assert kept(And((apart, near)), SHAPES, files) == [True, False]
+
+
+@pytest.mark.parametrize("column", ["boxless", "boxes", "nonfinite", "invalid", "types", "empties"])
+def test_a_lost_cell_keeps(column):
+    summary = dict(SHAPES.collect(*geometries(["POINT (1 1)"])))
+    summary[column] = None
+    far = call("ST_Intersects", GEOM, shapely.Point(50, 50))
+    assert kept(far, SHAPES, files_of(SHAPES, [summary])) == [True]
+
+
+@pytest.mark.parametrize("box", [None, (NAN, 0, 1, 1), (5, 0, 1, 1)], ids=["null", "nan", "upside down"])
+def test_a_damaged_box_keeps_its_file(box):
+    names = ("xmin", "ymin", "xmax", "ymax")
+    summary = dict(PAIR.collect(*pairs([(0, 0)])))
+    summary["boxes"] = [None if box is None else dict(zip(names, map(float, box), strict=True)), *summary["boxes"]]
+    files = files_of(PAIR, [summary, PAIR.collect(*pairs([(0, 0)]))])
+    assert kept(call("ST_Intersects", POINT, shapely.Point(50, 50)), PAIR, files) == [True, False]
+
+
+def test_an_index_without_metadata_keeps_every_file():
+    files = FileMetadata.of(pa.table({"path": ["a", "b"]}))
+    assert kept(call("ST_Intersects", POINT, BOX), PAIR, files) == [True, True]
+
+
+# ---- collecting
+
+
+def test_the_summary_of_a_pair():
+    summary = PAIR.collect(*pairs([(1, 2), (3, 1), (None, 5), (None, None), (NAN, 1), (NAN, None)]))
+    assert summary["boxes"] in ([{"xmin": 1, "ymin": 1, "xmax": 3, "ymax": 2}], summary["boxes"])
+    assert {k: v for k, v in summary.items() if k != "boxes"} == {
+        "rows": 6, "boxless": 3, "nonfinite": 1, "null_x": 2, "null_y": 2,
+    }  # fmt: skip
+
+
+def test_the_summary_of_geometries():
+    rows = ["POINT (1 1)", "POINT EMPTY", "POLYGON EMPTY", None, BOWTIE, shapely.Point(INF, 0)]
+    summary = SHAPES.collect(*geometries(rows))
+    assert {k: v for k, v in summary.items() if k != "boxes"} == {
+        "rows": 6, "boxless": 3, "nonfinite": 2, "nulls": 1, "empties": 2, "invalid": 1, "types": 1 << 1 | 1 << 3,
+    }  # fmt: skip
+
+
+def test_wkb_in_all_its_forms():
+    srid = shapely.to_wkb(shapely.set_srid(shapely.Point(1, 2), 4326), include_srid=True)
+    z = shapely.to_wkb(shapely.Point(5, 6, 7))
+    big = shapely.to_wkb(shapely.Point(3, 4), byte_order=0)
+    iso = shapely.to_wkb(shapely.from_wkt("POINT ZM (9 9 1 1)"), output_dimension=4, flavor="iso")
+    summary = GeoBox("g", boxes=1).collect(pa.array([srid, z, big, iso]))
+    assert summary["boxes"] == [{"xmin": 1, "ymin": 2, "xmax": 9, "ymax": 9}]
+
+
+@pytest.mark.parametrize("bad", [b"", b"\x01", b"POINT (1 1)", shapely.to_wkb(BOX)[:-3]])
+def test_unreadable_wkb_leaves_the_file_without_a_summary(bad):
+    assert SHAPES.collect(pa.array([shapely.to_wkb(BOX), bad], pa.binary())) is None
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        (pa.array([1, None], pa.int32()), 1),
+        (pa.array([2**62 + 1], pa.int64()), 2**62 + 1),
+        (pa.array([Decimal("0.1"), None], pa.decimal128(10, 2)), Decimal("0.1")),
+        (pa.array([Decimal("-123456789012345.678")], pa.decimal128(18, 3)), Decimal("-123456789012345.678")),
+        (pa.array([0.1], pa.float32()), float(np.float32(0.1))),
+        (pa.array([7], pa.uint8()), 7),
+    ],
+    ids=["int", "bigint", "decimal", "long decimal", "float", "byte"],
+)
+def test_numbers_of_every_type_lie_in_their_box(array, value):
+    files = files_of(PAIR, [PAIR.collect(array, pa.array([1.0] * len(array)))])
+    assert kept(Q("=", LNG, Literal(value)), PAIR, files) == [True]
+    assert kept(Q(">=", Cast(LNG, "double", "bigint"), Literal(float(value))), PAIR, files) == [True]
+    assert kept(Q("<", LNG, Literal(value / 2 if value > 0 else value * 2)), PAIR, files) == [False]
+
+
+def test_clusters_get_boxes_of_their_own():
+    rng = np.random.default_rng(0)
+    centres = np.array([(-120, 40), (10, 50), (140, -30)])
+    rows = (centres[rng.integers(0, 3, 3000)] + rng.normal(0, 0.5, (3000, 2))).tolist()
+    summary = PAIR.collect(*pairs([tuple(r) for r in rows]))
+    assert 3 <= len(summary["boxes"]) <= 8
+    area = sum((b["xmax"] - b["xmin"]) * (b["ymax"] - b["ymin"]) for b in summary["boxes"])
+    assert area < 3 * 6 * 6
+    assert len(GeoBox("lng", "lat", boxes=2).collect(*pairs([tuple(r) for r in rows]))["boxes"]) == 2
+
+
+def test_even_data_keep_one_box():
+    rng = np.random.default_rng(0)
+    x, y = pa.array(rng.uniform(0, 1, 5000)), pa.array(rng.uniform(0, 1, 5000))
+    assert len(PAIR.collect(x, y)["boxes"]) == 1
+
+
+def test_a_merge_adds_counts_unites_types_and_caps_boxes():
+    parts = [SHAPES.collect(*geometries([f"POINT ({i * 10} 0)", None])) for i in range(20)]
+    parts.append(SHAPES.collect(*geometries([BOX])))
+    merged = SHAPES.merge(parts)
+    assert len(merged["boxes"]) <= 8
+    assert (merged["rows"], merged["nulls"], merged["types"]) == (41, 20, 1 << 1 | 1 << 3)
+    assert SHAPES.merge([parts[0]]) == parts[0]
+
+
+@pytest.mark.parametrize("extent", [5e-324, 1e-300, 1e300, 1.7e308])
+def test_absurd_extents_are_covered(extent):
+    rows = [(0.0, 0.0), (extent, extent), (-extent, 0.0)]
+    files = collected(PAIR, [rows])
+    for x, y in rows:
+        assert kept(call("ST_Intersects", POINT, shapely.Point(x, y)), PAIR, files) == [True]
+
+
+# ---- specifications
+
+
+def test_a_specification_is_its_text():
+    assert str(GeoBox("ST_GeomFromWKB(geom)")) == "geobox(ST_GeomFromWKB(geom))"
+    assert str(GeoBox("lng", "lat", boxes=3)) == "geobox(lng, lat, boxes=3)"
+    for spec in (GeoBox("lng", "lat"), GeoBox("g", boxes=1)):
+        assert index_from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [(("lng", 4), {}), (("",), {}), (("g",), {"boxes": 0}), (("g",), {"boxes": 2.5}), (("g",), {"boxes": True})],
+)
+def test_a_senseless_specification_is_refused(arguments, options):
+    with pytest.raises(InvalidSpecificationError):
+        GeoBox(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            SourceColumn("geom", "binary", pa.binary()),
+            "geobox(geom) needs a geometry, got binary; index ST_GeomFromWKB(geom) instead",
+        ),
+        (SourceColumn("a.`my geom`", "binary", pa.binary()), "index ST_GeomFromWKB(a.`my geom`) instead"),
+        (SourceColumn("geom", "string", pa.string()), "index ST_GeomFromText(geom) instead"),
+        (SourceColumn("geom", "double", pa.float64()), "needs a geometry, got double"),
+    ],
+)  # fmt: skip
+def test_what_is_no_geometry_is_refused_with_the_way_out(column, message):
+    with pytest.raises(UnsupportedColumnError) as error:
+        GeoBox("geom").metadata_type(column)
+    assert message in str(error.value)
+
+
+def test_what_is_no_number_is_refused():
+    good, bad = SourceColumn("a", "decimal(10,2)", pa.decimal128(10, 2)), SourceColumn("b", "string", pa.string())
+    GeoBox("a", "b").metadata_type(good, good)
+    with pytest.raises(UnsupportedColumnError, match="needs two numbers, got string for b"):
+        GeoBox("a", "b").metadata_type(good, bad)
+
+
+def test_geometry_expressions_are_accepted():
+    GeoBox("geom").metadata_type(SourceColumn("geom", "geometry", pa.binary()))
+    GeoBox("f").metadata_type(SourceColumn("ST_GeomFromWKB(geom)", "binary", pa.binary()))
+
+
+def test_clauses_read_as_sentences_and_name_their_metadata():
+    clause = all_of([PAIR.meets(shapely.Point(1, 2)), PAIR.compares(0, ">", 5)])
+    assert str(clause) == "(geobox(lng, lat): a box meets POINT (1 2) AND geobox(lng, lat): a box has x > 5)"
+    assert ("geobox(lng, lat)", "boxes") in clause.columns()
+
+
+def test_an_index_reads_what_denotes_its_own_geometry():
+    for same in (POINT, call("ST_SetSRID", POINT, 4326)):
+        assert PAIR.reads(same)
+    for other in (call("ST_Point", LAT, LNG), call("ST_Boundary", POINT), LNG):
+        assert not PAIR.reads(other)
+    assert [SHAPES.reads(GEOM), SHAPES.reads(Column("other"))] == [True, False]
+
+
+def test_many_files_give_the_answers_of_few():
+    """Above some thousand boxes they are sorted into blocks; the answers stay."""
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(-180, 180, 9000), rng.uniform(-90, 90, 9000)
+    width, height = rng.exponential(1, 9000), rng.exponential(1, 9000)
+    width[:5] = 300
+    boxes = [
+        [{"xmin": a, "ymin": b, "xmax": a + w, "ymax": b + h}] for a, b, w, h in zip(x, y, width, height, strict=True)
+    ]
+    counts = {"rows": 1, "boxless": 0, "nonfinite": 0, "null_x": 0, "null_y": 0}
+    files = files_of(PAIR, [{"boxes": b, **counts} for b in boxes])
+    shape = shapely.Point(10, 20).buffer(15) - shapely.Point(10, 20).buffer(5)
+    clauses = [PAIR.meets(shape), PAIR.leaves(shape), PAIR.encloses(shape), PAIR.comes_within(shape, 3)]
+    clauses += [PAIR.goes_beyond(shapely.Point(10, 20), 9), PAIR.sees(call("ST_Point", LAT, LNG)).meets(shape)]
+    exact = shapely.box(x, y, x + width, y + height)
+    expected = [
+        shapely.intersects(shape, exact),
+        ~shapely.covers(shape, exact),
+        (x <= -5) & (x + width >= 25) & (y <= 5) & (y + height >= 35),
+        shapely.distance(shape, exact) <= 3,
+        np.hypot(np.maximum(abs(x - 10), abs(x + width - 10)), np.maximum(abs(y - 20), abs(y + height - 20))) >= 9,
+        shapely.intersects(shape, shapely.box(y, x, y + height, x + width)),
+    ]
+    for clause, mask in zip(clauses, expected, strict=True):
+        assert (keep_mask(clause, files) == mask).all(), str(clause)
