@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -151,6 +153,27 @@ def test_a_log_dropped_in_the_midst_of_a_commit_is_not_taken_for_the_new_one(tmp
         store.commit(header, table({"f": 2}), expected=1)
     assert content(ParquetStore(tmp_path)) == {"f": 7}
     assert ParquetStore(tmp_path).latest() == 1
+
+
+def test_below_a_file_there_is_nothing(tmp_path):
+    (tmp_path / "data.parquet").touch()
+    store = ParquetStore(tmp_path / "data.parquet" / "_geoskip")
+    assert (store.latest(), store.identity(), store.size()) == (None, None, {})
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with hard links", "without hard links"])
+def test_a_file_is_created_once(tmp_path, monkeypatch, links):
+    def refuse(*args: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    folder = LocalFolder(tmp_path / "new" / "folder")
+    folder.create("a/b", b"first")
+    with pytest.raises(FileExistsError):
+        folder.create("a/b", b"second")
+    assert folder.read("a/b", 99) == b"first"
+    assert folder.names("a") == ["b"], "and nothing temporary is left"
 
 
 WRITER = """

@@ -83,11 +83,20 @@ class FileMetadata:
         return self._load(None)
 
     def paths_text(self) -> bytes:
-        """A line ``size mtime path`` a file, in the order of the file numbers, as UTF-8; for the JVM.
+        """A line ``size mtime path`` a file, in the order of the file numbers, as UTF-8; for the JVM, and not kept.
 
         A file whose path holds a line feed has an empty line instead: it is unknown there, and so it is read.
         """
-        return self.cached("paths_text", self._paths_text)
+        names = ("path", "size", "mtime")
+        table = self._load(names)
+        path, *fingerprint = (self._column(name, table) for name in names)
+        sizes, times = (column.cast(pa.string()) for column in fingerprint)
+        # the line feed goes before the line, where it joins a short string and not the path
+        lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
+        text = _text_of(lines)
+        if text.count(b"\n") > len(lines):
+            text = _text_of(pc.if_else(pc.match_substring(path, "\n"), "\n", lines))
+        return text
 
     @property
     def nbytes(self) -> int:
@@ -110,18 +119,6 @@ class FileMetadata:
         if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
             return pa.nulls(self._length)
         return pc.struct_field(column, field)
-
-    def _paths_text(self) -> bytes:
-        self.prefetch(("path", "size", "mtime"))
-        sizes, times = (self.column(name).cast(pa.string()) for name in ("size", "mtime"))
-        # the line feed goes before the line, where it joins a short string and not the path
-        lines = pc.binary_join_element_wise(
-            pc.binary_join_element_wise("\n", sizes, ""), times, self.column("path"), " "
-        )
-        text = _text_of(lines)
-        if text.count(b"\n") > len(lines):
-            text = _text_of(pc.if_else(pc.match_substring(self.column("path"), "\n"), "\n", lines))
-        return text
 
 
 def _text_of(strings: pa.Array) -> bytes:

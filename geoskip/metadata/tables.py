@@ -66,18 +66,22 @@ def build_table(
 
 
 def _summaries(entry: IndexEntry, files: list[FileRow], problem: Callable[[str, str, Exception], None]) -> pa.Array:
-    values: list[Any] = [file.summaries.get(entry.name) for file in files]
+    name = entry.name
+    values = [file.summaries.get(name) for file in files]
     try:
         return pa.array(values, type=entry.arrow)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+    except _UNFIT:
         pass
     for number, value in enumerate(values):
         try:
             pa.array([value], type=entry.arrow)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            problem(files[number].path, entry.name, error)
+        except _UNFIT as error:
+            problem(files[number].path, name, error)
             values[number] = None
     return pa.array(values, type=entry.arrow)
+
+
+_UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 def _is_unicode(path: str) -> bool:

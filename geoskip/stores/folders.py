@@ -63,12 +63,15 @@ class LocalFolder:
     def names(self, sub: str) -> list[str]:
         try:
             return os.listdir(f"{self._root}/{sub}")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str, limit: int) -> bytes:
-        with open(f"{self._root}/{name}", "rb") as file:
-            return file.read(limit)
+        try:
+            with open(f"{self._root}/{name}", "rb") as file:
+                return file.read(limit)
+        except NotADirectoryError as error:  # the dataset is a single file: nothing lies below it
+            raise FileNotFoundError(*error.args) from None
 
     def create(self, name: str, data: bytes) -> None:
         target = self.path / name
