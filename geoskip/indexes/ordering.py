@@ -96,7 +96,9 @@ class Keys:
                 return np.asarray(self.low < at) if at > FIRST else self.unknown
             case "<" | "<=":
                 return np.asarray(self.low <= at)
-        return np.asarray((self.low <= at) & (self.high >= at)) if exact else self.unknown
+        if exact or at == LAST:
+            return np.asarray((self.low <= at) & (self.high >= at))
+        return np.asarray((self.low <= at) & (self.high > at))  # keys may be rounded: see decimals
 
     def leaves(self, at: int, exact: bool) -> Mask:
         """May some value differ from the literal? Only where not all of them are equal to it."""
@@ -106,7 +108,12 @@ class Keys:
 
     def meets_any(self, places: list[Place]) -> Mask:
         """May some value be equal to one of the literals?"""
-        keys = np.array(sorted({at for at, exact in places if exact and FIRST <= at <= LAST}), dtype=np.int64)
+        keys = np.unique(np.array([at for at, exact in places if exact and FIRST <= at <= LAST], dtype=np.int64))
+        parts = [self._meets_keys(keys), *(self.meets("=", at, False) for at, exact in places if not exact)]
+        return parts[0] if len(parts) == 1 else np.logical_or.reduce(parts)
+
+    def _meets_keys(self, keys: Ints) -> Mask:
+        """Does some of these keys, in order, lie in the range?"""
         if not len(keys):
             return self.unknown
         found = np.asarray((self.low <= keys[-1]) & (self.high >= keys[0]))

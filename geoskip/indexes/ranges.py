@@ -54,8 +54,10 @@ class Range:
         if empty.any():
             low[empty], high[empty] = LAST, FIRST
         if self.nan is not None and self.nan.any():
+            unknown = self.nan & (self.low == -math.inf) & (self.high == math.inf)
             high[self.nan] = NAN_KEY
             low[empty & self.nan] = NAN_KEY
+            low[unknown], high[unknown] = FIRST, LAST
         return Keys(low, high)
 
     def place(self, literal: Literal) -> Place:

@@ -78,7 +78,7 @@ class Bytes:
 
     def leaves_prefix(self, prefix: bytes) -> Mask:
         """May some value not begin with the prefix? Not where both bounds lie among those that do."""
-        inside = certain(pc.greater_equal(self.low, _scalar(prefix, self.low))) if prefix else np.array(True)
+        inside = certain(pc.greater_equal(self.low, _scalar(prefix, self.low)))
         above = successor(prefix)
         if above is not None:
             inside = inside & certain(pc.less(self.high, _scalar(above, self.high)))
