@@ -21,7 +21,6 @@ import org.apache.spark.sql.catalyst.expressions.Unevaluable;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
-import scala.collection.mutable.ArrayBuffer;
 import @Seq@;
 
 /** Which files of which snapshots are skipped, for each vector of partition values. */
@@ -65,14 +64,14 @@ class Decision {
         if (vector < 0 || tables.isEmpty()) {
             return directory;
         }
-        ArrayBuffer kept = new ArrayBuffer();
+        List kept = new ArrayList();
         for (Iterator i = Scala.list(directory.files()).iterator(); i.hasNext();) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
             if (!skips(file, vector)) {
-                kept.$plus$eq(file);
+                kept.add(file);
             }
         }
-        return new PartitionDirectory(directory.values(), (Seq) kept.toSeq());
+        return new PartitionDirectory(directory.values(), Scala.seq(kept));
     }
 
     private boolean skips(FileStatusWithMetadata file, int vector) {
@@ -115,14 +114,14 @@ class Chosen extends Decision {
     }
 
     PartitionDirectory keep(PartitionDirectory directory) {
-        ArrayBuffer kept = new ArrayBuffer();
+        List kept = new ArrayList();
         for (Iterator i = Scala.list(directory.files()).iterator(); i.hasNext();) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
             if (files.number(file) >= 0) {
-                kept.$plus$eq(file);
+                kept.add(file);
             }
         }
-        return new PartitionDirectory(directory.values(), (Seq) kept.toSeq());
+        return new PartitionDirectory(directory.values(), Scala.seq(kept));
     }
 
     public boolean equals(Object other) { return this == other; }
@@ -210,15 +209,15 @@ class Slots {
             }
             return new BoundReference(schema.fieldIndex(column.name()), column.dataType(), true);
         }
-        ArrayBuffer children = new ArrayBuffer();
+        List children = new ArrayList();
         for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
             Expression child = bound((Expression) i.next());
             if (child == null) {
                 return null;
             }
-            children.$plus$eq(child);
+            children.add(child);
         }
-        return children.isEmpty() ? expression : (Expression) expression.withNewChildren((Seq) children.toSeq());
+        return children.isEmpty() ? expression : (Expression) expression.withNewChildren(Scala.seq(children));
     }
 
     /** The number of the vector of values that the slots take for a partition; -1 beyond the most. */

@@ -1,5 +1,6 @@
 package geoskip;
 
+import java.util.ArrayList;
 import java.io.IOException;
 import java.util.Iterator;
 import java.util.List;
@@ -7,7 +8,6 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
-import scala.collection.mutable.ArrayBuffer;
 import @Seq@;
 
 /** A relation's file index without the files that cannot match. Its name is what EXPLAIN shows. */
@@ -36,17 +36,17 @@ class GeoskipFileIndex implements FileIndex {
     double share() { return share; }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
-        ArrayBuffer kept = new ArrayBuffer();
+        List kept = new ArrayList();
         Seq listed = inner.listFiles(partitionFilters, dataFilters);
         for (Iterator i = Scala.list(listed).iterator(); i.hasNext();) {
             PartitionDirectory directory = (PartitionDirectory) i.next();
             try {
-                kept.$plus$eq(decision.keep(directory));
+                kept.add(decision.keep(directory));
             } catch (Exception failure) {
-                kept.$plus$eq(directory);
+                kept.add(directory);
             }
         }
-        return (Seq) kept.toSeq();
+        return Scala.seq(kept);
     }
 
     public Seq rootPaths() { return inner.rootPaths(); }

@@ -36,7 +36,6 @@ import scala.Function1;
 import scala.Option;
 import scala.Some;
 import scala.collection.immutable.Nil$;
-import scala.collection.mutable.ArrayBuffer;
 import @Seq@;
 import scala.math.BigInt;
 import scala.runtime.AbstractFunction1;
@@ -179,15 +178,15 @@ class GeoskipRule extends Rule {
             barred = "a filter above " + plan.nodeName() + " proves nothing about the rows below it";
         }
         List children = Scala.list(plan.children());
-        ArrayBuffer changed = new ArrayBuffer();
+        List changed = new ArrayList();
         boolean any = false;
         for (Iterator i = children.iterator(); i.hasNext();) {
             LogicalPlan child = (LogicalPlan) i.next();
             LogicalPlan rewritten = rewrite(child, originals, below, barred);
             any |= rewritten != child;
-            changed.$plus$eq(rewritten);
+            changed.add(rewritten);
         }
-        return any ? (LogicalPlan) plan.withNewChildren((Seq) changed.toSeq()) : plan;
+        return any ? (LogicalPlan) plan.withNewChildren(Scala.seq(changed)) : plan;
     }
 
     /** Conditions above a projection, written over what is below it. */

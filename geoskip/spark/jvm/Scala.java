@@ -28,6 +28,14 @@ class Scala {
         return found;
     }
 
+    static Seq seq(List items) {
+        scala.collection.immutable.List found = Nil$.MODULE$;
+        for (int i = items.size() - 1; i >= 0; i--) {
+            found = new scala.collection.immutable.$colon$colon(items.get(i), found);
+        }
+        return (Seq) found;
+    }
+
     static List files(Seq directories) {
         List found = new ArrayList();
         for (Iterator i = list(directories).iterator(); i.hasNext();) {

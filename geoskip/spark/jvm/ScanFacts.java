@@ -21,7 +21,6 @@ import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.util.AccumulatorV2;
 import org.apache.spark.sql.util.QueryExecutionListener;
 import scala.Option;
-import scala.collection.mutable.ArrayBuffer;
 import @Seq@;
 
 /** What a scan of an executed (or planned) query read, and what it could have. */
@@ -38,14 +37,14 @@ class ScanFacts {
 
     private ScanFacts(FileSourceScanExec scan) {
         location = scan.relation().location();
-        ArrayBuffer fixed = new ArrayBuffer();
+        List fixed = new ArrayList();
         for (Iterator i = Scala.list(scan.partitionFilters()).iterator(); i.hasNext();) {
             Expression filter = (Expression) i.next();
             if (!Scala.holdsPlan(filter)) {
-                fixed.$plus$eq(filter);
+                fixed.add(filter);
             }
         }
-        partitionFilters = (Seq) fixed.toSeq();
+        partitionFilters = Scala.seq(fixed);
         dataFilters = scan.dataFilters();
         readFiles = metric(scan, "numFiles");
         readBytes = metric(scan, "filesSize");
