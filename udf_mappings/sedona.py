@@ -165,7 +165,7 @@ def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
             return _compared(op, pair, Earth.of_radius(EARTH_RADIUS), d)
         case Comparison(op, Call(_, (_, _, Literal(radius))) as call, Literal(d)) if pair := sides(call, index):
-            return _compared(op, pair, Earth.of_radius(float(radius)), d)
+            return None if radius is None else _compared(op, pair, Earth.of_radius(float(radius)), d)
     return None
 
 

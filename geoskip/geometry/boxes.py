@@ -112,6 +112,13 @@ class Boxes:
         across = np.maximum(np.abs(self.xmin), np.abs(self.xmax))
         return np.asarray(np.maximum(across, np.maximum(np.abs(self.ymin), np.abs(self.ymax))))
 
+    def largest(self) -> float:
+        """The largest absolute coordinate of all boxes, 0 for no boxes."""
+        if len(self) == 0:
+            return 0.0
+        ends = (self.xmin.min(), self.ymin.min(), self.xmax.max(), self.ymax.max())
+        return max(float(abs(end)) for end in ends)
+
     def loosened(self) -> Boxes:
         """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""
         return self.grown(self.scale() * LOOSENESS + 1e-300)

@@ -21,7 +21,7 @@ from geoskip.geometry.raster import Raster
 __all__ = ["Shape", "margin"]
 
 _RASTER_VERTICES = 300
-_RASTER_BOXES = 200
+_RASTER_BOXES = 500
 _REMEMBERED = 64
 
 
@@ -136,8 +136,10 @@ class Shape:
             return np.asarray(shapely.contains_properly(self.geometry, boxes.polygons()), dtype=bool)
 
     def _raster_for(self, boxes: Boxes) -> Raster | None:
-        if not self.polygonal or self.vertices < _RASTER_VERTICES or len(boxes) < _RASTER_BOXES:
+        if not self.polygonal or self.vertices < _RASTER_VERTICES:
             return None
+        if self._raster is None and len(boxes) < _RASTER_BOXES + self.vertices // 4:
+            return None  # to draw it costs as much as so many exact tests
         with self._lock:
             if self._raster is None:
                 self._raster = Raster(self.geometry, self.envelope)

@@ -210,18 +210,21 @@ class GeoBox(_Sighted, Index):
         """Is this expression the indexed geometry, or one with the same box, NULLs and type?"""
         return self._sees(node) == View()
 
-    def sees(self, node: Predicate) -> Sight | None:
-        """The expression through this index, None where its box does not follow from the indexed one."""
+    def sees(self, node: Predicate | d.Denotation) -> Sight | None:
+        """An expression, or what it denotes, through this index; None where its box does not follow from the indexed.
+
+        ``index.sees(Point(lng, lat))`` serves functions that take the coordinates one by one.
+        """
         view = self._sees(node)
         return None if view is None else Sight(self, view)
 
     def _at(self) -> tuple[GeoBox, View]:
         return self, View()
 
-    def _sees(self, node: Predicate) -> View | None:
+    def _sees(self, node: Predicate | d.Denotation) -> View | None:
         if len(self.bound) == 1 and node == self.bound[0]:
             return View()
-        meaning = current().denotation(node) if isinstance(node, Call) else None
+        meaning = current().denotation(node) if isinstance(node, Call) else node
         if isinstance(meaning, d.Point):
             axes = (self._axis(meaning.x), self._axis(meaning.y))
             return View() if axes == (0, 1) else View(flip=True) if axes == (1, 0) else None

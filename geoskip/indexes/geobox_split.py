@@ -3,8 +3,9 @@
 A file whose rows come from several clusters is useless under one box: three clusters, and every query between them
 reads the file. The centres are binned to a 64 x 64 grid; the region of the grid whose best straight cut saves most is
 cut, again and again, until k regions are made or a cut no longer saves a tenth of what all cost. The cost of a region
-is the chance that a small query meets it: (width + 1) * (height + 1) in cells. A region of a few cells is looked at
-again on a grid of its own. One row lies wholly in one region, so the closed boxes of the regions cover all rows.
+is the chance that a small query meets it: (width + 1) * (height + 1) in cells. A region of a few cells that holds most
+rows is looked at again on a grid of its own. One row lies wholly in one region, so the closed boxes of the regions
+cover all rows.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ def _groups(boxes: Boxes, most: int) -> NDArray[np.uint8] | None:
     if most == 1 or len(boxes) == 1 or not 0 < max(width, height) < np.inf:
         return None
     place = _bins(boxes.xmin, boxes.xmax, xmin, width) * _GRID + _bins(boxes.ymin, boxes.ymax, ymin, height)
-    points = boxes.xmin is boxes.xmax and boxes.ymin is boxes.ymax
-    cells = _point_cells(place) if points else _box_cells(boxes, place, Envelope(xmin, ymin, xmax, ymax))
+    cells = _point_cells(place) if _are_points(boxes) else _box_cells(boxes, place, Envelope(xmin, ymin, xmax, ymax))
     regions = _regions(cells, most)
     if len(regions) == 1:
         return None
@@ -73,18 +73,28 @@ def _groups(boxes: Boxes, most: int) -> NDArray[np.uint8] | None:
 
 
 def _refined(boxes: Boxes, groups: NDArray[np.uint8], tiny: list[bool], most: int) -> NDArray[np.uint8]:
-    """The groups, those of a few cells split on a grid of their own: an outlier far away hides nothing."""
+    """The groups, that of most rows split on a grid of its own if it has few cells: an outlier hides nothing."""
     count = len(tiny)
-    for number in np.flatnonzero(tiny).tolist():
-        if count < most:
-            rows = np.flatnonzero(groups == number)
-            x, y = boxes.xmin[rows], boxes.ymin[rows]
-            points = boxes.xmin is boxes.xmax and boxes.ymin is boxes.ymax
-            inner = _groups(Boxes(x, y, x, y) if points else boxes.take(rows), most - count + 1)
-            if inner is not None:
-                groups[rows[inner > 0]] = count - 1 + inner[inner > 0]
-                count += int(inner.max())
+    largest = int(np.argmax(np.bincount(groups)))
+    rows = np.flatnonzero(groups == largest)
+    if not tiny[largest] or count == most or 2 * len(rows) < len(groups):
+        return groups
+    inner = _groups(_taken(boxes, rows), most - count + 1)
+    if inner is not None:
+        groups[rows[inner > 0]] = count - 1 + inner[inner > 0]
     return groups
+
+
+def _taken(boxes: Boxes, rows: NDArray[np.int64]) -> Boxes:
+    """Some boxes; points stay points, with two arrays instead of four."""
+    if not _are_points(boxes):
+        return boxes.take(rows)
+    x, y = boxes.xmin[rows], boxes.ymin[rows]
+    return Boxes(x, y, x, y)
+
+
+def _are_points(boxes: Boxes) -> bool:
+    return boxes.xmin is boxes.xmax and boxes.ymin is boxes.ymax
 
 
 def _is_tiny(cells: NDArray[np.float64], region: _Region) -> bool:
@@ -177,13 +187,14 @@ def _parts(region: _Region, axis: int, offset: int) -> tuple[_Region, _Region]:
     return region._replace(end_row=at), region._replace(first_row=at)
 
 
-def _gathered(boxes: Boxes, region: NDArray[np.uint8]) -> Boxes:
-    order = np.argsort(region, kind="stable")
-    starts = np.flatnonzero(np.diff(region[order], prepend=255) != 0)
-    sorted_boxes = boxes.take(order)
+def _gathered(boxes: Boxes, groups: NDArray[np.uint8]) -> Boxes:
+    order = np.argsort(groups, kind="stable")
+    ends = np.cumsum(np.bincount(groups))
+    starts = np.unique(np.concatenate([[0], ends[:-1]]))  # no group is empty, but for safety
+    of_groups = _taken(boxes, order)
     return Boxes(
-        np.minimum.reduceat(sorted_boxes.xmin, starts),
-        np.minimum.reduceat(sorted_boxes.ymin, starts),
-        np.maximum.reduceat(sorted_boxes.xmax, starts),
-        np.maximum.reduceat(sorted_boxes.ymax, starts),
+        np.minimum.reduceat(of_groups.xmin, starts),
+        np.minimum.reduceat(of_groups.ymin, starts),
+        np.maximum.reduceat(of_groups.xmax, starts),
+        np.maximum.reduceat(of_groups.ymax, starts),
     )

@@ -68,7 +68,7 @@ class Units:
         self.unit_file = np.concatenate([owner, self.boxless_file, self.wild_file, self.unknown_file])
         self.boxless = slice(len(owner), len(owner) + len(self.boxless_file))
         self.wild = slice(self.boxless.stop, self.boxless.stop + len(self.wild_file))
-        self.scale = float(boxes.scale().max(initial=0.0))
+        self.scale = boxes.largest()
         """The largest absolute coordinate."""
         self._blocks = _Blocks(boxes) if len(boxes) > _SMALL else None
         self._derived: dict[Hashable, Any] = {}
@@ -152,17 +152,16 @@ class _Blocks:
         return self.order[places]
 
 
-def _curve(boxes: Boxes) -> NDArray[np.uint32]:
-    """The Morton code of each box's centre on a grid of 2^16 x 2^16."""
-    code = np.zeros(len(boxes), dtype=np.uint32)
+def _curve(boxes: Boxes) -> NDArray[np.uint16]:
+    """The Morton code of each box's centre on a grid of 256 x 256 quantiles: absurd coordinates squeeze nothing."""
+    code = np.zeros(len(boxes), dtype=np.uint16)
     for shift, (low, high) in enumerate(((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))):
-        centre = low / 2 + high / 2
-        # by rank, so that a few absurd coordinates do not squeeze all others into one cell
-        rank = np.searchsorted(np.sort(centre[:: max(1, len(centre) // 65536)]), centre)
-        part = np.minimum(rank, 65535).astype(np.uint32)
-        for step, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
-            part = (part | (part << np.uint32(step))) & np.uint32(mask)
-        code |= part << np.uint32(shift)
+        centre = (low + high) / 2
+        sample = np.sort(centre[:: max(1, len(centre) // 16384)])
+        part = np.searchsorted(sample[:: max(1, len(sample) // 255)][1:256], centre).astype(np.uint16)
+        for step, mask in ((4, 0x0F0F), (2, 0x3333), (1, 0x5555)):
+            part = (part | (part << np.uint16(step))) & np.uint16(mask)
+        code |= part << np.uint16(shift)
     return code
 
 
