@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from geoskip import labelling
 from geoskip import predicates as p
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of, keep_mask
 from geoskip.indexes import bounds, minmax, monotone, ordering, ranges, texts
@@ -108,7 +107,7 @@ def in_with_null_matches_nothing(patch: pytest.MonkeyPatch) -> None:
     before(patch, Labeller, "_true", true)
 
 
-@mutant("2: NOT (a <=> 5) is TRUE for NULL", "b")
+@mutant("2: NOT (a <=> 5) is TRUE for NULL", "d")
 def null_safe_equality_as_equality(patch: pytest.MonkeyPatch) -> None:
     def negated(original: Any, index: MinMax, node: p.Predicate) -> Clause | None:
         return original(index, replace(node, op="=") if getattr(node, "op", "") == "<=>" else node)
@@ -178,6 +177,7 @@ def minus_zero_lies_below_zero(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(ranges, "folded", folded)
     patch.setattr(ordering, "folded", folded)
+    patch.setattr(bounds, "_outward", lambda bound, zero: bound)
 
 
 @mutant("3: a float column is compared as double", "f")
@@ -271,12 +271,10 @@ def a_literal_rounded_to_the_columns_scale(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("5: decimals of 38 digits", "w")
 def rounded_keys_taken_as_exact(patch: pytest.MonkeyPatch) -> None:
-    before(
-        patch,
-        Keys,
-        "meets",
-        lambda original, k, op, at, exact: k.unknown if op == "=" and not exact else original(k, op, at, exact),
-    )
+    def meets(original: Any, keys: Keys, op: str, at: int, exact: bool) -> Any:
+        return keys.unknown if op == "=" and not exact else original(keys, op, at, exact)
+
+    before(patch, Keys, "meets", meets)
 
 
 @mutant("2: NOT IN is the AND of inequalities", "d")
@@ -299,7 +297,7 @@ def _search(columns: tuple[str, ...]) -> None:
         names = ("b", "x", "d")
 
         @settings(
-            max_examples=1000,
+            max_examples=600,
             deadline=None,
             phases=[Phase.generate],
             derandomize=True,
@@ -328,4 +326,3 @@ def test_the_harness_finds_nothing_where_nothing_is_planted() -> None:
 def test_there_are_mutants_for_every_section_that_concerns_bounds() -> None:
     sections = {param.id.partition("(section ")[2][0] for param in MUTANTS}
     assert sections == {"1", "2", "3", "4", "5"}
-    assert labelling.Labeller is Labeller
