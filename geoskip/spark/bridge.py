@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot
 from geoskip.predicates import And, Predicate
 from geoskip.skipping import Decision, decide
-from geoskip.spark.catalyst import Translator
+from geoskip.spark.catalyst import AND, Translator
 from geoskip.spark.known import Known, key_of, local_path
 from geoskip.spark.signature import renamer, unusable
 
@@ -61,6 +61,15 @@ class Remembered:
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A decision under way: since when, until when it may run, over which datasets."""
+
+    since: float
+    until: float
+    roots: frozenset[str]
+
+
 class Bridge:
     """Answers the rule's requests, over the datasets known to this driver."""
 
@@ -68,7 +77,7 @@ class Bridge:
         self.known = known
         self._remembered: OrderedDict[int, Remembered] = OrderedDict()
         self._numbers = itertools.count(1)
-        self._running: dict[int, float] = {}
+        self._running: dict[int, _Running] = {}
         self._lock = threading.Lock()
 
     def answer(self, request: str) -> str:
@@ -87,22 +96,22 @@ class Bridge:
             return self._remembered.get(number)
 
     def _decide(self, request: Json) -> str:
-        if request.get("barred"):
-            return json.dumps({"reasons": [request["barred"]]})
-        me, now = threading.get_ident(), time.monotonic()
-        late = [since for since in list(self._running.values()) if now - since > float(request.get("budget", 5.0))]
+        """The answer, unless an earlier decision over one of the datasets has not ended within its budget."""
+        now, roots = time.monotonic(), frozenset(request["datasets"])
+        budget = float(request.get("budget", 5.0))
+        late = [now - run.since for run in list(self._running.values()) if run.roots & roots and now > run.until]
         if late:
-            return json.dumps(
-                {"reasons": [f"an earlier decision has run for {now - min(late):.0f} s and not ended: skipping is off"]}
-            )
-        self._running[me] = now
+            why = f"an earlier decision over this dataset has run for {max(late):.0f} s: meanwhile every file is read"
+            return json.dumps({"reasons": [why, *request["barriers"]]})
+        me = next(self._numbers)
+        self._running[me] = _Running(now, now + budget, roots)
         try:
             return self._decided(request)
         finally:
             self._running.pop(me, None)
 
     def _decided(self, request: Json) -> str:
-        reasons: list[str] = []
+        reasons: list[str] = list(request["barriers"])
         lines: list[str] = []
         decisions: list[Decision] = []
         for number, root in enumerate(request["datasets"]):
@@ -133,9 +142,8 @@ class Bridge:
         masks: list[Mask] = []
         rename = renamer(snapshot.header, request)
         for slots in request["vectors"]:
-            translate = Translator(slots=slots, names=rename).predicate
-            conditions = tuple(map(translate, request["conditions"]))
-            predicate: Predicate = And(conditions)
+            translator = Translator(slots=slots, names=rename)
+            predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
             decision = decide(snapshot, predicate, indexes)
             reasons.extend(decision.reasons)
             decisions.append(decision)
@@ -176,6 +184,18 @@ class Bridge:
                 where = local_path(name) if ":/" in name else prefix + name
                 changed[number] = local_etag(where or "") != etags[number]
         return changed
+
+
+def _parts(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
+    """The conditions and the members of their ANDs; one that cannot be translated leaves the others in use."""
+    for node in conditions:
+        if node.get("class") == AND:
+            yield from _parts(node["children"], translator, reasons)
+            continue
+        try:
+            yield translator.predicate(node)
+        except BaseException as error:
+            reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
 
 
 def local_etag(path: str) -> str | None:

@@ -39,11 +39,12 @@ from geoskip.predicates import (
     columns_of,
 )
 
-__all__ = ["UNIDENTIFIED", "Translator", "type_name"]
+__all__ = ["AND", "UNIDENTIFIED", "Translator", "type_name"]
 
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+AND = _EXPRESSIONS + "And"
 _COMPARISONS = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",

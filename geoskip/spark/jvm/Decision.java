@@ -13,12 +13,14 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.Unevaluable;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 import @Seq@;
@@ -33,13 +35,27 @@ class Decision {
 
     Decision(Slots slots) { this.slots = slots; }
 
+    /** Keeps every file, and says why. */
+    static Decision none(List reasons) throws IOException {
+        Decision decision = new Decision(new Slots(new StructType(), null));
+        StringWriter text = new StringWriter();
+        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        json.writeStartObject();
+        Wire.strings(json, "reasons", reasons);
+        json.writeEndObject();
+        json.close();
+        decision.reply = text.toString();
+        return decision;
+    }
+
+    static Decision none(String reason) throws IOException { return none(Collections.singletonList(reason)); }
+
     static Decision of(String answer, long budget, List datasets, Slots slots) throws Exception {
-        Decision decision = new Decision(slots);
         if (answer == null) {
-            decision.reply = "{\"reasons\":[\"no decision within the planning budget of " + budget / 1000.0
-                    + " s (spark.geoskip.planning.budget): every file is read\"]}";
-            return decision;
+            return none("no decision within the planning budget of " + budget / 1000.0
+                    + " s (spark.geoskip.planning.budget): every file is read");
         }
+        Decision decision = new Decision(slots);
         String[] lines = answer.split("\n");
         decision.reply = lines[0];
         for (int i = 1; i < lines.length; i++) { // dataset number, snapshot, then bits for each vector
@@ -109,7 +125,7 @@ class Chosen extends Decision {
     private final FileTable files;
 
     Chosen(String lines) {
-        super(new Slots(new StructType()));
+        super(new Slots(new StructType(), null));
         files = new FileTable("", lines);
     }
 
@@ -176,11 +192,14 @@ class FileTable {
 class Slots {
     private static final int MOST_VECTORS = 1000;
     private final StructType schema;
+    private final Names names;
     private final List expressions = new ArrayList();
-    private final List written = new ArrayList();
     private final LinkedHashMap vectors = new LinkedHashMap();
 
-    Slots(StructType schema) { this.schema = schema; }
+    Slots(StructType schema, Names names) {
+        this.schema = schema;
+        this.names = names;
+    }
 
     boolean isEmpty() { return expressions.isEmpty(); }
 
@@ -203,11 +222,11 @@ class Slots {
             return null;
         }
         if (expression instanceof AttributeReference) {
-            AttributeReference column = (AttributeReference) expression;
-            if (column.metadata().contains("__metadata_col") || !Arrays.asList(schema.fieldNames()).contains(column.name())) {
+            String name = names.of((AttributeReference) expression);
+            if (name == null || !Arrays.asList(schema.fieldNames()).contains(name)) {
                 return null;
             }
-            return new BoundReference(schema.fieldIndex(column.name()), column.dataType(), true);
+            return new BoundReference(schema.fieldIndex(name), expression.dataType(), true);
         }
         List children = new ArrayList();
         for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
@@ -220,8 +239,21 @@ class Slots {
         return children.isEmpty() ? expression : (Expression) expression.withNewChildren(Scala.seq(children));
     }
 
-    /** The number of the vector of values that the slots take for a partition; -1 beyond the most. */
+    /** Takes a partition's values in, up to the most vectors; before the decision. */
+    void add(InternalRow partition) throws IOException {
+        String key = key(partition);
+        if (!vectors.containsKey(key) && vectors.size() < MOST_VECTORS) {
+            vectors.put(key, Integer.valueOf(vectors.size()));
+        }
+    }
+
+    /** The number of the vector of values that the slots take for a partition; -1 when it was not taken in. */
     int number(InternalRow partition) throws IOException {
+        Integer number = (Integer) vectors.get(key(partition));
+        return number == null ? -1 : number.intValue();
+    }
+
+    private String key(InternalRow partition) throws IOException {
         StringWriter text = new StringWriter();
         JsonGenerator json = Wire.FACTORY.createGenerator(text);
         json.writeStartArray();
@@ -238,19 +270,27 @@ class Slots {
         }
         json.writeEndArray();
         json.close();
-        String key = text.toString();
-        Integer number = (Integer) vectors.get(key);
-        if (number == null) {
-            if (vectors.size() >= MOST_VECTORS) {
-                return -1;
-            }
-            number = Integer.valueOf(vectors.size());
-            vectors.put(key, number);
-        }
-        return number.intValue();
+        return text.toString();
     }
 
     List vectors() {
         return vectors.isEmpty() ? Collections.singletonList("[]") : new ArrayList(vectors.keySet());
     }
+}
+
+/** The columns of a relation by their identity: their names as the relation has them, not as a query spells them. */
+class Names {
+    private final HashMap names = new HashMap();
+
+    Names(LogicalRelation relation) {
+        for (Iterator i = Scala.list(relation.output()).iterator(); i.hasNext();) {
+            Attribute column = (Attribute) i.next();
+            if (!column.metadata().contains("__metadata_col")) {
+                names.put(column.exprId(), column.name());
+            }
+        }
+    }
+
+    /** A column's name, or null for what is no column of the files: `_metadata`, or another relation's. */
+    String of(AttributeReference column) { return (String) names.get(column.exprId()); }
 }

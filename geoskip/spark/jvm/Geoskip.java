@@ -9,6 +9,7 @@ package geoskip;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.StringWriter;
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -43,6 +44,7 @@ public final class Geoskip {
     private static final long LOCAL_TTL_MS = 5000;
     private static final long REMOTE_TTL_MS = 60000;
     private static final int LISTINGS = 64;
+    private static final int LOOK_UPS = 10000;
 
     private static volatile java.util.function.Function bridge;
     private static final ConcurrentHashMap registered = new ConcurrentHashMap();
@@ -68,15 +70,17 @@ public final class Geoskip {
 
     /** The newest facts about executed queries, oldest first. */
     public List recent(SparkSession session) {
-        Recent recent = (Recent) listened.get(session);
-        return recent == null ? new ArrayList() : recent.copy();
+        WeakReference recent = (WeakReference) listened.get(session);
+        Recent found = recent == null ? null : (Recent) recent.get();
+        return found == null ? new ArrayList() : found.copy();
     }
 
+    /** Listens to a session once. The session keeps the listener: facts lead to it, so a strong value would pin it. */
     static void listen(SparkSession session) {
         synchronized (listened) {
             if (!listened.containsKey(session)) {
                 Recent recent = new Recent();
-                listened.put(session, recent);
+                listened.put(session, new WeakReference(recent));
                 session.listenerManager().register(recent);
             }
         }
@@ -92,17 +96,17 @@ public final class Geoskip {
     public void forget() { looked.clear(); }
 
     /** The indexed dataset that a root path lies in: the longest known prefix, or null. */
-    static String dataset(Path root, Configuration conf) {
+    static String dataset(Path root, SparkSession session) {
         for (Path path = root; path != null; path = path.getParent()) {
             String name = path.toString();
-            if (registered.containsKey(name) || hasMetadata(path, name, conf)) {
+            if (registered.containsKey(name) || hasMetadata(path, name, session)) {
                 return name;
             }
         }
         return null;
     }
 
-    private static boolean hasMetadata(Path path, String name, Configuration conf) {
+    private static boolean hasMetadata(Path path, String name, SparkSession session) {
         long now = System.currentTimeMillis();
         Object[] known = (Object[]) looked.get(name);
         if (known != null && now < ((Long) known[1]).longValue()) {
@@ -110,11 +114,15 @@ public final class Geoskip {
         }
         boolean found;
         try {
+            Configuration conf = session.sessionState().newHadoopConf();
             found = path.getFileSystem(conf).exists(new Path(path, "_geoskip/log"));
         } catch (Exception unreachable) {
             found = false;
         }
         long ttl = "file".equals(path.toUri().getScheme()) ? LOCAL_TTL_MS : REMOTE_TTL_MS;
+        if (looked.size() >= LOOK_UPS) {
+            looked.clear();
+        }
         looked.put(name, new Object[] {Boolean.valueOf(found), Long.valueOf(now + ttl)});
         return found;
     }

@@ -4,13 +4,11 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
@@ -24,7 +22,6 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.PruneFileSourcePartitions$;
@@ -44,7 +41,11 @@ import scala.runtime.AbstractPartialFunction;
 /** Spark's builder of the rule; one call a query, so it only allocates. */
 class RuleBuilder extends AbstractFunction1 {
     public Object apply(Object session) {
-        Geoskip.listen((SparkSession) session);
+        try {
+            Geoskip.listen((SparkSession) session);
+        } catch (RuntimeException failure) {
+            LoggerFactory.getLogger("geoskip").warn("geoskip cannot report on this session", failure);
+        }
         return new GeoskipRule((SparkSession) session);
     }
 }
@@ -61,7 +62,7 @@ class GeoskipRule extends Rule {
         if (Geoskip.captured.get() != null) {
             return capture((LogicalPlan) plan);
         }
-        if (Geoskip.planning.get() != null || !"true".equals(conf.getConfString("spark.geoskip.enabled", "true"))) {
+        if (Geoskip.planning.get() != null || !Known.enabled(conf)) {
             return plan;
         }
         try {
@@ -69,7 +70,7 @@ class GeoskipRule extends Rule {
                 return plan;
             }
             LogicalPlan pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply((LogicalPlan) plan);
-            return rewrite(pruned, originals((LogicalPlan) plan, new ArrayList()), new ArrayList(), null);
+            return rewrite(pruned, originals((LogicalPlan) plan, new ArrayList()), new ArrayList(), new ArrayList());
         } catch (InterruptedException cancelled) {
             Thread.currentThread().interrupt();
             return plan;
@@ -101,9 +102,10 @@ class GeoskipRule extends Rule {
             node = project.child();
         }
         if (expressions != null && node instanceof LogicalRelation) {
+            Names names = new Names((LogicalRelation) node);
             try {
                 for (Iterator i = expressions.iterator(); i.hasNext();) {
-                    ((List) Geoskip.captured.get()).add(Wire.expression((Expression) i.next(), null));
+                    ((List) Geoskip.captured.get()).add(Wire.expression((Expression) i.next(), names, null));
                 }
             } catch (IOException impossible) {
                 LOG.warn("geoskip could not write an expression", impossible);
@@ -114,7 +116,9 @@ class GeoskipRule extends Rule {
 
     private boolean concerns(LogicalPlan plan) {
         if (plan instanceof LogicalRelation) {
-            return indexed((LogicalRelation) plan) != null;
+            LogicalRelation relation = (LogicalRelation) plan;
+            return Known.mayTouch(relation)
+                    && indexed(((HadoopFsRelation) relation.relation()).location()) != null;
         }
         for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
             if (concerns((LogicalPlan) i.next())) {
@@ -124,19 +128,11 @@ class GeoskipRule extends Rule {
         return false;
     }
 
-    /** The datasets of a relation's roots, in their order; null when it is not one to touch, or none is indexed. */
-    private List indexed(LogicalRelation relation) {
-        if (relation.isStreaming() || !(relation.relation() instanceof HadoopFsRelation)) {
-            return null;
-        }
-        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        if (Known.reason(files) != null) {
-            return null;
-        }
-        Configuration conf = session.sessionState().newHadoopConf();
+    /** The datasets of the roots of a relation's own index, in their order; null where none is indexed. */
+    private List indexed(FileIndex location) {
         LinkedHashMap found = new LinkedHashMap();
-        for (Iterator i = Scala.list(files.location().rootPaths()).iterator(); i.hasNext();) {
-            String dataset = Geoskip.dataset((Path) i.next(), conf);
+        for (Iterator i = Scala.list(location.rootPaths()).iterator(); i.hasNext();) {
+            String dataset = Geoskip.dataset((Path) i.next(), session);
             if (dataset != null) {
                 found.put(dataset, dataset);
             }
@@ -144,6 +140,7 @@ class GeoskipRule extends Rule {
         return found.isEmpty() ? null : new ArrayList(found.keySet());
     }
 
+    /** The file indexes of a plan, as they are before partition pruning made lists of partitions of some. */
     private List originals(LogicalPlan plan, List found) {
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             found.add(((HadoopFsRelation) ((LogicalRelation) plan).relation()).location());
@@ -154,16 +151,24 @@ class GeoskipRule extends Rule {
         return found;
     }
 
-    /** The plan with its file relations replaced; `conditions` hold for every row that leaves `plan` and matters. */
-    private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, String barred) throws Exception {
+    /**
+     * The plan with its file relations replaced. A row of `plan` that fails one of `conditions` does not matter: they
+     * pass through filters and deterministic projections, and end at everything else. `barriers` say where that was
+     * not for the optimizer, which pushes filters through all that lets them pass, but a condition's own end.
+     */
+    private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, List barriers) throws Exception {
         if (plan instanceof LogicalRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
                     relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
-            List datasets = indexed(relation);
-            return datasets == null ? plan : skip(relation, original, datasets, conditions, barred);
+            if (conditions.isEmpty() && barriers.isEmpty() || !Known.mayTouch(relation)) {
+                return plan;
+            }
+            List datasets = indexed(original);
+            return datasets == null ? plan : skip(relation, original, datasets, conditions, barriers);
         }
         List below = new ArrayList();
+        String barrier = null;
         if (plan instanceof Filter) {
             below.addAll(conditions);
             below.add(((Filter) plan).condition());
@@ -172,17 +177,21 @@ class GeoskipRule extends Rule {
             if (Scala.deterministic(project.projectList())) {
                 below = through(project, conditions);
             } else if (!conditions.isEmpty()) {
-                barred = "a filter above a non-deterministic projection proves nothing about the rows below it";
+                barrier = "a non-deterministic projection";
             }
         } else if (!conditions.isEmpty() && plan.children().size() == 1) {
-            barred = "a filter above " + plan.nodeName() + " proves nothing about the rows below it";
+            barrier = Known.barrier(plan);
+        }
+        if (barrier != null) {
+            barriers = new ArrayList(barriers);
+            barriers.add("a filter above " + barrier + " proves nothing about the files below, so it is not used");
         }
         List children = Scala.list(plan.children());
         List changed = new ArrayList();
         boolean any = false;
         for (Iterator i = children.iterator(); i.hasNext();) {
             LogicalPlan child = (LogicalPlan) i.next();
-            LogicalPlan rewritten = rewrite(child, originals, below, barred);
+            LogicalPlan rewritten = rewrite(child, originals, below, barriers);
             any |= rewritten != child;
             changed.add(rewritten);
         }
@@ -216,33 +225,51 @@ class GeoskipRule extends Rule {
     }
 
     private LogicalPlan skip(
-            LogicalRelation relation, FileIndex original, List datasets, List conditions, String barred)
+            LogicalRelation relation, FileIndex original, List datasets, List conditions, List barriers)
             throws Exception {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        if (conditions.isEmpty() && barred == null) {
-            return relation;
-        }
         FileIndex listed = files.location();
         if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does where there is a filter
             listed = ((CatalogFileIndex) listed).filterPartitions((Seq) Nil$.MODULE$);
         }
-        long started = System.nanoTime();
-        Slots slots = new Slots(files.partitionSchema());
-        List written = new ArrayList();
-        for (Iterator i = conditions.iterator(); i.hasNext();) {
-            written.add(Wire.expression((Expression) i.next(), slots));
-        }
         List directories = Scala.list(Scala.unpruned(listed));
-        for (Iterator i = directories.iterator(); i.hasNext();) {
-            slots.number(((PartitionDirectory) i.next()).values());
+        long started = System.nanoTime();
+        Decision decision;
+        if (conditions.isEmpty()) {
+            decision = Decision.none(barriers);
+        } else {
+            try {
+                decision = decide(relation, directories, datasets, conditions, barriers);
+            } catch (InterruptedException cancelled) {
+                throw cancelled;
+            } catch (Exception failure) {
+                LOG.warn("geoskip could not decide", failure);
+                decision = Decision.none("no decision, so every file is read: " + failure);
+            } catch (StackOverflowError deep) {
+                decision = Decision.none("the condition is nested too deeply: every file is read");
+            }
         }
-        SQLConf conf = session.sessionState().conf();
-        long budget = budget(conf);
-        String answer = Geoskip.ask(request(relation, datasets, written, barred, slots, conf), budget);
-        Decision decision = Decision.of(answer, budget, datasets, slots);
         decision.planningNanos = System.nanoTime() - started;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
         return (LogicalPlan) Scala.relocated(relation, index, table(relation.catalogTable(), index));
+    }
+
+    private Decision decide(
+            LogicalRelation relation, List directories, List datasets, List conditions, List barriers)
+            throws Exception {
+        Names names = new Names(relation);
+        Slots slots = new Slots(((HadoopFsRelation) relation.relation()).partitionSchema(), names);
+        List written = new ArrayList();
+        for (Iterator i = conditions.iterator(); i.hasNext();) {
+            written.add(Wire.expression((Expression) i.next(), names, slots));
+        }
+        for (Iterator i = directories.iterator(); i.hasNext();) {
+            slots.add(((PartitionDirectory) i.next()).values());
+        }
+        SQLConf conf = session.sessionState().conf();
+        long budget = budget(conf);
+        String answer = Geoskip.ask(request(relation, datasets, written, barriers, slots, conf), budget);
+        return Decision.of(answer, budget, datasets, slots);
     }
 
     /** The table with statistics of the kept files, so that small reads can be broadcast. */
@@ -272,7 +299,7 @@ class GeoskipRule extends Rule {
     }
 
     private String request(
-            LogicalRelation relation, List datasets, List conditions, String barred, Slots slots, SQLConf conf)
+            LogicalRelation relation, List datasets, List conditions, List barriers, Slots slots, SQLConf conf)
             throws IOException {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         StringWriter text = new StringWriter();
@@ -281,7 +308,7 @@ class GeoskipRule extends Rule {
         Wire.strings(json, "datasets", datasets);
         Wire.raw(json, "conditions", conditions);
         Wire.raw(json, "vectors", slots.vectors());
-        json.writeStringField("barred", barred);
+        Wire.strings(json, "barriers", barriers);
         json.writeNumberField("budget", budget(conf) / 1000.0);
         json.writeStringField("format", files.fileFormat().getClass().getName());
         Wire.map(json, "options", files.options());
@@ -292,72 +319,5 @@ class GeoskipRule extends Rule {
         json.writeEndObject();
         json.close();
         return text.toString();
-    }
-}
-
-/** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
-class Known {
-    static final List SETTINGS = Arrays.asList(
-            new String[] {
-                "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
-                "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
-                "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
-                "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
-                "spark.sql.legacy.parquet.nanosAsLong", "spark.sql.json.enablePartialResults",
-                "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
-                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.files.ignoreCorruptFiles",
-                "spark.geoskip.recheck"
-            });
-
-    private static final List FORMATS = Arrays.asList(
-            new String[] {
-                "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
-                "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
-                "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
-                "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
-                "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
-                "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat"
-            });
-
-    /** Why a relation is left alone, or null. */
-    static String reason(HadoopFsRelation files) {
-        Class location = files.location().getClass();
-        if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
-                && location != GeoskipFileIndex.class) {
-            return "left alone: its file index is a " + location.getName() + ", which may hold more than files";
-        }
-        String format = files.fileFormat().getClass().getName();
-        if (!FORMATS.contains(format)) {
-            return "left alone: geoskip does not know the file format " + format;
-        }
-        if (location == GeoskipFileIndex.class) {
-            return "already decided";
-        }
-        return null;
-    }
-
-    static void settings(JsonGenerator json, SQLConf conf) throws IOException {
-        json.writeObjectFieldStart("settings");
-        for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
-            String key = (String) i.next();
-            json.writeStringField(key, setting(conf, key));
-        }
-        json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
-        json.writeStringField("java.version", System.getProperty("java.version"));
-        json.writeEndObject();
-    }
-
-    private static String setting(SQLConf conf, String key) {
-        try {
-            return conf.getConfString(key); // its default where it is not set
-        } catch (java.util.NoSuchElementException unknown) {
-            return null;
-        }
-    }
-
-    static boolean byPosition(HadoopFsRelation files) {
-        String format = files.fileFormat().getClass().getName();
-        return format.endsWith(".CSVFileFormat") || format.endsWith(".JsonFileFormat")
-                || format.endsWith(".TextFileFormat");
     }
 }

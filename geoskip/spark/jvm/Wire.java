@@ -4,15 +4,19 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.io.StringWriter;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.ScalaUDF;
@@ -53,15 +57,15 @@ class Wire {
         json.writeEndArray();
     }
 
-    static String expression(Expression expression, Slots slots) throws IOException {
+    static String expression(Expression expression, Names names, Slots slots) throws IOException {
         StringWriter text = new StringWriter();
         JsonGenerator json = FACTORY.createGenerator(text);
-        write(json, expression, slots);
+        write(json, expression, names, slots);
         json.close();
         return text.toString();
     }
 
-    private static void write(JsonGenerator json, Expression expression, Slots slots) throws IOException {
+    private static void write(JsonGenerator json, Expression expression, Names names, Slots slots) throws IOException {
         int slot = slots == null ? -1 : slots.slot(expression);
         if (expression instanceof Literal) {
             literal(json, ((Literal) expression).value(), expression.dataType());
@@ -77,15 +81,15 @@ class Wire {
         if (expression instanceof PlanExpression || !expression.deterministic()) {
             opaque(json, expression);
         } else if (expression instanceof AttributeReference) {
-            column(json, (AttributeReference) expression);
+            column(json, (AttributeReference) expression, names);
         } else if (expression instanceof GetStructField) {
             GetStructField field = (GetStructField) expression;
             json.writeStringField("field", ((StructType) field.child().dataType()).fieldNames()[field.ordinal()]);
-            children(json, expression, slots);
+            children(json, expression, names, slots);
         } else if (expression instanceof InSet) {
-            inSet(json, (InSet) expression, slots);
+            inSet(json, (InSet) expression, names, slots);
         } else {
-            call(json, expression, slots);
+            call(json, expression, names, slots);
         }
         json.writeEndObject();
     }
@@ -99,17 +103,18 @@ class Wire {
         json.writeEndArray();
     }
 
-    private static void column(JsonGenerator json, AttributeReference column) throws IOException {
-        if (column.metadata().contains("__metadata_col")) {
+    private static void column(JsonGenerator json, AttributeReference column, Names names) throws IOException {
+        String name = names.of(column);
+        if (name == null) {
             opaque(json, column);
         } else {
-            json.writeStringField("column", column.name());
+            json.writeStringField("column", name);
             json.writeBooleanField("nullable", column.nullable());
         }
     }
 
-    private static void inSet(JsonGenerator json, InSet in, Slots slots) throws IOException {
-        children(json, in, slots);
+    private static void inSet(JsonGenerator json, InSet in, Names names, Slots slots) throws IOException {
+        children(json, in, names, slots);
         json.writeArrayFieldStart("values");
         for (scala.collection.Iterator i = in.hset().iterator(); i.hasNext();) {
             literal(json, i.next(), in.child().dataType());
@@ -117,7 +122,7 @@ class Wire {
         json.writeEndArray();
     }
 
-    private static void call(JsonGenerator json, Expression expression, Slots slots) throws IOException {
+    private static void call(JsonGenerator json, Expression expression, Names names, Slots slots) throws IOException {
         if (expression instanceof PythonUDF) {
             PythonUDF udf = (PythonUDF) expression;
             json.writeStringField("name", udf.name());
@@ -132,7 +137,7 @@ class Wire {
             json.writeStringField("name", expression.prettyName());
             arguments(json, expression);
         }
-        children(json, expression, slots);
+        children(json, expression, names, slots);
     }
 
     /** What a node holds beside its children: ANSI mode, time zone, format, escape character, ... */
@@ -156,12 +161,32 @@ class Wire {
         json.writeEndArray();
     }
 
-    private static void children(JsonGenerator json, Expression expression, Slots slots) throws IOException {
+    private static void children(JsonGenerator json, Expression expression, Names names, Slots slots) throws IOException {
         json.writeArrayFieldStart("children");
-        for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
-            write(json, (Expression) i.next(), slots);
+        for (Iterator i = operands(expression).iterator(); i.hasNext();) {
+            write(json, (Expression) i.next(), names, slots);
         }
         json.writeEndArray();
+    }
+
+    /** The children; of a chain of ANDs or ORs, which may be thousands long, all of its members. */
+    private static List operands(Expression expression) {
+        if (!(expression instanceof And || expression instanceof Or)) {
+            return Scala.list(expression.children());
+        }
+        List members = new ArrayList();
+        ArrayDeque waiting = new ArrayDeque();
+        waiting.push(expression);
+        while (!waiting.isEmpty()) {
+            Expression part = (Expression) waiting.pop();
+            if (part.getClass() == expression.getClass()) {
+                waiting.push(part.children().apply(1));
+                waiting.push(part.children().apply(0));
+            } else {
+                members.add(part);
+            }
+        }
+        return members;
     }
 
     static String type(DataType type) {

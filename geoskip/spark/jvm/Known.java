@@ -1,0 +1,108 @@
+package geoskip;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Sample;
+import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf;
+
+/** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
+class Known {
+    static final List SETTINGS = Arrays.asList(
+            new String[] {
+                "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
+                "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
+                "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
+                "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
+                "spark.sql.legacy.parquet.nanosAsLong", "spark.sql.json.enablePartialResults",
+                "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
+                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.files.ignoreCorruptFiles",
+                "spark.geoskip.recheck"
+            });
+
+    private static final List FORMATS = Arrays.asList(
+            new String[] {
+                "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+                "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+                "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+                "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+                "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+                "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat"
+            });
+
+    static boolean enabled(SQLConf conf) {
+        return "true".equalsIgnoreCase(conf.getConfString("spark.geoskip.enabled", "true"));
+    }
+
+    static boolean mayTouch(LogicalRelation relation) {
+        return !relation.isStreaming() && relation.relation() instanceof HadoopFsRelation
+                && reason((HadoopFsRelation) relation.relation()) == null;
+    }
+
+    /** What a condition is above of, where it ends at a node; null at an aggregate, which HAVING always is above of. */
+    static String barrier(LogicalPlan node) {
+        if (node instanceof Aggregate) {
+            return null;
+        }
+        if (node instanceof GlobalLimit || node instanceof LocalLimit) {
+            return "LIMIT";
+        }
+        return node instanceof Sample ? "SAMPLE" : node instanceof CollectMetrics ? "observe()" : node.nodeName();
+    }
+
+    /** Why a relation is left alone, or null. */
+    static String reason(HadoopFsRelation files) {
+        if (files.getClass() != HadoopFsRelation.class) {
+            return "left alone: it is not a plain relation of files but a " + files.getClass().getName();
+        }
+        Class location = files.location().getClass();
+        if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
+                && location != GeoskipFileIndex.class) {
+            return "left alone: its file index is a " + location.getName() + ", which may hold more than files";
+        }
+        String format = files.fileFormat().getClass().getName();
+        if (!FORMATS.contains(format)) {
+            return "left alone: geoskip does not know the file format " + format;
+        }
+        if (location == GeoskipFileIndex.class) {
+            return "already decided";
+        }
+        return null;
+    }
+
+    static void settings(JsonGenerator json, SQLConf conf) throws IOException {
+        json.writeObjectFieldStart("settings");
+        for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            json.writeStringField(key, setting(conf, key));
+        }
+        json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
+        json.writeStringField("java.version", System.getProperty("java.version"));
+        json.writeEndObject();
+    }
+
+    private static String setting(SQLConf conf, String key) {
+        try {
+            return conf.getConfString(key); // its default where it is not set
+        } catch (java.util.NoSuchElementException unknown) {
+            return null;
+        }
+    }
+
+    static boolean byPosition(HadoopFsRelation files) {
+        String format = files.fileFormat().getClass().getName();
+        return format.endsWith(".CSVFileFormat") || format.endsWith(".JsonFileFormat")
+                || format.endsWith(".TextFileFormat");
+    }
+}
