@@ -57,20 +57,17 @@ def session(
     ``sedona=True`` brings Sedona's jar and registers its functions; ``None`` uses Sedona where its jar is there, else
     registers the shapely-backed ``ST_`` functions; ``False`` does neither. ``config`` maps Spark's keys to values.
     """
-    builder = configure(SparkSession.builder.appName(app_name), sedona=sedona)
+    builder = SparkSession.builder.appName(app_name)
     for key, value in (config or {}).items():
         builder = builder.config(key, str(value).lower() if isinstance(value, bool) else value)
-    spark = builder.getOrCreate()
-    enable(spark)
-    if sedona is not False:
-        register_functions(spark, sedona=sedona)
-    return spark
+    return configure(builder, sedona=sedona).getOrCreate()
 
 
 def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> SparkSession.Builder:
-    """Prepare one's own ``SparkSession.builder``: call :func:`enable` on the session that it makes.
+    """Prepare one's own ``SparkSession.builder``: the session that it makes is one of :func:`session`.
 
-    Sets the workers' Python to this one, and with ``sedona=True`` the packages and settings of Sedona.
+    Sets the workers' Python to this one, and with ``sedona=True`` the packages and settings of Sedona, beside the
+    packages that the builder has already.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -84,6 +81,16 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
             .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
             .config("spark.kryo.registrator", "org.apache.sedona.core.serde.SedonaKryoRegistrator")
         )
+    make = builder.getOrCreate
+
+    def made_and_enabled() -> SparkSession:
+        spark = make()
+        enable(spark)
+        if sedona is not False:
+            register_functions(spark, sedona=sedona)
+        return spark
+
+    builder.getOrCreate = made_and_enabled  # type: ignore[method-assign]
     return builder
 
 
