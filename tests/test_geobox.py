@@ -260,6 +260,49 @@ def test_an_index_without_metadata_keeps_every_file():
     assert kept(call("ST_Intersects", POINT, BOX), PAIR, files) == [True, True]
 
 
+KEPT_ONE_BY_ONE = {
+    "NOT contains of what the row lies in": (Not(call("ST_Contains", GEOM, BOX)), ["POINT (5 5)"]),
+    "NOT within of what lies in the row": (Not(call("ST_Within", BOX, GEOM)), ["POINT (5 5)"]),
+    "NOT covered by the row": (Not(call("ST_CoveredBy", BOX, GEOM)), ["POINT (5 5)"]),
+    "NOT touches": (Not(call("ST_Touches", GEOM, BOX)), ["POINT (5 5)"]),
+    "NOT equals": (Not(call("ST_Equals", GEOM, BOX)), ["POINT (5 5)"]),
+    "a point's buffer by 0 is EMPTY": (Not(call("ST_Intersects", call("ST_Buffer", GEOM, 0.0), BOX)), ["POINT (5 5)"]),
+    "the open side of an invalid constant": (call("ST_Intersects", GEOM, BOWTIE), ["POINT (5 9)"]),
+    "far on the sphere, no points": (
+        Q(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), Literal(9e6)),
+        ["LINESTRING (5 5, 5 6)"],
+    ),
+    "far on the sphere, beyond the poles": (
+        Q(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), Literal(1.9e7)),
+        ["POINT (5 91)"],
+    ),
+    "near on the sphere, beyond the poles": (
+        Q("<", call("ST_DistanceSphere", GEOM, shapely.Point(5, 89)), Literal(1e3)),
+        ["POINT (185 91)"],
+    ),
+    "far, towards the antipode": (
+        Q(">", call("ST_DistanceSphere", GEOM, shapely.Point(0, 0)), Literal(1e9)),
+        ["POINT (180 0)"],
+    ),
+    "a decimal between doubles": (
+        Q("<", call("ST_X", GEOM), Literal(Decimal("0.1"))),
+        [shapely.Point(math.nextafter(0.1, 0), 0)],
+    ),
+    "one of several is another": (Not(Q("=", call("ST_X", GEOM), Literal(5))), ["POINT (5 5)", "POINT (7 5)"]),
+    "an EMPTY constant equals EMPTY": (
+        call("ST_Equals", GEOM, shapely.from_wkt("LINESTRING EMPTY")),
+        ["POLYGON EMPTY"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_ONE_BY_ONE)
+def test_what_is_kept_for_a_reason(name):
+    predicate, rows = KEPT_ONE_BY_ONE[name]
+    one = GeoBox("geom", boxes=1).bind((GEOM,))
+    assert keeps_all(predicate, one, rows)
+
+
 # ---- collecting
 
 

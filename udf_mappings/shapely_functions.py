@@ -67,7 +67,8 @@ def _function(name: str, takes: str, returns: str, *, optional: int = 0) -> Call
             if any(value is None for value in arguments):
                 return None
             values = [_READ[kind](value) for kind, value in zip(kinds, arguments, strict=False)]
-            return _WRITE[returns](body(*values))
+            with np.errstate(all="ignore"):  # NaN and infinity are answers here
+                return _WRITE[returns](body(*values))
 
         @functools.wraps(body)
         def vectorised(*series: Any) -> Any:
@@ -79,7 +80,8 @@ def _function(name: str, takes: str, returns: str, *, optional: int = 0) -> Call
             out = np.full(len(present), None, dtype=object)
             if present.any():
                 values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
-                out[present] = _write_all(returns, np.asarray(body(*values)))
+                with np.errstate(all="ignore"):
+                    out[present] = _write_all(returns, np.asarray(body(*values)))
             return pandas.Series(out)
 
         for form in (row, vectorised):
@@ -283,8 +285,7 @@ def st_distancesphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
     """Haversine distance of points, or of the centroids of others."""
     lng_a, lat_a, lng_b, lat_b = np.radians([*_place(a), *_place(b)])
     h = np.sin((lat_b - lat_a) / 2) ** 2 + np.cos(lat_a) * np.cos(lat_b) * np.sin((lng_b - lng_a) / 2) ** 2
-    with np.errstate(invalid="ignore"):  # as in Sedona, rounding may give NaN for antipodes
-        return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))
+    return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))  # as in Sedona, NaN for some antipodes
 
 
 @_function("ST_DistanceSpheroid", "geometry geometry", "number")
