@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import PandasUDFType, pandas_udf
+from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 
 from geoskip.errors import EnvironmentProblem
 from geoskip.spark.bridge import Bridge
