@@ -44,10 +44,10 @@ def outcomes(node: p.Predicate, row: Row) -> Outcomes:
             for verdict in outcomes(test, row):
                 found |= outcomes(then if verdict else other, row)
             return found
-        case p.Call("coalesce", (first, *rest)):
+        case p.Call("coalesce", (first, *rest)) if node.type == "boolean":
             found = outcomes(first, row)
             if None in found and rest:
-                found = (found - {None}) | outcomes(p.Call("coalesce", tuple(rest)), row)
+                found = (found - {None}) | outcomes(p.Call("coalesce", tuple(rest), type="boolean"), row)
             return found
         case p.Comparison("<=>", left, p.Literal(bool() as wanted)) if not isinstance(left, p.Column):
             return frozenset(v is wanted for v in outcomes(left, row))
@@ -176,7 +176,31 @@ def value(node: p.Predicate, row: Row) -> Any:
             if a is None or b is None:
                 return None
             return _wrapped(a + b if name == "date_add" else a - b, 32)
+        case p.Call("substring", (text, at, length)):
+            a, start, count = value(text, row), value(at, row), value(length, row)
+            assert start in (0, 1)
+            return None if a is None else b"".join(_characters(as_bytes(a))[:count]).decode("utf-8", "surrogateescape")
+        case p.Call("instr", (text, part)):
+            a = value(text, row)
+            return None if a is None else 1 if as_bytes(a).startswith(as_bytes(value(part, row))) else 99
+        case p.Call("coalesce", args):
+            return next((found for found in (value(arg, row) for arg in args) if found is not None), None)
+        case p.Call("rlike", (text, pattern)):
+            a = value(text, row)
+            found = a is not None and re.search(value(pattern, row), as_bytes(a).decode("utf-8", "replace"), re.DOTALL)
+            return None if a is None else found is not None
     raise AssertionError(f"the evaluator does not know {node}")
+
+
+def _characters(raw: bytes) -> list[bytes]:
+    """Characters as UTF8String counts them: by what the first byte of each announces."""
+    found, at = [], 0
+    while at < len(raw):
+        lead = raw[at]
+        size = 2 if 0xC2 <= lead <= 0xDF else 3 if 0xE0 <= lead <= 0xEF else 4 if 0xF0 <= lead <= 0xF4 else 1
+        found.append(raw[at : at + size])
+        at += size
+    return found
 
 
 def _sum(op: str, a: Any, b: Any, node: p.Call) -> Any:

@@ -48,7 +48,7 @@ POOLS: dict[str, list[Any]] = {
     "x": [-INF, -1e308, -1.5, -0.0, 0.0, 5e-324, 0.1, F32, 1.5, 2.0, 1e308, INF, NAN],
     "f": [-1.5, -0.0, 0.0, F32, 1.5, float(np.float32(3e38)), INF, NAN],
     "s": [
-        *["", "a", "a%b", "a\udcff", "a_b", "ab", "abc", "abd", "b", "z" * 31 + "é", "z" * 31 + "éq", "z" * 40],
+        *["", "a", "a%b", "a\udcff", "\udcc3A", "a_b", "ab", "abc", "abd", "b", "z" * 31 + "é", "z" * 31 + "éq", "z" * 40],
         *["é", "\uffff", "\ufffd\ufffdx", "\U0001f600", "\U0010ffff" * 9, "\udcff", "\udcff" * 40],
     ],
     "d": [
@@ -70,7 +70,7 @@ POOLS: dict[str, list[Any]] = {
     "x": [-INF, -1e308, -1.5, -0.0, 0.0, 5e-324, 0.1, F32, 1.5, 2.0, 1e308, INF, NAN],
     "f": [-1.5, -0.0, 0.0, F32, 1.5, float(np.float32(3e38)), INF, NAN],
     "s": [
-        *["", "a", "a%b", "a\udcff", "a_b", "ab", "abc", "abd", "b", "z" * 31 + "é", "z" * 31 + "éq", "z" * 40],
+        *["", "a", "a%b", "a\udcff", "\udcc3A", "a_b", "ab", "abc", "abd", "b", "z" * 31 + "é", "z" * 31 + "éq", "z" * 40],
         *["é", "\uffff", "\ufffd\ufffdx", "\U0001f600", "\U0010ffff" * 9, "\udcff", "\udcff" * 40],
     ],
     "d": [
@@ -175,6 +175,7 @@ def call(name: str, *args: p.Predicate, type: str | None = None, mode: str = "AN
     """A call of one of Catalyst's own functions."""
     kinds = {"+": "Add", "-": "Subtract", "negative": "UnaryMinus", "isnan": "IsNaN", "if": "If"}
     kinds |= {"coalesce": "Coalesce", "date_add": "DateAdd", "date_sub": "DateSub"}
+    kinds |= {"substring": "Substring", "instr": "StringInstr", "rlike": "RLike"}
     return p.Call(name, args, "org.apache.spark.sql.catalyst.expressions." + kinds[name], (mode,), type)
 
 

@@ -1,0 +1,103 @@
+"""Spark's own functions, mapped to MinMax: what amounts to LIKE 'x%', and what looks through coalesce.
+
+LIKE itself, comparisons, and casts, sums and negations of the indexed expression need no mapping: MinMax knows them.
+Each rule asks its index about another predicate that the row must satisfy too, and is bound to the Catalyst class.
+
+To add a function: a rule of a few lines, with the reason why no matching row is lost in its docstring.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from geoskip.clauses import Clause, any_of
+from geoskip.indexes.minmax import MinMax
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.registry import Function, maps
+
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
+
+
+def functions(kind: str, *names: str) -> list[Function]:
+    """One Catalyst class under its SQL names."""
+    return [Function(name, classes=(CATALYST + kind,)) for name in names]
+
+
+def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None]) -> Clause | None:
+    """The OR of what a rule says of each value, where it says something of all."""
+    found = [rule(value) for value in values if value.value is not None]
+    return any_of(clause for clause in found if clause is not None) if None not in found else None
+
+
+@maps(*functions("Substring", "substring", "substr"), index=MinMax)
+def a_beginning(node: Predicate, index: MinMax) -> Clause | None:
+    """``substring(s, 1, n) = 'ab'``: s begins with it, and what begins with n characters more has another beginning.
+
+    ``substring(s, 1, n) >= 'ab'``: s is not below its own beginning. (``left`` arrives as ``substring``.)
+    """
+    match node:
+        case Comparison("=" | "<=>", Call(_, (text, Literal(0 | 1), _)), Literal(str() as start)):
+            return index.clause(StartsWith(text, start))
+        case In(Call(_, (text, Literal(0 | 1), _)), values):
+            return every(values, lambda value: index.clause(StartsWith(text, value.value)))
+        case Comparison(">" | ">=" as op, Call(_, (text, Literal(0 | 1), _)), Literal(str()) as start):
+            return index.clause(Comparison(op, text, start))
+        case Not(Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start))):
+            return index.clause(Not(StartsWith(text, start))) if len(start) == n and start.isascii() else None
+    return None
+
+
+@maps(*functions("StringInstr", "instr"), index=MinMax)
+def found_first(node: Predicate, index: MinMax) -> Clause | None:
+    """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not."""
+    match node:
+        case Comparison("=" | "<=>", Call(_, (text, Literal(str() as start))), Literal(1)):
+            return index.clause(StartsWith(text, start))
+        case Not(Comparison("=", Call(_, (text, Literal(str() as start))), Literal(1))):
+            return index.clause(Not(StartsWith(text, start)))
+    return None
+
+
+@maps(*functions("RLike", "rlike", "regexp", "regexp_like"), index=MinMax)
+def an_anchored_pattern(node: Predicate, index: MinMax) -> Clause | None:
+    """``s RLIKE '^ab...'`` without alternatives begins with what precedes the first special character.
+
+    A character that a quantifier follows may be absent, so it is left out.
+
+    >>> beginning_of("^ab+c"), beginning_of("^ab|c"), beginning_of("ab"), beginning_of("^user-7$")
+    ('a', '', '', 'user-7')
+    """
+    match node:
+        case Call(_, (text, Literal(str() as pattern))) if start := beginning_of(pattern):
+            return index.clause(StartsWith(text, start))
+    return None
+
+
+def beginning_of(pattern: str) -> str:
+    """What every match of a regular expression begins with, as far as is plain to see."""
+    found = re.match(r"\^([A-Za-z0-9 _/:,;@=<>~\"'!%&#-]+)", pattern)
+    if not found or "|" in pattern:
+        return ""
+    follows = pattern[found.end() : found.end() + 1]
+    return found[1][:-1] if follows and follows in "?*{+" else found[1]
+
+
+@maps(*functions("Coalesce", "coalesce"), index=MinMax)
+def with_a_default(node: Predicate, index: MinMax) -> Clause | None:
+    """``coalesce(x, 0) > 5``: x itself is above 5, or x is NULL."""
+
+    def seen(inner: Predicate) -> Clause | None:
+        clause = index.clause(inner)
+        is_null = index.clause(IsNull(value))
+        return any_of([clause, is_null]) if clause is not None and is_null is not None else None
+
+    match node:
+        case Comparison(_, Call(_, (value, Literal())), Literal(content)) if content is not None:
+            return seen(replace(node, left=value))
+        case In(Call(_, (value, Literal())), _):
+            return seen(replace(node, child=value))
+        case Not(Comparison("=", Call(_, (value, Literal())), Literal(content)) as equal) if content is not None:
+            return seen(Not(replace(equal, left=value)))
+    return None
