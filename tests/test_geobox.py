@@ -217,7 +217,8 @@ def test_a_literal_of_another_type_keeps():
 
 
 def test_a_cast_that_changes_numbers_keeps():
-    for cast in (Cast(LNG, "int", "double"), Cast(LNG, "float", "double"), Cast(LNG, "double", "string")):
+    narrowed = Cast(LNG, "decimal(10,1)", "decimal(10,2)")
+    for cast in (Cast(LNG, "int", "double"), Cast(LNG, "float", "double"), Cast(LNG, "double", "string"), narrowed):
         assert keeps_all(Q("<", cast, Literal(0)))
 
 
@@ -329,6 +330,11 @@ def test_wkb_in_all_its_forms():
     iso = shapely.to_wkb(shapely.from_wkt("POINT ZM (9 9 1 1)"), output_dimension=4, flavor="iso")
     summary = GeoBox("g", boxes=1).collect(pa.array([srid, z, big, iso]))
     assert summary["boxes"] == [{"xmin": 1, "ymin": 2, "xmax": 9, "ymax": 9}]
+
+
+def test_curves_leave_the_box_of_their_coordinates():
+    arc = bytes.fromhex("010800000003000000") + np.array([[0, 0], [1, 1], [2, 0]], "<f8").tobytes()
+    assert SHAPES.collect(pa.array([arc])) is None
 
 
 @pytest.mark.parametrize("bad", [b"", b"\x01", b"POINT (1 1)", shapely.to_wkb(BOX)[:-3]])

@@ -65,6 +65,19 @@ def test_cells_are_what_the_raster_says(seed, vertices, size, offset):
     assert not shapely.intersects(polygon, point[(counts.boundary == 0) & (counts.inside == 0)]).any()
 
 
+@pytest.mark.parametrize("extent", [1e-12, 1e-300, 5e-324])
+def test_where_rounding_is_coarser_than_cells_there_is_no_raster(extent):
+    sliver = shapely.Polygon([(100, 0), (100 + extent, 0), (100 + extent, 1), (100, 1)])
+    assert Raster.of(sliver, Envelope(*sliver.bounds)) is None
+
+
+def test_a_wild_zigzag_gets_a_coarse_raster_or_none():
+    teeth = np.arange(40_000)
+    upper = np.column_stack([teeth % 2 * 1000.0 + teeth * 1e-3, teeth * 1.0])
+    polygon = shapely.Polygon([*upper, (-5000, 40_000), (-5000, 0)])
+    assert Raster.of(polygon, Envelope(*polygon.bounds)) is None or polygon.is_valid
+
+
 def test_a_hole_is_no_part_of_the_shape():
     ring = Shape.of(shapely.box(0, 0, 10, 10) - shapely.box(3, 3, 7, 7))
     boxes = Boxes.of([(4, 4, 6, 6), (2, 2, 4, 4), (1, 1, 2, 2)])

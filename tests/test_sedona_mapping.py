@@ -11,6 +11,7 @@ import pytest
 import shapely
 
 from geoskip.identity import identity
+from geoskip.indexes.geobox import GeoBox
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Comparison, Literal, Not
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
@@ -127,6 +128,35 @@ def test_what_may_become_empty_keeps_where_empty_matches(through):
     g, away = catalyst(through, *args), Literal(shapely.Point(50, 50))
     assert kept(Comparison("<", catalyst("ST_Distance", g, away), Literal(1)), SHAPES, files) == [True]
     assert kept(Not(catalyst("ST_Intersects", g, Literal(shapely.box(0, 0, 9, 9)))), SHAPES, files) == [True]
+
+
+@pytest.mark.parametrize(
+    ("indexed", "asked"),
+    [
+        (call("ST_GeomFromWKB", GEOM), GEOM),
+        (GEOM, call("ST_GeomFromWKB", GEOM)),
+        (call("ST_SetSRID", call("ST_GeomFromWKB", GEOM), 4326), call("ST_GeomFromWKB", GEOM)),
+    ],
+    ids=str,
+)
+def test_wkb_and_its_geometry_are_one(indexed, asked):
+    index = GeoBox("g").bind((indexed,))
+    files = collected(index, [["POINT (1 2)"]])
+    assert index.reads(asked)
+    assert kept(call("ST_Intersects", asked, shapely.Point(5, 5)), index, files) == [False]
+
+
+@pytest.mark.parametrize(
+    ("indexed", "asked"),
+    [
+        (call("ST_Envelope", GEOM), GEOM),  # a hole outside its shell leaves the envelope
+        (call("ST_SetSRID", GEOM, LNG), GEOM),  # NULL where the SRID is
+        (call("ST_Boundary", GEOM), GEOM),
+    ],
+    ids=str,
+)
+def test_what_is_less_than_the_geometry_does_not_speak_for_it(indexed, asked):
+    assert GeoBox("g").bind((indexed,)).sees(asked) is None
 
 
 @pytest.mark.parametrize("flag", [Literal(None), LNG])

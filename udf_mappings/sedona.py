@@ -18,7 +18,7 @@ from typing import Any
 import shapely
 
 from geoskip.clauses import Clause, all_of
-from geoskip.geometry import Flipped, Grown, IfPoint, Point, Same, Shifted, Within
+from geoskip.geometry import Flipped, Grown, IfPoint, Itself, Point, Same, Shifted, Within
 from geoskip.indexes.geobox import Earth, GeoBox, Sight
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, constant, denotes, maps
@@ -231,11 +231,19 @@ def a_point(call: Call) -> Point | None:
     return None
 
 
+@denotes(*functions("ST_SetSRID", "ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"))
+def itself(call: Call) -> Itself | None:
+    """The same coordinates: with another SRID, from WKB or as WKB (the shapely-backed functions exchange WKB)."""
+    match call.args:
+        case (g, *rest) if all(isinstance(a, Literal) and a.value is not None for a in rest):
+            return Itself(g)
+    return None
+
+
 _UNMOVED = (
-    *("ST_SetSRID", "ST_Normalize", "ST_Reverse", "ST_Envelope", "ST_ConvexHull"),
+    *("ST_Normalize", "ST_Reverse", "ST_Envelope", "ST_ConvexHull"),
     *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
     *("ST_ForcePolygonCW", "ST_ForcePolygonCCW"),
-    *("ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"),  # there and back again
 )
 
 

@@ -72,7 +72,8 @@ def _function(name: str, takes: str, returns: str, *, optional: int = 0) -> Call
 
         @functools.wraps(body)
         def vectorised(*series: Any) -> Any:
-            pandas = _pandas_of(series[0])
+            import pandas  # not needed by the other form
+
             columns = [np.asarray(one, dtype=object) for one in series]
             present = np.ones(len(columns[0]), dtype=bool)
             for column in columns:
@@ -91,13 +92,6 @@ def _function(name: str, takes: str, returns: str, *, optional: int = 0) -> Call
         return row
 
     return make
-
-
-def _pandas_of(series: Any) -> Any:
-    """The pandas that a Series comes from; only the vectorised forms need it."""
-    import pandas
-
-    return pandas
 
 
 def _geometry(value: Any) -> Any:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from geoskip.predicates import Predicate
 
-__all__ = ["Denotation", "Flipped", "Grown", "IfPoint", "Point", "Same", "Shifted", "Within"]
+__all__ = ["Denotation", "Flipped", "Grown", "IfPoint", "Itself", "Point", "Same", "Shifted", "Within"]
 
 
 class Denotation:
@@ -32,6 +32,13 @@ class Point(Denotation):
 
     x: Predicate
     y: Predicate
+
+
+@dataclass(frozen=True)
+class Itself(Denotation):
+    """The child's very coordinates and type, NULL exactly where the child is: WKB of it, or another SRID."""
+
+    child: Predicate
 
 
 @dataclass(frozen=True)

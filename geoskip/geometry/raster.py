@@ -8,8 +8,8 @@ touch boundary cells and nothing decisive are left to the exact test.
 >>> import numpy as np
 >>> import shapely
 >>> disc = shapely.Point(0, 0).buffer(10, quad_segs=90)
->>> raster = Raster(disc, Envelope(*disc.bounds))
->>> sorts = raster.counts(Boxes.of([(-1, -1, 1, 1), (9, 9, 9.5, 9.5), (9.9, 0, 10, 0.1)]))
+>>> raster = Raster.of(disc, Envelope(*disc.bounds))
+>>> sorts = raster.counts(Boxes.of([(-1, -1, 1, 1), (9, 9, 9.5, 9.5), (9.99, 0, 10, 0.1)]))
 >>> [bool(n > 0) for n in sorts.inside], [bool(n > 0) for n in sorts.boundary]
 ([True, False, False], [False, False, True])
 """
@@ -30,6 +30,7 @@ __all__ = ["Counts", "Raster"]
 
 Integers = NDArray[np.int64]
 
+_MOST_CELLS = 2_000_000
 _BOUNDARY = 32  # the counts of two sorts of cells share one integer: inside below this bit, boundary above
 
 
@@ -44,14 +45,12 @@ class Counts(NamedTuple):
 class Raster:
     """The cells of one valid polygon or multipolygon."""
 
-    def __init__(self, geometry: BaseGeometry, envelope: Envelope):
-        vertices = int(shapely.count_coordinates(geometry))
-        self.size = size = int(min(512, max(64, 2 ** math.ceil(math.log2(4 * math.sqrt(vertices))))))
+    def __init__(self, geometry: BaseGeometry, envelope: Envelope, size: int = 256):
         width, height = envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin
+        self.size = size
+        self.slack = _slack(envelope, size)
         self._origin = (envelope.xmin, envelope.ymin)
         self._per_unit = (size / width, size / height)
-        self.slack = 1e-6 + 8 * size * 2.0**-52 * envelope.scale / min(width, height)
-        """How far rounding can move a coordinate, in cells, with room to spare."""
         edges = self._edges(geometry)
         boundary = _touched(edges, size, self.slack)
         inside = _parity(edges, size) & ~boundary
@@ -59,6 +58,19 @@ class Raster:
         packed = inside.astype(np.int64) + (boundary.astype(np.int64) << _BOUNDARY)
         np.cumsum(np.cumsum(packed, axis=0), axis=1, out=sums[1:, 1:])
         self._sums = sums.ravel()
+
+    @classmethod
+    def of(cls, geometry: BaseGeometry, envelope: Envelope) -> Raster | None:
+        """A raster as fine as pays, None where rounding or a wild zigzag forbids one."""
+        xy = shapely.get_coordinates(geometry)
+        size = int(min(512, max(64, 2 ** math.ceil(math.log2(4 * math.sqrt(len(xy)))))))
+        extent = (envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin)
+        if min(extent) <= 0 or not _slack(envelope, size) < 0.1:
+            return None
+        crossed = float((np.abs(np.diff(xy, axis=0)) / extent).sum())  # sides of the grid, all edges together
+        while size > 64 and crossed * size + len(xy) > _MOST_CELLS:
+            size //= 2
+        return cls(geometry, envelope, size) if crossed * size + len(xy) <= _MOST_CELLS else None
 
     def counts(self, boxes: Boxes) -> Counts:
         """The sorts of the cells that each box touches; what lies outside the envelope is not counted."""
@@ -84,6 +96,12 @@ class Raster:
         uv = (xy - self._origin) * self._per_unit
         same = ring[1:] == ring[:-1]
         return np.hstack([uv[:-1][same], uv[1:][same]])
+
+
+def _slack(envelope: Envelope, size: int) -> float:
+    """How far rounding can move a coordinate, in cells, with room to spare."""
+    extent = min(envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin)
+    return 1e-6 + 8 * size * 2.0**-52 * envelope.scale / extent
 
 
 def _touched(edges: Floats, size: int, slack: float) -> NDArray[np.bool_]:

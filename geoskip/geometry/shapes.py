@@ -22,7 +22,7 @@ __all__ = ["Shape", "margin"]
 
 _RASTER_VERTICES = 300
 _RASTER_BOXES = 500
-_REMEMBERED = 64
+_REMEMBERED = 32
 
 
 def margin(scale: Any, distance: float) -> Any:
@@ -42,6 +42,7 @@ class Shape:
         self.is_box = self.valid and self.polygonal and _is_box(geometry, self.envelope)
         self._lock = threading.Lock()  # GEOS builds the parts of a prepared geometry when they are first needed
         self._raster: Raster | None = None
+        self._drawn = False
         if self.valid:
             shapely.prepare(geometry)
 
@@ -138,12 +139,12 @@ class Shape:
     def _raster_for(self, boxes: Boxes) -> Raster | None:
         if not self.polygonal or self.vertices < _RASTER_VERTICES:
             return None
-        if self._raster is None and len(boxes) < _RASTER_BOXES + self.vertices // 4:
+        if not self._drawn and len(boxes) < _RASTER_BOXES + self.vertices // 4:
             return None  # to draw it costs as much as so many exact tests
         with self._lock:
-            if self._raster is None:
-                self._raster = Raster(self.geometry, self.envelope)
-            return self._raster if self._raster.slack < 0.1 else None
+            if not self._drawn:
+                self._raster, self._drawn = Raster.of(self.geometry, self.envelope), True
+            return self._raster
 
 
 def _settle(answers: Mask, open_ones: Mask, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:

@@ -222,7 +222,8 @@ class GeoBox(_Sighted, Index):
         return self, View()
 
     def _sees(self, node: Predicate | d.Denotation) -> View | None:
-        if len(self.bound) == 1 and node == self.bound[0]:
+        node = _itself(node) if isinstance(node, Call) else node
+        if len(self.bound) == 1 and node == _itself(self.bound[0]):
             return View()
         meaning = current().denotation(node) if isinstance(node, Call) else node
         if isinstance(meaning, d.Point):
@@ -281,20 +282,45 @@ class GeoBox(_Sighted, Index):
         return BoxHasRows(str(self), self.counts, View(), sorts, negated)
 
 
-_TO_DOUBLE = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
+def _itself(node: Predicate) -> Predicate:
+    """An expression without the functions over it that change neither coordinates nor type: from WKB and to it."""
+    while isinstance(node, Call) and isinstance(meaning := current().denotation(node), d.Itself):
+        node = meaning.child
+    return node
+
+
+_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
 
 def _uncast(node: Predicate) -> Predicate:
     """An expression without the casts over it that keep every number, or round it to a double as collecting does."""
-    while isinstance(node, Cast) and node.source is not None:
-        source = node.source.partition("(")[0]
-        to_double = node.type == "double" and source in _TO_DOUBLE
-        widened = source in _WHOLE and node.type in _WHOLE[_WHOLE.index(source) :]
-        if not (to_double or widened):
-            break
+    while isinstance(node, Cast) and node.source is not None and _keeps_numbers(node.source, node.type):
         node = node.child
     return node
+
+
+def _keeps_numbers(source: str, target: str) -> bool:
+    """Does a cast between these types keep every number, or round it to the next double?
+
+    >>> _keeps_numbers("decimal(10,2)", "decimal(12,4)"), _keeps_numbers("int", "decimal(11,1)")
+    (True, True)
+    >>> _keeps_numbers("decimal(10,2)", "decimal(12,5)"), _keeps_numbers("double", "float")
+    (False, False)
+    """
+    if target == "double":
+        return source in _WHOLE or source in ("float", "double") or source.startswith("decimal")
+    if source in _WHOLE and target in _WHOLE:
+        return _WHOLE[source] <= _WHOLE[target]
+    before, after = _digits(source), _digits(target)
+    return before is not None and after is not None and all(b <= a for b, a in zip(before, after, strict=True))
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    """The digits before and after the point of a whole or decimal type."""
+    if kind in _WHOLE:
+        return _WHOLE[kind], 0
+    found = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
+    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
 
 
 def _number(value: Any) -> float | None:

@@ -170,9 +170,10 @@ class BoxEncloses(GeoClause):
     shape: Shape
 
     def keep_of(self, units: Units) -> Mask:
-        candidates = self._meeting(units, self.shape.envelope)
+        envelope = self.shape.envelope
+        candidates = self._meeting(units, envelope.grown(envelope.scale * LOOSENESS))
         loose = self._seen(units, candidates).loosened()
-        return self._keeping(units, candidates, loose.holding(self.shape.envelope))
+        return self._keeping(units, candidates, loose.holding(envelope))
 
     def __str__(self) -> str:
         return f"{self.index}: a box contains the envelope of {self.shape}"

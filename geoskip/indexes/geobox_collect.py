@@ -91,12 +91,14 @@ def collect_geometries(values: pa.Array, most: int) -> Summary | None:
     wkb = np.asarray(values.to_numpy(zero_copy_only=False), dtype=object)
     try:
         geometries = np.asarray(shapely.from_wkb(wkb), dtype=object)
-    except (shapely.errors.ShapelyError, TypeError, ValueError):
+    except (shapely.errors.ShapelyError, NotImplementedError, TypeError, ValueError):
         return None
     null = np.asarray(shapely.is_missing(geometries), dtype=bool)
     if int(null.sum()) != values.null_count:
         return None
     number = np.asarray(shapely.get_type_id(geometries))
+    if len(number) and int(number.max()) >= len(_WKB_NUMBER):  # curves leave the box of their coordinates
+        return None
     empty = np.asarray(shapely.is_empty(geometries), dtype=bool)
     boxed = np.flatnonzero(~null & ~empty)
     boxes, finite = _bounds(geometries[boxed])

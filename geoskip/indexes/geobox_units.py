@@ -110,11 +110,12 @@ class Units:
 
     def derived(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """What ``compute`` returned the first time; some recent keys are remembered."""
-        if key not in self._derived:
+        found = self._derived.get(key)
+        if found is None:
             if len(self._derived) >= _DERIVED:
                 self._derived.clear()
-            self._derived[key] = compute()
-        return self._derived[key]
+            found = self._derived[key] = compute()
+        return found
 
     def files_with(self, units: Mask) -> Mask:
         """The files of which at least one unit is kept."""
