@@ -1,0 +1,158 @@
+"""A small SQL reader for the tables of effects: conditions over typed columns, as geoskip's predicates."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal
+
+from geoskip import predicates as p
+
+_TOKEN = re.compile(r"\s*(<=>|<>|<=|>=|[-+=<>(),]|\d+\.\d+|\d+|'(?:[^']|'')*'|\w+(?:\(\d+,\d+\))?)")
+_CLASSES = {"+": "Add", "-": "Subtract", "isnan": "IsNaN", "coalesce": "Coalesce", "if": "If"}
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+
+
+class Reader:
+    """Reads one condition; literals take the type of what they are compared with."""
+
+    def __init__(self, text: str, types: dict[str, str]) -> None:
+        self.types = types
+        self.tokens = _TOKEN.findall(text)
+        if "".join(self.tokens).replace(" ", "") != re.sub(r"\s", "", text).replace(" ", ""):
+            raise ValueError(f"cannot read {text}")
+
+    def condition(self) -> p.Predicate:
+        """The whole text."""
+        found = self._or()
+        assert not self.tokens, f"left over: {self.tokens}"
+        return found
+
+    def _next(self, *words: str) -> bool:
+        if [t.upper() for t in self.tokens[: len(words)]] != list(words):
+            return False
+        del self.tokens[: len(words)]
+        return True
+
+    def _or(self) -> p.Predicate:
+        parts = [self._and()]
+        while self._next("OR"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else p.Or(tuple(parts))
+
+    def _and(self) -> p.Predicate:
+        parts = [self._not()]
+        while self._next("AND"):
+            parts.append(self._not())
+        return parts[0] if len(parts) == 1 else p.And(tuple(parts))
+
+    def _not(self) -> p.Predicate:
+        return p.Not(self._not()) if self._next("NOT") else self._comparison()
+
+    def _comparison(self) -> p.Predicate:
+        left = self._sum()
+        negated = self._next("NOT")
+        found = self._compared(left)
+        return p.Not(found) if negated else found
+
+    def _compared(self, left: p.Predicate) -> p.Predicate:
+        if self._next("IS", "NOT", "NULL"):
+            return p.Not(p.IsNull(left))
+        if self._next("IS", "NULL"):
+            return p.IsNull(left)
+        if self._next("IN", "("):
+            values = [self._typed(self._sum(), left)]
+            while self._next(","):
+                values.append(self._typed(self._sum(), left))
+            assert self._next(")")
+            return p.In(left, tuple(v for v in values if isinstance(v, p.Literal)))
+        if self._next("BETWEEN"):
+            low = self._typed(self._sum(), left)
+            assert self._next("AND")
+            return p.And((p.Comparison(">=", left, low), p.Comparison("<=", left, self._typed(self._sum(), left))))
+        if self._next("LIKE"):
+            return _like(left, self.tokens.pop(0)[1:-1])
+        if self.tokens and self.tokens[0] in ("=", "<=>", "<>", "<", "<=", ">", ">="):
+            op = self.tokens.pop(0)
+            right = self._typed(self._sum(), left)
+            if op == "<>":
+                return p.Not(p.Comparison("=", left, right))
+            return p.Comparison(op, self._typed(left, right), right)
+        return left
+
+    def _typed(self, node: p.Predicate, like: p.Predicate) -> p.Predicate:
+        kind = getattr(like, "type", None)
+        if not isinstance(node, p.Literal) or kind is None or node.value is None or node.type == "boolean":
+            return node
+        value = node.value
+        if kind in ("double", "float"):
+            value = float(value)
+        elif kind.startswith("decimal"):
+            value = Decimal(value)
+        elif kind == "date":
+            value = (dt.date.fromisoformat(value) - dt.date(1970, 1, 1)).days
+        return p.Literal(value, kind)
+
+    def _sum(self) -> p.Predicate:
+        left = self._atom()
+        while self.tokens and self.tokens[0] in "+-":
+            op = self.tokens.pop(0)
+            right = self._typed(self._atom(), left)
+            left = self._typed(left, right)
+            kind = getattr(left, "type", None)
+            left = p.Call(op, (left, right), _EXPRESSIONS + _CLASSES[op], ("ANSI",), kind)
+        return left
+
+    def _atom(self) -> p.Predicate:
+        token = self.tokens.pop(0)
+        word = token.lower()
+        if token == "(":
+            found = self._or()
+            assert self._next(")")
+            return found
+        if token == "-":
+            literal = self._atom()
+            assert isinstance(literal, p.Literal)
+            return p.Literal(-literal.value, literal.type)
+        if token[0] == "'":
+            return p.Literal(token[1:-1].replace("''", "'"), "string")
+        if token[0].isdigit():
+            return p.Literal(Decimal(token) if "." in token else int(token), None)
+        if word in ("null", "true", "false"):
+            return p.Literal({"null": None, "true": True, "false": False}[word], None if word == "null" else "boolean")
+        if word == "nan":
+            return p.Literal(float("nan"), "double")
+        if word == "cast":
+            assert self._next("(")
+            child = self._sum()
+            assert self._next("AS")
+            kind = self.tokens.pop(0)
+            assert self._next(")")
+            return p.Cast(child, kind, getattr(child, "type", None), True)
+        if self.tokens and self.tokens[0] == "(":
+            return self._call(word)
+        return p.Column(token, self.types[token])
+
+    def _call(self, name: str) -> p.Predicate:
+        assert self._next("(")
+        args = [self._or()]
+        while self._next(","):
+            args.append(self._or())
+        assert self._next(")")
+        if name not in _CLASSES:
+            return p.Call(name, tuple(args), f"python:{name}#1", (), "boolean")
+        kind = "boolean" if name == "isnan" else getattr(args[-1], "type", None) or "boolean"
+        return p.Call(name, tuple(args), _EXPRESSIONS + _CLASSES[name], (), kind)
+
+
+def _like(child: p.Predicate, pattern: str) -> p.Predicate:
+    """As Spark's optimizer leaves it: a pattern with nothing but a last % is StartsWith."""
+    plain = pattern.strip("%")
+    if "%" not in plain and "_" not in plain and pattern.count("%") == 1 and pattern.endswith("%"):
+        return p.StartsWith(child, plain)
+    return p.Like(child, pattern)
+
+
+def read(text: str, types: dict[str, str]) -> p.Predicate:
+    """One condition."""
+    return Reader(text, types).condition()
