@@ -87,6 +87,8 @@ class Report:
     """What one query read, scan by scan."""
 
     scans: tuple[Scan, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences on what the query read beside relations of files, and why geoskip left it alone."""
 
     @property
     def files_total(self) -> int:
@@ -110,24 +112,28 @@ class Report:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All reasons of all scans, each once."""
-        return tuple(dict.fromkeys(reason for scan in self.scans for reason in scan.reasons))
+        """All reasons of all scans and the notes, each once."""
+        return tuple(dict.fromkeys([*(reason for scan in self.scans for reason in scan.reasons), *self.notes]))
 
     def to_dict(self) -> dict[str, Any]:
         """Sums and scans, ready for JSON."""
         sums = ("files_total", "files_kept", "bytes_total", "bytes_kept")
-        return {**{name: getattr(self, name) for name in sums}, "scans": [scan.to_dict() for scan in self.scans]}
+        scans = [scan.to_dict() for scan in self.scans]
+        return {**{name: getattr(self, name) for name in sums}, "scans": scans, "notes": list(self.notes)}
 
     def __str__(self) -> str:
+        notes = [f"  - {_short(note, 300)}" for note in self.notes]
         if not self.scans:
-            return "geoskip: the query reads no files"
+            return "\n".join(["geoskip: the query reads no files", *notes])
         head = f"geoskip: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
         head += f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}"
-        return "\n".join([head, *map(str, self.scans)])
+        return "\n".join([head, *map(str, self.scans), *notes])
 
     def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{html.escape(_short(note, 300))}</li>" for note in self.notes)
+        notes = f"<ul>{notes}</ul>" if notes else ""
         if not self.scans:
-            return "<p>geoskip: the query reads no files</p>"
+            return "<p>geoskip: the query reads no files</p>" + notes
         rows = "".join(_row(scan) for scan in self.scans)
         heads = "".join(
             f'<th style="text-align:left">{h}</th>' for h in ("dataset and condition", "files", "bytes", "why")
@@ -135,7 +141,7 @@ class Report:
         return (
             f"<p><b>geoskip</b>: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
             f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}</p>"
-            f'<table><thead><tr>{heads}</tr></thead><tbody style="vertical-align:top">{rows}</tbody></table>'
+            f'<table><thead><tr>{heads}</tr></thead><tbody style="vertical-align:top">{rows}</tbody></table>{notes}'
         )
 
 

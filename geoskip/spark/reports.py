@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.report import Report, Scan
 from geoskip.spark.session import bridge, java
 
 __all__ = ["explain", "last_report", "report", "reports"]
-
-_NO_METADATA = "no index helps here: the dataset has no metadata, or no filter reaches its files"
 
 
 def report(df: DataFrame) -> Report:
@@ -21,8 +21,9 @@ def report(df: DataFrame) -> Report:
     The plan is the DataFrame's own: ``df.show()`` and ``df.count()`` run other plans, which are in :func:`reports`,
     but decide on the same files.
     """
-    execution = df._jdf.queryExecution()
-    return _report(java(df.sparkSession).geoskip.scans(execution))
+    if df.isStreaming:
+        return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
+    return _report(java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
 
 
 def explain(df: DataFrame) -> Report:
@@ -38,21 +39,19 @@ def last_report(spark: SparkSession) -> Report:
 
 def reports(spark: SparkSession) -> list[Report]:
     """What the recent queries of this session read, the oldest first."""
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
-    recent = java(spark).geoskip.recent(spark._jsparkSession)
-    return [_report(scans) for scans in recent]
+    with suppress(Py4JJavaError):  # a busy driver: the newest may be missing
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+    return [_report(facts) for facts in java(spark).geoskip.recent(spark._jsparkSession)]
 
 
-def _report(scans: Any) -> Report:
-    return Report(tuple(_scan(facts) for facts in scans))
+def _report(facts: Any) -> Report:
+    return Report(tuple(map(_scan, facts.scans())), tuple(dict.fromkeys(facts.notes())))
 
 
 def _scan(facts: Any) -> Scan:
     found = json.loads(facts.summary())
     said = found.get("report") or {}
-    reasons = [*([found["reason"]] if found["reason"] else []), *said.get("reasons", ())]
-    if not reasons and "report" not in found:
-        reasons.append(_NO_METADATA)
+    reasons = [found["reason"]] if "reason" in found else said.get("reasons", ())
     remembered = bridge.remembered(said["decision"]) if "decision" in said else None
     return Scan(
         dataset=found["root"],

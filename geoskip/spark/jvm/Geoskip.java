@@ -255,7 +255,7 @@ public final class Geoskip {
         return Dataset.ofRows(frame.sparkSession(), replaced);
     }
 
-    /** The scans of a query's plan, planned now if it was not yet: a list of ScanFacts. */
-    public List scans(QueryExecution execution) { return ScanFacts.of(execution); }
+    /** What a query's plan reads, planned now if it was not yet. */
+    public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution); }
 
 }

@@ -94,7 +94,8 @@ class Scala {
         all.addAll(list(second));
         StringBuilder text = new StringBuilder();
         for (Iterator i = all.iterator(); i.hasNext();) {
-            text.append(text.length() == 0 ? "" : " AND ").append(((Expression) i.next()).sql());
+            Expression part = (Expression) i.next();
+            text.append(text.length() == 0 ? "" : " AND ").append(holdsPlan(part) ? part.toString() : part.sql());
         }
         return text.toString();
     }

@@ -5,63 +5,152 @@ import java.io.IOException;
 import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.CommandResultExec;
 import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.LeafExecNode;
+import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
-import org.apache.spark.util.AccumulatorV2;
+import @SparkSession@;
 import org.apache.spark.sql.util.QueryExecutionListener;
+import org.apache.spark.util.AccumulatorV2;
+import scala.Function1;
 import scala.Option;
+import scala.collection.immutable.Nil$;
+import scala.runtime.AbstractPartialFunction;
 import @Seq@;
 
-/** What a scan of an executed (or planned) query read, and what it could have. */
+/** What the scans of an executed (or planned) query read, and what is to be said of its other leaves. */
+class PlanFacts {
+    final List scans = new ArrayList(); // of ScanFacts
+    final List notes = new ArrayList(); // why leaves that are no scans of files were left alone
+    private final List found = new ArrayList(); // of FileSourceScanExec
+    private final HashSet met = new HashSet(); // ids of cached plans
+    private final SparkSession session;
+
+    PlanFacts(QueryExecution execution) {
+        session = execution.sparkSession();
+        collect(execution.executedPlan());
+    }
+
+    private void collect(SparkPlan plan) {
+        if (plan instanceof AdaptiveSparkPlanExec) {
+            collect(((AdaptiveSparkPlanExec) plan).executedPlan());
+            dropped(((AdaptiveSparkPlanExec) plan).initialPlan());
+        } else if (plan instanceof QueryStageExec) {
+            collect(((QueryStageExec) plan).plan());
+        } else if (plan instanceof CommandResultExec) {
+            collect(((CommandResultExec) plan).commandPhysicalPlan());
+        } else if (!(plan instanceof ReusedExchangeExec || plan instanceof ReusedSubqueryExec)) {
+            // what is reused stands once elsewhere in the plan
+            leaf(plan);
+            collect(Scala.list(plan.subqueries()));
+            collect(Scala.list(plan.children()));
+        }
+    }
+
+    /** Scans that adaptive execution took out of its plan when they, or what they meet, had turned out empty. */
+    private void dropped(SparkPlan plan) {
+        if (plan instanceof FileSourceScanExec) {
+            for (Iterator i = found.iterator(); i.hasNext();) {
+                if (((SparkPlan) i.next()).sameResult(plan)) {
+                    return;
+                }
+            }
+            leaf(plan);
+        }
+        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+            dropped((SparkPlan) i.next());
+        }
+    }
+
+    private void collect(List plans) {
+        for (Iterator i = plans.iterator(); i.hasNext();) {
+            collect((SparkPlan) i.next());
+        }
+    }
+
+    private void leaf(SparkPlan plan) {
+        if (plan instanceof FileSourceScanExec) {
+            found.add(plan);
+            scans.add(new ScanFacts((FileSourceScanExec) plan, session));
+        } else if (plan instanceof InMemoryTableScanExec) {
+            SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
+            if (met.add(Integer.valueOf(cached.id()))) {
+                collect(cached);
+            }
+        } else if (plan instanceof BatchScanExec && ((BatchScanExec) plan).scan() instanceof FileScan) {
+            scans.add(new ScanFacts((FileScan) ((BatchScanExec) plan).scan(), session));
+        } else if (plan instanceof BatchScanExec) {
+            notes.add("left alone: a DataSource V2 scan, " + ((BatchScanExec) plan).scan().description());
+        } else if (plan instanceof LeafExecNode && plan.getClass().getName().startsWith("org.apache.spark.sql.")
+                && !plan.nodeName().startsWith("Execute ") && !isEmpty(plan)) {
+            notes.add("left alone: " + plan.nodeName() + " reads no files that geoskip knows");
+        }
+    }
+
+    private static boolean isEmpty(SparkPlan plan) {
+        return plan.nodeName().equals("EmptyRelation")
+                || plan instanceof LocalTableScanExec && ((LocalTableScanExec) plan).rows().isEmpty();
+    }
+
+    public List scans() { return scans; }
+
+    public List notes() { return notes; }
+}
+
+/** What one scan of files read, and what it could have. */
 class ScanFacts {
+    private final SparkSession session;
     private final FileIndex location;
     private final Seq partitionFilters;
     private final Seq dataFilters;
     private final long readFiles;
     private final long readBytes;
-    private final String reason;
-    private final String filter;
+    private final boolean enabled;
+    private String reason;
     private List kept;
     private List all;
 
-    private ScanFacts(FileSourceScanExec scan) {
+    ScanFacts(FileSourceScanExec scan, SparkSession session) {
+        this.session = session;
         location = scan.relation().location();
-        List fixed = new ArrayList();
-        for (Iterator i = Scala.list(scan.partitionFilters()).iterator(); i.hasNext();) {
-            Expression filter = (Expression) i.next();
-            if (!Scala.holdsPlan(filter)) {
-                fixed.add(filter);
-            }
-        }
-        partitionFilters = Scala.seq(fixed);
+        partitionFilters = scan.partitionFilters();
         dataFilters = scan.dataFilters();
         readFiles = metric(scan, "numFiles");
         readBytes = metric(scan, "filesSize");
+        enabled = Known.enabled(session.sessionState().conf());
         reason = location instanceof GeoskipFileIndex ? null : Known.reason(scan.relation());
-        filter = Scala.conjunction(scan.partitionFilters(), scan.dataFilters());
     }
 
-    private ScanFacts(String reason) {
-        location = null;
-        partitionFilters = null;
-        dataFilters = null;
+    ScanFacts(FileScan scan, SparkSession session) {
+        this.session = session;
+        location = scan.fileIndex();
+        partitionFilters = scan.partitionFilters();
+        dataFilters = scan.dataFilters();
         readFiles = 0;
         readBytes = 0;
-        this.reason = reason;
-        filter = "";
-        kept = new ArrayList();
-        all = kept;
+        enabled = true;
+        reason = "left alone: a DataSource V2 scan, " + scan.getClass().getSimpleName()
+                + "; Spark's own readers of files (spark.sql.sources.useV1SourceList) can skip";
     }
 
     private static long metric(FileSourceScanExec scan, String name) {
@@ -70,44 +159,69 @@ class ScanFacts {
         return metric.isEmpty() ? 0 : ((Long) ((AccumulatorV2) metric.get()).value()).longValue();
     }
 
-    static List of(QueryExecution execution) {
-        List found = new ArrayList();
-        collect(execution.executedPlan(), found);
-        return found;
-    }
-
-    private static void collect(SparkPlan plan, List found) {
-        if (plan instanceof AdaptiveSparkPlanExec) {
-            collect(((AdaptiveSparkPlanExec) plan).executedPlan(), found);
-            return;
-        }
-        if (plan instanceof QueryStageExec) {
-            collect(((QueryStageExec) plan).plan(), found);
-            return;
-        }
-        if (plan instanceof ReusedExchangeExec) {
-            return; // its scan stands once elsewhere in the plan
-        }
-        if (plan instanceof FileSourceScanExec) {
-            found.add(new ScanFacts((FileSourceScanExec) plan));
-        } else if (plan instanceof BatchScanExec) {
-            found.add(new ScanFacts("left alone: a DataSource V2 scan, " + ((BatchScanExec) plan).scan().description()));
-        } else if (plan instanceof InMemoryTableScanExec) {
-            collect(((InMemoryTableScanExec) plan).relation().cachedPlan(), found);
-        }
-        for (Iterator i = Scala.list(plan.subqueries()).iterator(); i.hasNext();) {
-            collect((SparkPlan) i.next(), found);
-        }
-        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
-            collect((SparkPlan) i.next(), found);
-        }
-    }
-
-    private synchronized List kept() {
+    private synchronized List kept() throws IOException {
         if (kept == null) {
-            kept = Scala.files(location.listFiles(partitionFilters, dataFilters));
+            List fixed = new ArrayList();
+            List late = new ArrayList();
+            for (Iterator i = Scala.list(partitionFilters).iterator(); i.hasNext();) {
+                Expression filter = (Expression) i.next();
+                if (!Scala.holdsPlan(filter)) {
+                    fixed.add(filter);
+                } else if (answered(filter)) {
+                    late.add(bound(filter));
+                }
+            }
+            Seq directories = location.listFiles(Scala.seq(fixed), dataFilters);
+            kept = new ArrayList();
+            for (Iterator i = Scala.list(directories).iterator(); i.hasNext();) {
+                PartitionDirectory directory = (PartitionDirectory) i.next();
+                if (passes(late, directory.values())) {
+                    kept.addAll(Scala.list(directory.files()));
+                }
+            }
         }
         return kept;
+    }
+
+    /** Is this a dynamic partition filter whose values are there? */
+    private static boolean answered(Expression filter) {
+        if (filter instanceof InSubqueryExec) {
+            return ((InSubqueryExec) filter).values().isDefined();
+        }
+        List children = Scala.list(filter.children());
+        return children.size() == 1 && answered((Expression) children.get(0));
+    }
+
+    /** A partition filter over the partition's values. */
+    private Object bound(Expression filter) {
+        final String[] names = location.partitionSchema().fieldNames();
+        return filter.transform(new AbstractPartialFunction() {
+            private int position(Object node) {
+                for (int i = 0; node instanceof AttributeReference && i < names.length; i++) {
+                    if (names[i].equalsIgnoreCase(((AttributeReference) node).name())) {
+                        return i;
+                    }
+                }
+                return -1;
+            }
+
+            public boolean isDefinedAt(Object node) { return position(node) >= 0; }
+
+            public Object applyOrElse(Object node, Function1 otherwise) {
+                int position = position(node);
+                return position < 0 ? otherwise.apply(node)
+                        : new BoundReference(position, ((AttributeReference) node).dataType(), true);
+            }
+        });
+    }
+
+    private static boolean passes(List filters, InternalRow partition) {
+        for (Iterator i = filters.iterator(); i.hasNext();) {
+            if (!Boolean.TRUE.equals(((Expression) i.next()).eval(partition))) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private synchronized List all() {
@@ -128,18 +242,35 @@ class ScanFacts {
         json.writeNumberField("bytes_total", Scala.length(all()));
         json.writeNumberField("files_kept", executed ? readFiles : kept().size());
         json.writeNumberField("bytes_kept", executed ? readBytes : Scala.length(kept()));
-        json.writeStringField("filter", filter);
-        json.writeStringField("reason", reason);
-        json.writeStringField("root", location == null ? "" : root());
+        json.writeStringField("filter", Scala.conjunction(partitionFilters, dataFilters));
+        json.writeStringField("root", root());
         if (location instanceof GeoskipFileIndex) {
             Decision decision = ((GeoskipFileIndex) location).decision;
             json.writeNumberField("planning_seconds", decision.planningNanos / 1e9);
             json.writeFieldName("report");
             json.writeRawValue(decision.reply);
+        } else {
+            json.writeStringField("reason", reason());
         }
         json.writeEndObject();
         json.close();
         return text.toString();
+    }
+
+    /** Why a scan that geoskip did not touch was left so. */
+    private String reason() {
+        if (reason == null && !enabled) {
+            reason = "geoskip is switched off in this session (spark.geoskip.enabled)";
+        }
+        if (reason == null) {
+            boolean indexed = false;
+            for (Iterator i = Scala.list(location.rootPaths()).iterator(); i.hasNext() && !indexed;) {
+                indexed = Geoskip.dataset((org.apache.hadoop.fs.Path) i.next(), session) != null;
+            }
+            reason = indexed ? "no filter of the query reaches its files"
+                    : "it has no metadata; geoskip.dataset(spark, ...).create_index(...) makes them";
+        }
+        return reason;
     }
 
     private String root() {
@@ -151,7 +282,7 @@ class ScanFacts {
     }
 
     /** The kept or the skipped files, as paths joined by NUL characters. */
-    public String paths(boolean wanted) {
+    public String paths(boolean wanted) throws IOException {
         HashMap keptPaths = new HashMap();
         for (Iterator i = kept().iterator(); i.hasNext();) {
             keptPaths.put(((FileStatusWithMetadata) i.next()).getPath().toString(), Boolean.TRUE);
@@ -167,20 +298,23 @@ class ScanFacts {
     }
 }
 
-/** Remembers the scans of the last queries of a session. */
+/** Remembers what the last queries of a session read. */
 class Recent implements QueryExecutionListener {
     private static final int MOST = 50;
-    private final List queries = new ArrayList();
+    private final List queries = new ArrayList(); // of PlanFacts
 
     public void onSuccess(String function, QueryExecution execution, long nanos) {
-        List scans;
+        PlanFacts facts;
         try {
-            scans = ScanFacts.of(execution);
+            facts = new PlanFacts(execution);
         } catch (Exception failure) {
             return; // a report is not worth a query
         }
+        if (function.equals("command") && facts.scans.isEmpty()) {
+            return; // SET, CREATE VIEW, EXPLAIN: nothing was read
+        }
         synchronized (queries) {
-            queries.add(scans);
+            queries.add(facts);
             if (queries.size() > MOST) {
                 queries.remove(0);
             }
