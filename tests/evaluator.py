@@ -51,7 +51,7 @@ def outcomes(node: p.Predicate, row: Row) -> Outcomes:
             return found
         case p.Comparison("<=>", left, p.Literal(bool() as wanted)) if not isinstance(left, p.Column):
             return frozenset(v is wanted for v in outcomes(left, row))
-        case p.IsNull(p.And() | p.Or() | p.Not() | p.Comparison() | p.In() as child):
+        case p.IsNull(child) if not isinstance(child, p.Column | p.Literal | p.Call | p.Cast):
             return frozenset(v is None for v in outcomes(child, row))
         case p.Opaque(text):
             return frozenset({(True, False, None)[zlib.crc32(repr((text, sorted(row.items(), key=str))).encode()) % 3]})

@@ -1,0 +1,284 @@
+"""Labelling and merging: clauses' three values, verdicts, and what a failing or lying rule does to a query."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from geoskip import predicates as p
+from geoskip.clauses import (
+    KEEP_ALL,
+    KEEP_NONE,
+    Clause,
+    UnitClause,
+    all_of,
+    any_of,
+    as_mask,
+    keep_mask,
+    parts_of,
+    size_of,
+)
+from geoskip.indexes.base import Index
+from geoskip.indexes.minmax import MinMax
+from geoskip.labelling import Labeller, clause_for, fold_constants
+from geoskip.metadata import FileMetadata
+from geoskip.registry import constant, mappings, maps
+from tests.harness import call
+
+A, B = p.Column("a", "int"), p.Column("b", "boolean")
+INDEX = MinMax("a").bind([A])
+FILES = FileMetadata.of(pa.table({"path": ["one", "two", "three"]}))
+ABOVE = p.Comparison(">", A, p.Literal(5, "int"))
+
+
+@dataclass(frozen=True)
+class Says(Clause):
+    """Answers what it is told, and counts how often it is asked."""
+
+    answer: Any
+    asked: ClassVar[list[Any]] = []
+
+    def keep(self, files: Any) -> Any:
+        self.asked.append(self.answer)
+        return self.answer
+
+
+def kept(clause: Clause) -> list[bool]:
+    return keep_mask(clause, FILES).tolist()
+
+
+# ---- clauses
+
+
+@pytest.mark.parametrize(
+    ("answer", "keeps"),
+    [
+        (np.array([True, False, False]), [True, False, False]),
+        (pa.array([True, None, False]), [True, True, False]),
+        (pa.chunked_array([[True], [None, False]]), [True, True, False]),
+        (np.ma.masked_array([False, False, True], [True, False, False]), [True, False, True]),
+        ([True, None, False], [True, True, False]),
+        ([np.False_, np.True_, None], [False, True, True]),
+        (None, [True] * 3),
+        (False, [True] * 3),
+        (np.False_, [True] * 3),
+        (np.array([False]), [True] * 3),
+        (np.array([0, 0, 0]), [True] * 3),
+        (np.array([[False], [False], [False]]), [True] * 3),
+        (np.array([False, None, True], dtype=object), [True] * 3),
+        (pa.array([0, 1, 0]), [True] * 3),
+        ("abc", [True] * 3),
+        ([0, "", 1.5], [True] * 3),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_null_and_a_wrong_answer_keep(answer: Any, keeps: list[bool]) -> None:
+    assert as_mask(answer, 3).tolist() == keeps
+    assert kept(Says(answer)) == keeps
+
+
+def test_merging_is_kleenes_and_or_over_keep_skip_unknown() -> None:
+    values = [True, False, None]
+    for one in values:
+        for other in values:
+            pair = [Says([v] * 3) for v in (one, other)]
+            both, either = (one, other).count(False) == 0, (one, other) != (False, False)
+            assert kept(all_of(pair)) == [both] * 3
+            assert kept(any_of(pair)) == [either] * 3
+
+
+def test_constants_fold_and_nested_merges_are_flat() -> None:
+    one, two, three = (Says([bool(n)] * 3) for n in range(3))
+    assert all_of([one, KEEP_ALL]) is one
+    assert any_of([one, KEEP_NONE]) is one
+    assert all_of([one, KEEP_NONE]) is KEEP_NONE
+    assert any_of([one, KEEP_ALL]) is KEEP_ALL
+    assert all_of([]) is KEEP_ALL
+    assert any_of([]) is KEEP_NONE
+    assert parts_of(all_of([all_of([one, two]), three, one])) == (one, two, three)
+    assert size_of(any_of([any_of([one, two]), all_of([two, three])])) == 4
+
+
+def test_a_merge_asks_no_further_than_it_must_and_harms_no_answer() -> None:
+    Says.asked.clear()
+    nothing, everything = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
+    assert kept(all_of([Says(everything), Says(nothing), Says(None)])) == [False] * 3
+    assert kept(any_of([Says(nothing), Says(everything), Says(None)])) == [True] * 3
+    assert None not in [answer if answer is None else 0 for answer in Says.asked]
+    assert (nothing.any(), everything.all()) == (False, True)
+
+
+class Unit(UnitClause):
+    """Units 0 and 1 are those of file one, 2 of file two; file three has something unknown."""
+
+    index = "boxes"
+
+    def __init__(self, *units: bool) -> None:
+        self.units = np.array(units)
+
+    def keep_units(self, files: Any) -> Any:
+        return self.units
+
+    def files_of(self, files: Any, units: Any) -> Any:
+        return np.array([units[:2].any(), units[2], True])
+
+
+def test_clauses_over_units_are_merged_unit_by_unit() -> None:
+    left, right = Unit(True, False, True), Unit(False, True, True)
+    assert kept(all_of([left, right])) == [False, True, True], "no single unit of file one satisfies both"
+    assert kept(any_of([left, right])) == [True, True, True]
+    assert kept(all_of([all_of([left, right]), Says([True] * 3)])) == [False, True, True]
+
+
+# ---- verdicts
+
+
+@pytest.mark.parametrize(
+    ("node", "true", "false", "null"),
+    [
+        (p.TRUE, "keep", "skip", "skip"),
+        (p.FALSE, "skip", "keep", "skip"),
+        (p.Literal(None), "skip", "skip", "keep"),
+        (p.Literal(1), "keep", "keep", "skip"),
+        (p.Comparison("=", A, p.Literal(None)), "skip", "skip", "keep"),
+        (p.In(A, (p.Literal(None),)), "skip", "skip", "keep"),
+        (p.In(A, ()), "skip", "NOT min(a) = max(a) = one of 0 values", "minmax(a) has nulls"),
+        (p.In(A, (p.Literal(7), p.Literal(None))), "min(a) <= 7 <= max(a)", "skip", "keep"),
+        (p.IsNull(A), "minmax(a) has nulls", "minmax(a) has values", "skip"),
+        (ABOVE, "max(a) > 5", "min(a) <= 5", "minmax(a) has nulls"),
+        (p.Not(ABOVE), "min(a) <= 5", "max(a) > 5", "minmax(a) has nulls"),
+        (p.Opaque("f(a)", ("a",)), "keep", "keep", "keep"),
+        (p.And((ABOVE, p.Opaque("f(a)", ("a",)))), "max(a) > 5", "keep", "keep"),
+        (p.Or((ABOVE, p.Opaque("f(a)", ("a",)))), "keep", "min(a) <= 5", "keep"),
+        (p.Comparison("<=>", ABOVE, p.TRUE), "max(a) > 5", "(min(a) <= 5 OR minmax(a) has nulls)", "keep"),
+        (p.IsNull(ABOVE), "minmax(a) has nulls", "(max(a) > 5 OR min(a) <= 5)", "keep"),
+        (call("if", ABOVE, p.FALSE, p.TRUE), "(min(a) <= 5 OR minmax(a) has nulls)", "max(a) > 5", "skip"),
+        (call("coalesce", ABOVE, p.TRUE), "(max(a) > 5 OR minmax(a) has nulls)", "min(a) <= 5", "skip"),
+        (p.Call("coalesce", (ABOVE, p.TRUE), "python:mine.coalesce#1", (), "boolean"), "keep", "keep", "keep"),
+        (p.Comparison("=", p.Cast(A, "string", "int"), p.Literal("7")), "keep", "keep", "keep"),
+        (
+            p.Comparison("=", p.Cast(A, "bigint", "int"), p.Literal(7)),
+            "min(CAST(a",
+            "NOT min(CAST(a",
+            "minmax(a) has nulls",
+        ),
+        (p.Comparison("=", p.Call("ln", (A,)), p.Literal(7)), "keep", "keep", "keep"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_the_verdict_of(node: p.Predicate, true: str, false: str, null: str) -> None:
+    label = Labeller([INDEX])
+    words = {"keep": "keep every file", "skip": "skip every file"}
+    for clause, expected in zip(
+        (label.true(node), label.false(node), label.null(node)), (true, false, null), strict=True
+    ):
+        assert str(clause).replace("CAST(min(a", "min(CAST(a").startswith(words.get(expected, expected))
+
+
+def test_false_and_null_are_asked_for_only_where_not_needs_them() -> None:
+    asked: list[p.Predicate] = []
+
+    @dataclass(frozen=True)
+    class Listener(MinMax):
+        kind: ClassVar[str] = "listener"
+
+        def clause(self, node: p.Predicate) -> Clause | None:
+            asked.append(node)
+            return None
+
+    label = Labeller([Listener("a")])
+    label.true(p.And((ABOVE, p.Or((p.IsNull(A), ABOVE)))))
+    assert not any(isinstance(node, p.Not) for node in asked)
+
+
+# ---- trees of generated queries
+
+
+def test_a_case_of_a_thousand_branches_and_a_nest_of_conditions_stay_small_and_fast() -> None:
+    chain: p.Predicate = p.FALSE
+    nest: p.Predicate = ABOVE
+    for n in range(1000):
+        test = p.Comparison("=", A, p.Literal(n, "int"))
+        chain = p.Call("if", (test, p.TRUE, chain), type="boolean")
+        nest = p.Call("if", (nest, test, p.Not(test)), type="boolean")
+    reasons: list[str] = []
+    started = time.perf_counter()
+    for tree in (chain, nest):
+        assert size_of(clause_for(tree, [INDEX], reasons.append)) <= 20_000
+    assert time.perf_counter() - started < 5
+    assert any("nested" in reason for reason in reasons)
+
+
+def test_five_thousand_terms_and_a_hundred_thousand_values_are_labelled_at_once() -> None:
+    terms = tuple(p.Comparison("=", A, p.Literal(n, "int")) for n in range(5000))
+    assert size_of(clause_for(p.Or(terms), [INDEX])) == 1
+    many = p.In(A, tuple(p.Literal(n, "int") for n in range(100_000)))
+    started = time.perf_counter()
+    clause_for(many, [INDEX])
+    clause_for(p.Not(many), [INDEX])
+    assert time.perf_counter() - started < 1
+
+
+# ---- rules of others
+
+
+@dataclass(frozen=True)
+class Broken(MinMax):
+    """An index whose clause raises what it is told."""
+
+    kind: ClassVar[str] = "broken"
+
+    def clause(self, node: p.Predicate) -> Any:
+        raise SystemExit("no")
+
+
+def test_a_rule_that_raises_or_returns_no_clause_is_left_out_with_a_reason() -> None:
+    reasons: list[str] = []
+    with mappings():
+
+        @maps("f", index=Index)
+        def truthy(node: p.Predicate, index: Index) -> Any:
+            return True
+
+        f = p.Call("f", (A,), "python:mine.f#1", (), "boolean")
+        clause = clause_for(p.And((f, ABOVE)), [Broken("a").bind([A]), INDEX], reasons.append)
+    assert str(clause) == "max(a) > 5"
+    assert any("broken(a) failed on" in r and "SystemExit: no" in r for r in reasons)
+    assert any("returned True for f(a) instead of a clause" in r for r in reasons)
+
+
+def test_a_mapping_is_asked_about_calls_their_negations_and_their_comparisons() -> None:
+    asked: list[str] = []
+    with mappings():
+
+        @maps("f", index=MinMax)
+        def rule(node: p.Predicate, index: MinMax) -> None:
+            asked.append(str(node))
+
+        f = p.Call("f", (A,), "python:mine.f#1", (), "int")
+        other = p.Call("f", (A,), "python:other.f#1", (), "int")
+        label = Labeller([INDEX])
+        for node in (f, p.Not(f), p.Comparison(">", f, p.Literal(5)), p.In(f, (p.Literal(5),)), p.And((f, f)), other):
+            label.true(node)
+    assert asked == ["f(a)", "NOT f(a)", "f(a) > 5", "f(a) IN (5)"]
+
+
+def test_constants_are_folded_and_compared_from_either_side() -> None:
+    with mappings():
+        constant("five")(lambda n: n)
+        constant("yes")(lambda n: np.True_)
+        constant("fails")(lambda n: 1 / 0)
+        five = p.Call("five", (p.Literal(5, "int"),), "python:mine.five#1", (), "int")
+        assert str(clause_for(p.Comparison("<", five, A), [INDEX])) == "max(a) > 5"
+        yes = p.Call("yes", (p.Literal(1),), "python:mine.yes#1", (), "boolean")
+        assert clause_for(yes, [INDEX]) is KEEP_ALL
+        assert clause_for(p.Not(yes), [INDEX]) is KEEP_NONE
+        reasons: list[str] = []
+        fails = p.Call("fails", (p.Literal(1),), "python:mine.fails#1", (), "boolean")
+        assert fold_constants(fails, report=reasons.append) == fails
+        assert "ZeroDivisionError" in reasons[0]
