@@ -71,11 +71,11 @@ def test_where_rounding_is_coarser_than_cells_there_is_no_raster(extent):
     assert Raster.of(sliver, Envelope(*sliver.bounds)) is None
 
 
-def test_a_wild_zigzag_gets_a_coarse_raster_or_none():
+def test_a_wild_zigzag_gets_a_coarser_raster():
     teeth = np.arange(40_000)
     upper = np.column_stack([teeth % 2 * 1000.0 + teeth * 1e-3, teeth * 1.0])
     polygon = shapely.Polygon([*upper, (-5000, 40_000), (-5000, 0)])
-    assert Raster.of(polygon, Envelope(*polygon.bounds)) is None or polygon.is_valid
+    assert Raster.of(polygon, Envelope(*polygon.bounds)).size < 512
 
 
 def test_a_hole_is_no_part_of_the_shape():
