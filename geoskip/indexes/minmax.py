@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,9 @@ from geoskip.registry import Function
 __all__ = ["MinMax"]
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
+_EXACT_STATISTICS = frozenset(
+    ["tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "decimal"]
+)
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -81,6 +84,16 @@ class MinMax(Index):
     def collect(self, *values: pa.Array) -> Summary | None:
         """The bounds of one file's values, or of a part of them."""
         return bounds(values[0])
+
+    def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
+        """The summary of a row group from its Parquet statistics, the bounds physical; None where they are not exact.
+
+        Those of floats leave NaN out, those of strings may be shortened.
+        """
+        known = low is not None and high is not None and low <= high
+        if kind.partition("(")[0] not in _EXACT_STATISTICS or not (known or nulls == rows):
+            return None
+        return {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """The least of the minima, the greatest of the maxima, the sums of the counts."""

@@ -6,8 +6,11 @@ the rule meets a query's filter, so that an index meets the expressions of queri
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +34,7 @@ from geoskip.spark.catalyst import UNIDENTIFIED, Translator
 from geoskip.spark.gateway import Jvm
 from geoskip.spark.signature import depends_on, options_that_matter
 
-__all__ = ["Source", "bind", "columns_for", "source_of"]
+__all__ = ["Source", "arrow_type", "bind", "columns_for", "sentence", "source_of"]
 
 Json = Mapping[str, Any]
 
@@ -47,17 +50,8 @@ class Source:
     options: Mapping[str, str]
     schema: str
     settings: Mapping[str, str | None]
-
-    @property
-    def root(self) -> str:
-        """The URI that identifies the dataset: its only root, or the folder that holds all of them."""
-        if len(self.roots) == 1:
-            return self.roots[0]
-        heads = [root.split("/") for root in self.roots]
-        shared = 0
-        while shared < min(map(len, heads)) and len({head[shared] for head in heads}) == 1:
-            shared += 1
-        return "/".join(heads[0][:shared])
+    root: str
+    """The URI of the folder that identifies the dataset, and in which the metadata are kept."""
 
     def to_json(self) -> dict[str, Any]:
         """What the metadata record of it."""
@@ -66,16 +60,20 @@ class Source:
             "options": options_that_matter(self.file_format, self.options),
             "schema": self.schema,
             "partitions": list(self.partitions),
+            "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")},
         }
 
 
-def source_of(jvm: Jvm, frame: DataFrame, what: str) -> Source:
-    """The one file relation that a DataFrame reads; raises where there is none that geoskip may touch."""
+def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> Source:
+    """The one file relation that a DataFrame reads; raises where there is none that geoskip may touch.
+
+    ``root_of`` says which folder identifies the dataset, from the relation's roots.
+    """
     text = jvm.geoskip.relation(frame._jdf)
     if text is None:
         raise InvalidSpecificationError(
             f"{what} is not a dataset of files that geoskip can index: it needs Parquet, ORC, CSV, JSON or text files "
-            "read through Spark's own readers (no view over several relations, no DataSource V2, no database)"
+            "read through Spark's own readers (no view that chooses rows or joins, no DataSource V2, no database)"
         )
     found: Json = json.loads(text)
     if found["reason"]:
@@ -89,6 +87,7 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str) -> Source:
         found["options"],
         found["schema"],
         found["settings"],
+        root_of(found["roots"]),
     )
     options = options_that_matter(source.file_format, source.options)
     if options.get("mode", "").upper() == "DROPMALFORMED":
@@ -102,7 +101,7 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str) -> Source:
 def columns_for(frame: DataFrame, text: str) -> Any:
     """The column of a DataFrame that an index's text means: a column's own name first, else SQL."""
     if text in frame.columns:
-        return frame["`" + text.replace("`", "``") + "`"]
+        return F.col("`" + text.replace("`", "``") + "`")
     return F.expr(text)
 
 
@@ -115,7 +114,20 @@ def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -
     twice = sorted({name for name in named if named.count(name) > 1})
     if twice:
         raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
-    return [_entry(jvm, frame, source, index) for index in indexes]
+    entries = [_entry(jvm, frame, source, index) for index in indexes]
+    meant: dict[Any, str] = {}
+    for entry in entries:
+        before = meant.setdefault(_meaning(entry), entry.name)
+        if before != entry.name:
+            raise InvalidSpecificationError(f"{before} and {entry.name} are the same index; name it once")
+    return entries
+
+
+def _meaning(entry: IndexEntry) -> tuple[Any, ...]:
+    """What an index is apart from how its expressions are spelt."""
+    texts = entry.index.expressions()
+    options = [item for item in entry.index.to_json().items() if item[1] not in texts and item[1] != texts]
+    return (entry.index.bound, repr(options))
 
 
 def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEntry:
@@ -123,12 +135,10 @@ def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEnt
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")
     try:
-        selected = frame.select(*[columns_for(frame, text).alias(f"_g{i}") for i, text in enumerate(texts)])
+        with _quietly():
+            selected = frame.select(*[columns_for(frame, text).alias(f"_g{i}") for i, text in enumerate(texts)])
     except (AnalysisException, ParseException) as error:
-        message = str(error).split(";")[0].split("\n")[0]
-        raise UnknownColumnError(
-            f"{index} cannot be built over this dataset: {message}; its columns are {', '.join(frame.columns)}"
-        ) from None
+        raise _unresolved(index, frame, error) from None
     written = json.loads(jvm.geoskip.analyse(selected._jdf))
     if len(written) != len(texts):
         raise InvalidSpecificationError(
@@ -139,13 +149,55 @@ def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEnt
     for predicate in bound:
         _check(index, predicate, source)
     columns = [
-        SourceColumn(text, _type(predicate, field), _arrow(field))
+        SourceColumn(text, _type(predicate, field), arrow_type(field))
         for text, predicate, field in zip(texts, bound, selected.schema.fields, strict=True)
     ]
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
     depends = depends_on(bound, source.file_format, source.settings)
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """PySpark 4.0 logs the whole stack of an analysis error before it raises it; it is raised again in a sentence."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        yield
+        return
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def sentence(error: Exception) -> str:
+    """What Spark says is wrong, without its code, its position and its advice on configuration."""
+    line = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+    plain = re.sub(r"^\[[A-Z0-9_.]+\] *|;? *line \d+,? pos \d+.*$|\.? *SQLSTATE: *\w+.*$", "", line.strip())
+    return re.sub(r"^\[[A-Z0-9_.]+\] *", "", plain).strip(" ;.")
+
+
+def _unresolved(index: Index, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
+    """What to say of a text that Spark could not analyse."""
+    message = sentence(error)
+    known = ", ".join(frame.columns[:20]) + (", ..." if len(frame.columns) > 20 else "")
+    missing = re.search(r"with name (`.+?`) cannot be resolved", message)
+    if missing:
+        name = missing[1].strip("`") if missing[1].count("`") == 2 else missing[1]
+        lowered = {column.lower(): column for column in frame.columns}
+        near = difflib.get_close_matches(name.lower(), lowered, 1)
+        hint = f"did you mean {lowered[near[0]]}? Its columns are" if near else "its columns are"
+        return UnknownColumnError(f"{index}: the dataset has no column {name}; {hint} {known}")
+    if isinstance(error, ParseException):
+        return InvalidSpecificationError(
+            f"{index} is no SQL that Spark can parse ({message}); put the name of a column that is no plain word "
+            f"in backquotes. The dataset's columns are {known}"
+        )
+    return UnknownColumnError(f"{index} cannot be built over this dataset: {message}. Its columns are {known}")
 
 
 def _columns(predicate: Predicate) -> set[tuple[str, str]]:
@@ -158,8 +210,8 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
     for vertex in walk(predicate):
         if isinstance(vertex, Opaque):
             raise InvalidSpecificationError(
-                f"{index} cannot be indexed: {vertex.text} is not deterministic, a file's metadata or not known; "
-                "index an expression whose value depends on the row alone"
+                f"{index} cannot be indexed: {vertex.text} is not deterministic, a subquery, a file's metadata or not "
+                "known; index an expression whose value depends on the row alone"
             )
         if isinstance(vertex, Call) and (vertex.implementation or "").endswith(UNIDENTIFIED):
             raise InvalidSpecificationError(
@@ -178,7 +230,8 @@ def _type(predicate: Predicate, field: T.StructField) -> str:
     return getattr(predicate, "type", None) or field.dataType.simpleString()
 
 
-def _arrow(field: T.StructField) -> pa.DataType:
+def arrow_type(field: T.StructField) -> pa.DataType:
+    """The Arrow type of a selected expression's values; a geometry travels as EWKB."""
     kind = field.dataType
     if isinstance(kind, T.UserDefinedType):
         return pa.binary()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyspark
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import ConflictError, DatasetNotFoundError, InvalidSpecificationError, NotIndexedError
 from geoskip.indexes.base import Index
 from geoskip.metadata import Header, IndexEntry, Snapshot, add_indexes, build_table, replace_files
-from geoskip.spark.analysis import Source, bind, source_of
-from geoskip.spark.build import BuildReport, Built, Listed, build, listing, relative
+from geoskip.spark.analysis import Source, bind, sentence, source_of
+from geoskip.spark.build import BuildReport, Built, build
 from geoskip.spark.known import default_store
+from geoskip.spark.listing import Listed, listing
+from geoskip.spark.reading import said
+from geoskip.spark.roots import is_glob, qualified, root_of
 from geoskip.spark.session import java, known
+from geoskip.spark.state import State, divided, fresh, only
 from geoskip.stores.base import Store
 
 __all__ = ["Dataset", "dataset", "datasets"]
@@ -38,9 +44,10 @@ def dataset(
 ) -> Dataset:
     """The handle of a dataset given as a file, directory, glob or list of them, or as a table of the catalogue.
 
-    ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``,
-    unless ``metadata`` names another folder (for data that are read-only) or ``store`` another store: such a dataset
-    is known to queries of this driver once its handle was made.
+    ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``; of a
+    file, a glob or a list in the folder that holds it, which other handles in that folder share. ``metadata`` names
+    another folder (for data that are read-only), ``store`` another store: such a dataset is known to queries of this
+    driver once its handle was made.
     """
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
@@ -55,16 +62,6 @@ def datasets(spark: SparkSession) -> dict[str, Snapshot]:
     """What this session knows to be indexed: the latest snapshot by root."""
     found = {root: known.snapshot(root) for root in known.roots()}
     return {root: snapshot for root, snapshot in found.items() if snapshot is not None}
-
-
-@dataclass
-class _State:
-    """A dataset as it is at one moment: what is listed, and the snapshot that an operation starts from."""
-
-    frame: DataFrame
-    source: Source
-    files: list[Listed]
-    snapshot: Snapshot | None
 
 
 class Dataset:
@@ -85,27 +82,18 @@ class Dataset:
         self.table = table
         self.format = format
         self.options = dict(options)
-        self._metadata = metadata
+        self._metadata = qualified(spark, metadata) if metadata is not None else None
         self._given = store
+        self._last: tuple[DataFrame, list[Listed]] | None = None
 
     def to_df(self) -> DataFrame:
         """The dataset as a DataFrame, listed now; queries on it skip."""
-        if self.table is not None:
-            return self.spark.table(self.table)
-        options = dict(self.options)
-        schema = options.pop("schema", None)
-        reader = self.spark.read.format(self.format).options(**options)
-        if schema is not None:
-            reader = reader.schema(schema)
-        paths = [self.path] if isinstance(self.path, str) else [str(p) for p in self.path or ()]
-        if not paths:
-            raise DatasetNotFoundError("dataset() got an empty list of paths")
-        return reader.load(paths[0] if len(paths) == 1 else paths)
+        return self._read(self.spark)
 
     @property
     def indexes(self) -> tuple[Index, ...]:
         """The specifications in use."""
-        snapshot = known.snapshot(self._root())
+        snapshot = _latest(self._store(self._source()))
         return snapshot.indexes if snapshot else ()
 
     def create_index(self, *indexes: Index) -> BuildReport:
@@ -125,15 +113,15 @@ class Dataset:
         return self._retried(lambda: self._refresh(mode))
 
     def describe(self) -> DataFrame:
-        """A row an index: its text, kind, columns, files covered and stale, bytes, when it was built."""
+        """A row an index: its text, kind, columns, files covered and not, bytes, when it was built."""
         state = self._state()
         snapshot = self._required(state)
-        fresh = _fresh(state)
-        sizes = self._store(state.source).size()
+        current = fresh(state)
+        sizes = state.store.size()
         rows = []
         for entry in snapshot.header.entries:
             valid = snapshot.files.column(entry.name).is_valid()
-            covered = int(pa.compute.sum(pa.compute.and_(valid, fresh)).as_py() or 0)
+            covered = int(pc.sum(pc.and_(valid, current)).as_py() or 0)
             rows.append(
                 (
                     entry.name,
@@ -168,44 +156,87 @@ class Dataset:
         self._check_same(state)
         names = {entry.name for entry in entries}
         kept = [entry for entry in snapshot.header.entries if entry.name not in names]
-        stale, unchanged = _divided(state)
+        same, changes = self._unchanged(state, kept)  # the others' summaries of new files would mean something else
+        stale, unchanged = divided(state)
         added = build(self.spark, state.frame, state.source, entries, unchanged)
-        base = snapshot.files.table().select([n for n in snapshot.files.table().schema.names if n not in names])
-        table = add_indexes(_only(base, unchanged, state.source), build_table(entries, added.rows))
+        built = build(self.spark, state.frame, state.source, [*same, *entries], stale)
+        old = snapshot.files.table()
+        base = only(old.select([n for n in old.schema.names if n not in names]), state, unchanged)
         everything = [*kept, *entries]
-        built = build(self.spark, state.frame, state.source, everything, stale)
+        table = add_indexes(base, build_table(entries, added.rows))
         table = replace_files(table, table["path"], build_table(everything, built.rows))
-        return self._commit(state, everything, table, _both(added, built), "create", started)
+        if stale:
+            built.failures.update({name: [f"new files were left out: {why}"] for name, why in changes.items()})
+        return self._commit(state, everything, table, added + built, "create", started)
 
     def _refresh(self, mode: str) -> BuildReport:
         started = time.perf_counter()
         state = self._state()
-        snapshot = self._required(state)
+        entries = list(self._required(state).header.entries)
         self._check_same(state)
-        entries = list(snapshot.header.entries)
-        rebound = bind(java(self.spark), state.frame, state.source, [entry.index for entry in entries])
-        for old, new in zip(entries, rebound, strict=True):
-            if (old.index.bound, dict(old.depends)) != (new.index.bound, dict(new.depends)) and mode != "full":
-                changes = [
-                    f"{k}={v} then, {new.depends.get(k)} now" for k, v in old.depends.items() if new.depends.get(k) != v
-                ]
-                raise InvalidSpecificationError(
-                    f"{old.name} was built under other conditions ({'; '.join(changes) or 'its expression means '}"
-                    f"{'' if changes else 'something else'}); set them back, or refresh_index(mode='full') to build anew"
-                )
         if mode == "full":
+            indexes = [entry.index for entry in entries]
+            rebound = bind(java(self.spark), state.frame, state.source, indexes)
             built = build(self.spark, state.frame, state.source, rebound, state.files)
             return self._commit(state, rebound, build_table(rebound, built.rows), built, "refresh full", started)
-        stale, unchanged = _divided(state)
-        built = build(self.spark, state.frame, state.source, entries, stale)
-        table = _only(snapshot.files.table(), unchanged, state.source)
+        state = self._as_recorded(state)
+        _, changes = self._unchanged(state, entries)
+        if changes:
+            name, why = next(iter(changes.items()))
+            raise InvalidSpecificationError(
+                f"{name} was built under other conditions ({why}); set them back, or build everything anew with "
+                "refresh_index(mode='full')"
+            )
+        stale, unchanged = divided(state)
+        built = build(state.spark, state.frame, state.source, entries, stale)
+        table = only(self._required(state).files.table(), state, unchanged)
         table = replace_files(table, table["path"], build_table(entries, built.rows))
         return self._commit(state, entries, table, built, "refresh", started)
 
+    def _unchanged(self, state: State, entries: Sequence[IndexEntry]) -> tuple[list[IndexEntry], dict[str, str]]:
+        """The entries that mean the same when bound now, and of the others what has changed."""
+        same: list[IndexEntry] = []
+        changes: dict[str, str] = {}
+        for old in entries:
+            try:
+                (new,) = bind(java(self.spark), state.frame, state.source, [old.index])
+            except InvalidSpecificationError as error:
+                changes[old.name] = str(error)
+                continue
+            depends = [
+                f"{k}={v} then, {new.depends.get(k)} now" for k, v in old.depends.items() if new.depends.get(k) != v
+            ]
+            if depends:
+                changes[old.name] = "; ".join(depends)
+            elif old.index.bound != new.index.bound:
+                changes[old.name] = "its expression, a setting in it or a function has changed"
+            else:
+                same.append(old)
+        return same, changes
+
+    def _as_recorded(self, state: State) -> State:
+        """The same state read under the settings that the indexes were built with, not the session's own."""
+        assert state.snapshot is not None
+        recorded = state.snapshot.header.source.get("settings")
+        if not isinstance(recorded, dict):
+            return state
+        differing = {
+            name: value
+            for name, value in recorded.items()
+            if isinstance(value, str) and name in state.source.settings and state.source.settings[name] != value
+        }
+        if not differing:
+            return state
+        session: Any = self.spark
+        other = type(session)(self.spark.sparkContext, session._jsparkSession.cloneSession())
+        for name, value in differing.items():
+            other.conf.set(name, value)
+        frame = self._frame(other)
+        return replace(state, spark=other, frame=frame, source=self._source_of(frame), files=listing(other, frame))
+
     def _commit(
-        self, state: _State, entries: Sequence[IndexEntry], table: pa.Table, built: Built, verb: str, started: float
+        self, state: State, entries: Sequence[IndexEntry], table: pa.Table, built: Built, verb: str, started: float
     ) -> BuildReport:
-        store = self._store(state.source)
         before = state.snapshot.header if state.snapshot else None
         header = Header(
             root=state.source.root,
@@ -215,22 +246,21 @@ class Dataset:
             operation={"verb": verb, "pyspark": pyspark.__version__},
             identity=before.identity if before else "",
         )
-        committed = store.commit(header, table, expected=before.number if before else None)
-        known.register(state.source.root, store)
-        if self._metadata is not None or self._given is not None:
-            java(self.spark).geoskip.register(state.source.root)
+        committed = state.store.commit(header, table, expected=before.number if before else None)
+        self._make_known(state.source.root, state.store)
         java(self.spark).geoskip.forget()
-        rows = pa.compute.sum(table["rows"]).as_py() or 0
         return BuildReport(
             indexes=tuple(entry.name for entry in entries),
             readers={name: " and ".join(sorted(readers)) for name, readers in built.readers.items()},
             files=table.num_rows,
-            rows=rows,
-            bytes=pa.compute.sum(table["size"]).as_py() or 0,
+            rows=pc.sum(table["rows"]).as_py() or 0,
+            bytes=pc.sum(table["size"]).as_py() or 0,
             seconds=time.perf_counter() - started,
-            metadata_bytes=store.size(),
+            metadata_bytes=state.store.size(),
             excluded=built.excluded,
             snapshot=committed.number,
+            read=len(built.rows),
+            incomplete=built.incomplete(),
         )
 
     # --- what it works on ------------------------------------------------------------------------------------------
@@ -239,108 +269,114 @@ class Dataset:
     def _name(self) -> str:
         return f"table {self.table}" if self.table is not None else f"{self.path}"
 
+    @property
+    def _paths(self) -> list[str] | None:
+        if self.table is not None:
+            return None
+        return [self.path] if isinstance(self.path, str) else [str(path) for path in self.path or ()]
+
     def _how(self) -> dict[str, Any]:
-        return {"path": self.path if isinstance(self.path, str | None) else list(self.path), "table": self.table}
+        return {"path": self.path if isinstance(self.path, str | None) else self._paths, "table": self.table}
+
+    def _read(self, spark: SparkSession) -> DataFrame:
+        if self.table is not None:
+            return spark.table(self.table)
+        options = dict(self.options)
+        schema = options.pop("schema", None)
+        reader = spark.read.format(self.format).options(**options)
+        if schema is not None:
+            reader = reader.schema(schema)
+        paths = self._paths or []
+        if not paths:
+            raise DatasetNotFoundError("dataset() got an empty list of paths")
+        return reader.load(paths[0] if len(paths) == 1 else paths)
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        try:
+            return self._read(spark)
+        except AnalysisException as error:
+            raise DatasetNotFoundError(f"{self._name} cannot be read: {sentence(error)}") from None
+        except (PySparkException, Py4JJavaError) as error:
+            raise InvalidSpecificationError(f"{self._name} cannot be read: {said(error)}") from error
 
     def _source(self) -> Source:
-        source = source_of(java(self.spark), self._frame(), self._name)
+        source = self._source_of(self._listed()[0])
         if self._metadata is not None or self._given is not None:
-            known.register(source.root, self._store(source))
-            java(self.spark).geoskip.register(source.root)
+            self._make_known(source.root, self._store(source))
         return source
 
-    def _frame(self) -> DataFrame:
-        try:
-            return self.to_df()
-        except AnalysisException as error:
-            message = str(error).splitlines()[0]
-            raise DatasetNotFoundError(f"{self._name} cannot be read: {message}") from None
-
-    def _root(self) -> str:
-        return self._source().root
+    def _source_of(self, frame: DataFrame) -> Source:
+        return source_of(java(self.spark), frame, self._name, lambda roots: root_of(self.spark, self._paths, roots))
 
     def _store(self, source: Source) -> Store:
         if self._given is not None:
             return self._given
-        if self._metadata is not None:
-            return default_store(source.root, self._metadata)
-        root = source.root
-        if len(source.roots) == 1 and self.table is None and not _is_directory(self.spark, root):
-            root = root.rpartition("/")[0]
-        return default_store(root)
+        if self._metadata is None and source.root.endswith("/"):
+            raise InvalidSpecificationError(
+                f"the paths of {self._name} share no folder but {source.root}; say where to keep the metadata: "
+                "dataset(..., metadata='folder')"
+            )
+        return default_store(source.root, self._metadata)
 
-    def _state(self) -> _State:
-        frame = self._frame()
-        source = self._source()
+    def _make_known(self, root: str, store: Store) -> None:
+        """Let queries of this driver find metadata that are not in the dataset's own folder."""
+        if self._metadata is not None or self._given is not None:
+            known.register(root, store)
+            java(self.spark).geoskip.register(root)
+        else:
+            known.store(root)
+
+    def _state(self) -> State:
+        frame, files = self._listed()
+        source = self._source_of(frame)
         store = self._store(source)
-        number = store.latest()
-        snapshot = store.load(number) if number is not None else None
-        return _State(frame, source, listing(self.spark, frame), snapshot)
+        return State(self.spark, frame, source, files, store, _latest(store))
 
-    def _required(self, state: _State) -> Snapshot:
+    def _listed(self) -> tuple[DataFrame, list[Listed]]:
+        """The DataFrame of now and its files; the last one again if nothing has changed, since Spark's finding out
+        the columns takes a job.
+        """
+        if self._last is not None and not any(map(is_glob, self._paths or ())):
+            frame, before = self._last
+            if listing(self.spark, frame) == before:
+                return self._last
+        frame = self._frame(self.spark)
+        files = listing(self.spark, frame)
+        self._last = (frame, files) if self.table is None else None
+        return frame, files
+
+    def _required(self, state: State) -> Snapshot:
         if state.snapshot is None:
             raise NotIndexedError(f"{self._name} has no index yet; create one: dataset.create_index(MinMax('column'))")
         return state.snapshot
 
-    def _check_same(self, state: _State) -> None:
-        """Two handles must not take turns in one folder with different files or readers."""
+    def _check_same(self, state: State) -> None:
+        """Two handles must not take turns in one folder with different datasets or readers."""
         header = state.snapshot.header if state.snapshot else None
         if header is None:
             return
-        for name, now in {**state.source.to_json(), **self._how()}.items():
-            then = header.source.get(name)
-            if name in ("class", "options") and then != now:
+        if header.root != state.source.root:
+            raise InvalidSpecificationError(
+                f"the metadata in {state.store.location} are those of {header.root}, not of {state.source.root}; "
+                "keep each dataset's in a folder of its own"
+            )
+        now = state.source.to_json()
+        for name in ("class", "options"):
+            if header.source.get(name) != now[name]:
                 raise InvalidSpecificationError(
-                    f"{self._name} was indexed with {name} {then}, now it is read with {now}; read it the same way, "
-                    "or keep other metadata: dataset(..., metadata='folder')"
+                    f"{self._name} was indexed with {name} {header.source.get(name)}, now it is read with {now[name]}; "
+                    "read it the same way, or keep other metadata: dataset(..., metadata='folder')"
                 )
 
-    def _retried(self, operation: Any) -> BuildReport:
+    def _retried(self, operation: Callable[[], BuildReport]) -> BuildReport:
         for _ in range(_ATTEMPTS - 1):
             try:
-                report: BuildReport = operation()
-                return report
+                return operation()
             except ConflictError:
                 continue  # somebody else was faster: look again and do what is left to do
-        final: BuildReport = operation()
-        return final
+        return operation()
 
 
-def _fresh(state: _State) -> pa.Array:
-    """One entry a row of the files table: is the file there now, as it was indexed?"""
-    assert state.snapshot is not None
-    files = state.snapshot.files
-    now = {relative(file.uri, state.source.root): (file.size, file.mtime) for file in state.files}
-    paths, sizes, times = (files.column(name).to_pylist() for name in ("path", "size", "mtime"))
-    return pa.array([now.get(p) == (s, t) for p, s, t in zip(paths, sizes, times, strict=True)], pa.bool_())
-
-
-def _divided(state: _State) -> tuple[list[Listed], list[Listed]]:
-    """The listed files that are new or changed, and those indexed as they are."""
-    assert state.snapshot is not None
-    fresh = state.snapshot.files.column("path").filter(_fresh(state))
-    known_paths = set(fresh.to_pylist())
-    stale: list[Listed] = []
-    unchanged: list[Listed] = []
-    for file in state.files:
-        (unchanged if relative(file.uri, state.source.root) in known_paths else stale).append(file)
-    return stale, unchanged
-
-
-def _only(table: pa.Table, files: Sequence[Listed], source: Source) -> pa.Table:
-    paths = pa.array([relative(file.uri, source.root) for file in files], pa.string())
-    return table.filter(pa.compute.is_in(table["path"], value_set=paths))
-
-
-def _both(first: Built, second: Built) -> Built:
-    readers = {name: set(found) for name, found in first.readers.items()}
-    for name, found in second.readers.items():
-        readers.setdefault(name, set()).update(found)
-    return Built([*first.rows, *second.rows], {**first.excluded, **second.excluded}, readers)
-
-
-def _is_directory(spark: SparkSession, uri: str) -> bool:
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(uri)
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-    return bool(path.getFileSystem(conf).getFileStatus(path).isDirectory())
+def _latest(store: Store) -> Snapshot | None:
+    number = store.latest()
+    return None if number is None else store.load(number)

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from geoskip.metadata import Header, IndexEntry
-from geoskip.predicates import Call, Cast, Column, Predicate, walk
+from geoskip.predicates import Call, Cast, Column, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
 
 __all__ = ["depends_on", "options_that_matter", "renamer", "unusable"]
 
 Json = Mapping[str, Any]
+
+DEFAULT_OF = "default of "
+"""What begins the names of existence defaults: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5, read from older files."""
 
 _PARQUET = (
     "spark.sql.parquet.fieldId.read.enabled",
@@ -71,7 +75,7 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
     lowered = {name.lower(): value for name, value in options.items()}
     if is_text(file_format):
         return {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
-    return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS}
+    return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
 
 
 def depends_on(
@@ -79,6 +83,8 @@ def depends_on(
 ) -> dict[str, str]:
     """The settings and versions that an index over these expressions depends on, with their values now."""
     names = ["spark.sql.caseSensitive"]
+    expressions = list(expressions)
+    names += [DEFAULT_OF + column for column in sorted(set().union(*map(_top_level, expressions)))]
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
     if is_text(file_format):
         names += _TEXT
@@ -95,6 +101,13 @@ def depends_on(
     if any((call.implementation or "").startswith("python:") for call in functions):
         names.append("spark.sql.execution.pythonUDF.arrow.enabled")
     return {name: str(settings.get(name)) for name in dict.fromkeys(names)}
+
+
+def _top_level(expression: Predicate) -> set[str]:
+    """The columns of the relation that an expression reads, as the rule names their defaults: plain, in lower case."""
+    parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(expression)]
+    plain = [part[1].replace("``", "`") if part[1] is not None else part[0] for part in parts if part]
+    return {name.lower() for name in plain}
 
 
 def _is_temporal(kind: str | None) -> bool:
@@ -115,6 +128,9 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         return f"it was built with the reader options {source.get('options')}, the query has {options}"
     settings = request["settings"]
     for name, value in entry.depends.items():
+        if str(settings.get(name)) != value and name.startswith(DEFAULT_OF):
+            column = name.removeprefix(DEFAULT_OF)
+            return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
         if str(settings.get(name)) != value:
             return f"it was built with {name}={value}, the session has {settings.get(name)}"
     if request.get("schema") and source["class"].endswith(".CSVFileFormat"):

@@ -2,13 +2,18 @@
 
 Nothing here imports Spark: the functions are shipped to the workers and tested without a session. A file whose values
 Arrow and Spark would read differently is handed back (:data:`SPARK`), to be read by Spark's own reader.
+
+All readers feed the same :class:`Gatherer`, which gives an index a file's values in as few pieces as memory allows:
+the summary of a file is then the same whoever read it.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +22,18 @@ import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
 
-__all__ = ["SPARK", "FileResult", "Plan", "read_files"]
+__all__ = ["SPARK", "FileResult", "Gatherer", "Part", "Plan", "one_array", "put_together", "read_files"]
 
 SPARK = "spark"
-_GREGORIAN = date(1582, 10, 15)
-_TIMES_AGREE = datetime(1900, 1, 1)
+_ROWS_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 256 << 20
+_GREGORIAN = -141_427
+"""The day (1582-10-15) from which both calendars agree."""
+_TIMES_AGREE = -2_208_988_800 * 10**6
+"""The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
+
+_ORDERS_DECIMALS = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
+"""Writers whose statistics order the bytes of decimals as numbers; others compared them byte by byte."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +47,87 @@ class Plan:
 
 @dataclass
 class FileResult:
-    """What became of one file. ``problem`` says why it has no summaries; SPARK hands it to Spark's reader."""
+    """What became of one file. ``problem`` says why it has no summaries; SPARK hands it to Spark's reader.
+
+    ``failures`` says of single indexes why the file has none of theirs.
+    """
 
     path: str
     rows: int | None = None
     summaries: dict[str, Summary | None] = field(default_factory=dict)
     problem: str | None = None
     readers: dict[str, str] = field(default_factory=dict)
-    bytes: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The summaries of some rows of a file, one an index; a text where collecting it failed."""
+
+    rows: int
+    summaries: tuple[Summary | str | None, ...]
+
+
+class Gatherer:
+    """Gathers the values of one file, and has them summarised in large pieces.
+
+    ``plans`` are the indexes, each with the numbers of the columns that it takes.
+    """
+
+    def __init__(self, plans: Sequence[tuple[Index, tuple[int, ...]]]) -> None:
+        self.plans = plans
+        self.parts: list[Part] = []
+        self._waiting: list[Sequence[pa.Array | pa.ChunkedArray]] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> None:
+        """Some rows more: one array a column."""
+        self._waiting.append(columns)
+        self._rows += rows
+        self._bytes += sum(column.nbytes for column in columns)
+        if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
+            self._collect()
+
+    def finish(self) -> list[Part]:
+        """The parts, once all rows are there."""
+        if self._waiting:
+            self._collect()
+        return self.parts
+
+    def _collect(self) -> None:
+        values = [one_array(pieces) for pieces in zip(*self._waiting, strict=True)]
+        found = tuple(_collected(index, [values[n] for n in numbers]) for index, numbers in self.plans)
+        self.parts.append(Part(self._rows, found))
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+
+def _collected(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
+    try:
+        return index.collect(*values)
+    except Exception as error:  # an index of the user's own must not lose the others their summaries
+        return f"{type(error).__name__}: {error}"
+
+
+def put_together(result: FileResult, plans: Sequence[tuple[str, Index]], parts: Sequence[Part], reader: str) -> None:
+    """Put a file's parts into its result; an index of which a part is unknown has no summary of the file."""
+    result.rows = sum(part.rows for part in parts)
+    for number, (name, index) in enumerate(plans):
+        pieces = [part.summaries[number] for part in parts]
+        failure = next((piece for piece in pieces if isinstance(piece, str)), None)
+        known = [piece for piece in pieces if isinstance(piece, Mapping)]
+        result.readers[name] = reader
+        result.summaries[name] = None
+        if failure is None and known and len(known) == len(pieces):
+            try:
+                result.summaries[name] = known[0] if len(known) == 1 else index.merge(known)
+            except Exception as error:
+                failure = f"{type(error).__name__}: {error}"
+        if failure is not None:
+            result.failures[name] = failure
+
+
+# --- Parquet through Arrow --------------------------------------------------------------------------------------------
 
 
 def read_files(files: Iterable[tuple[str, str]], plans: Sequence[Plan], case_sensitive: bool) -> Iterator[FileResult]:
@@ -50,14 +135,24 @@ def read_files(files: Iterable[tuple[str, str]], plans: Sequence[Plan], case_sen
     for path, local in files:
         try:
             yield _read_file(path, local, plans, case_sensitive)
-        except _Differs:
+        except (_Differs, NotImplementedError):  # pa.ArrowNotImplementedError: a codec or encoding that Spark may know
             yield FileResult(path, problem=SPARK)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            yield FileResult(path, problem=f"unreadable: {str(error).splitlines()[0] if str(error) else error!r}")
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else repr(error)
+            yield FileResult(path, problem=SPARK if _is_encrypted(local) else f"unreadable: {why}")
 
 
 class _Differs(Exception):
     """Arrow and Spark might read this file differently."""
+
+
+def _is_encrypted(local: str) -> bool:
+    try:
+        with open(local, "rb") as file:
+            file.seek(-4, os.SEEK_END)
+            return file.read() == b"PARE"
+    except OSError:
+        return False
 
 
 def _read_file(path: str, local: str, plans: Sequence[Plan], case_sensitive: bool) -> FileResult:
@@ -106,12 +201,15 @@ _SIMPLE = {
     "binary": pa.binary(),
     "string": pa.string(),
 }
+_WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 
 
 def _agrees(kind: str, arrow: pa.DataType) -> bool:
     """Does Arrow's type of a file's column hold the values that Spark reads as ``kind``?"""
+    if pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
     if kind in _SIMPLE:
-        return arrow.equals(_SIMPLE[kind])
+        return arrow.equals(_SIMPLE[kind]) or (kind in _WIDE and arrow.equals(_WIDE[kind]))
     if kind.startswith("decimal("):
         precision, scale = map(int, kind[8:-1].split(","))
         return pa.types.is_decimal(arrow) and (arrow.precision, arrow.scale) == (precision, scale)
@@ -128,18 +226,17 @@ def _from_footer(file: pq.ParquetFile, plan: Plan, names: Mapping[str, str]) -> 
         return None
     name, kind = plan.columns[0]
     number = _leaf(file, names[name])
+    arrow = file.schema_arrow.field(names[name]).type
     parts = []
     for group in range(file.metadata.num_row_groups):
-        statistics = file.metadata.row_group(group).column(number).statistics
+        chunk = file.metadata.row_group(group).column(number)
+        statistics = chunk.statistics if chunk.is_stats_set else None
         if statistics is None or not statistics.has_null_count:
             return None
-        rows = file.metadata.row_group(group).num_rows
-        low, high = (statistics.min, statistics.max) if statistics.has_min_max else (None, None)
-        if low is None and statistics.null_count < rows:
-            return None
-        if low is not None and _old(low, kind, file):
+        low, high = _ends(statistics, arrow, file.metadata.created_by or "")
+        if _is_old(low, kind, file):
             raise _Differs
-        part = build(kind, low, high, statistics.null_count, rows)
+        part = build(kind, low, high, statistics.null_count, file.metadata.row_group(group).num_rows)
         if part is None:
             return None
         parts.append(part)
@@ -148,69 +245,89 @@ def _from_footer(file: pq.ParquetFile, plan: Plan, names: Mapping[str, str]) -> 
     return parts[0] if len(parts) == 1 else plan.index.merge(parts)
 
 
+def _ends(statistics: Any, arrow: pa.DataType, created_by: str) -> tuple[Any, Any]:
+    """The least and greatest value, physical: days, microseconds, decimals. Python's dates would end at year 9999."""
+    if not statistics.has_min_max:
+        return None, None
+    low, high = statistics.min_raw, statistics.max_raw
+    if pa.types.is_decimal(arrow):
+        if isinstance(low, bytes):
+            if not _ORDERS_DECIMALS.match(created_by):
+                return None, None
+            low, high = (int.from_bytes(end, "big", signed=True) for end in (low, high))
+        return _decimal(low, arrow.scale), _decimal(high, arrow.scale)
+    if pa.types.is_timestamp(arrow) and arrow.unit == "ms":
+        return low * 1000, high * 1000
+    return low, high
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    """A decimal with all its digits, whatever Python's context says."""
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
+
+
 def _leaf(file: pq.ParquetFile, name: str) -> int:
-    for number in range(len(file.schema)):
-        if file.schema.column(number).path == name:
-            return number
-    raise _Differs
+    found = [number for number in range(len(file.schema)) if file.schema.column(number).path == name]
+    if len(found) != 1:  # a nested field's path may look like a name with dots
+        raise _Differs
+    return found[0]
 
 
-def _old(value: Any, kind: str, file: pq.ParquetFile) -> bool:
-    """Is a date or time before the calendars agree, in a file that may be of the old one?"""
-    if kind not in ("date", "timestamp", "timestamp_ntz") or value is None:
+def _is_old(low: Any, kind: str, file: pq.ParquetFile) -> bool:
+    """Is the least of some dates or times before the calendars agree, in a file that may be of the old one?"""
+    if low is None or kind not in ("date", "timestamp", "timestamp_ntz"):
+        return False
+    if low >= (_GREGORIAN if kind == "date" else _TIMES_AGREE):
         return False
     said = file.metadata.metadata or {}
-    if b"org.apache.spark.version" in said and b"org.apache.spark.legacyDateTime" not in said:
-        return False
-    if kind == "date":
-        return bool(value < _GREGORIAN)
-    return bool(value.replace(tzinfo=None) < _TIMES_AGREE)
+    version = said.get(b"org.apache.spark.version", b"")
+    return b"org.apache.spark.legacyDateTime" in said or version < b"3.0.0"
 
 
 def _from_data(file: pq.ParquetFile, plans: Sequence[Plan], names: Mapping[str, str], result: FileResult) -> None:
     wanted = sorted({names[name] for plan in plans for name, _ in plan.columns})
     kinds = {names[name]: kind for plan in plans for name, kind in plan.columns}
-    parts: dict[str, list[Summary | None]] = {plan.name: [] for plan in plans}
-    for group in range(max(1, file.metadata.num_row_groups)):
-        if file.metadata.num_row_groups:
-            table = file.read_row_group(group, columns=wanted, use_threads=False)
-        else:
-            table = file.schema_arrow.empty_table().select(wanted)
-        for name in wanted:
-            if kinds[name] in ("date", "timestamp", "timestamp_ntz") and _old(_least(table[name]), kinds[name], file):
+    for name in wanted:
+        _leaf(file, name)
+    numbers = [tuple(wanted.index(names[name]) for name, _ in plan.columns) for plan in plans]
+    gatherer = Gatherer([(plan.index, number) for plan, number in zip(plans, numbers, strict=True)])
+    for table in _tables(file, wanted):
+        columns = [table[name] for name in wanted]
+        for name, column in zip(wanted, columns, strict=True):
+            if kinds[name] in ("date", "timestamp", "timestamp_ntz") and _is_old(_least(column), kinds[name], file):
                 raise _Differs
-        for plan in plans:
-            values = [one_array(table[names[name]]) for name, _ in plan.columns]
-            parts[plan.name].append(plan.index.collect(*values))
-    result.bytes += sum(
-        file.metadata.row_group(g).column(_leaf(file, name)).total_compressed_size
-        for g in range(file.metadata.num_row_groups)
-        for name in wanted
-    )
-    for plan in plans:
-        result.summaries[plan.name] = merged(plan.index, parts[plan.name])
-        result.readers[plan.name] = "arrow"
+        gatherer.add(columns, table.num_rows)
+    put_together(result, [(plan.name, plan.index) for plan in plans], gatherer.finish(), "arrow")
 
 
-def _least(column: pa.ChunkedArray) -> Any:
+def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
+    """The columns of some row groups at a time, as many as are read well at once."""
+    if not file.metadata.num_row_groups:
+        yield file.schema_arrow.empty_table().select(wanted)
+    groups: list[int] = []
+    rows = 0
+    for group in range(file.metadata.num_row_groups):
+        groups.append(group)
+        rows += file.metadata.row_group(group).num_rows
+        if rows >= _ROWS_AT_ONCE or group == file.metadata.num_row_groups - 1:
+            yield file.read_row_groups(groups, columns=wanted, use_threads=False)
+            groups, rows = [], 0
+
+
+def _least(column: pa.ChunkedArray) -> int | None:
+    """The least date in days, or time in microseconds."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
-        value = pc.min(column.cast(pa.int64())).as_py()
-        scale = 1_000_000 if kind.unit == "us" else 1_000
-        # only the comparison with 1900 matters, and Python's datetime ends at year 1
-        return None if value is None or value >= -2_208_988_800 * scale else datetime(1, 1, 1)
-    value = pc.min(column.cast(pa.int32())).as_py()
-    return None if value is None or value >= -141_427 else date(1, 1, 1)
+    days = pa.types.is_date32(kind)
+    value: int | None = pc.min(column.cast(pa.int32() if days else pa.int64())).as_py()
+    return None if value is None else value if days or kind.unit == "us" else value * 1000
 
 
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def merged(index: Index, parts: Sequence[Summary | None]) -> Summary | None:
-    """The summary of a file from those of its parts: unknown where a part is."""
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts):
-        return None
-    return known[0] if len(known) == 1 else index.merge(known)
+def one_array(pieces: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Arrays and chunked arrays of one type as one array."""
+    arrays = [a for piece in pieces for a in (piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece])]
+    if len(arrays) == 1:
+        return arrays[0]
+    if not arrays:
+        return pa.array([], pieces[0].type)
+    joined = pa.chunked_array(arrays).combine_chunks()
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(arrays)

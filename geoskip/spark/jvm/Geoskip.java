@@ -29,6 +29,9 @@ import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
@@ -205,18 +208,20 @@ public final class Geoskip {
         Wire.strings(json, "partitions", Arrays.asList(files.partitionSchema().fieldNames()));
         json.writeStringField("schema", files.dataSchema().json());
         Wire.map(json, "options", files.options());
-        Known.settings(json, files.sparkSession().sessionState().conf());
+        Known.settings(json, files.sparkSession().sessionState().conf(), files.dataSchema());
         json.writeEndObject();
         json.close();
         return text.toString();
     }
 
+    /** The relation whose rows are the plan's, one by one: a view may rename columns, not choose rows. */
     private static LogicalRelation onlyRelation(LogicalPlan plan) {
         if (plan instanceof LogicalRelation) {
             return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? (LogicalRelation) plan : null;
         }
+        boolean keepsRows = plan instanceof Project || plan instanceof SubqueryAlias || plan instanceof View;
         List children = Scala.list(plan.children());
-        return children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
+        return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
     }
 
     /** The files that a frame reads, listed anew: a line `size mtime path` each. */
@@ -235,7 +240,10 @@ public final class Geoskip {
         return lines.toString();
     }
 
-    /** The same frame over some of its files alone, given as lines like those of `listing`. */
+    /**
+     * The same frame over some of its files alone, given as lines like those of `listing`. A file that is missing or
+     * corrupt fails the query, whatever the options and the session say: what is read of it is all of it.
+     */
     public Dataset only(Dataset frame, String lines) throws Exception {
         LogicalPlan plan = frame.queryExecution().analyzed();
         LogicalRelation relation = onlyRelation(plan);
@@ -243,7 +251,8 @@ public final class Geoskip {
         List listed = Scala.list(Scala.unpruned(files.location()));
         final Object chosen = Scala.relocated(
                 relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
-                relation.catalogTable());
+                relation.catalogTable(),
+                Scala.options(files.options(), new String[] {"ignoreCorruptFiles", "ignoreMissingFiles"}, "false"));
         final LogicalRelation old = relation;
         LogicalPlan replaced = (LogicalPlan) plan.transformDown(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node == old; }

@@ -315,7 +315,7 @@ class GeoskipRule extends Rule {
         if (Known.byPosition(files)) {
             json.writeStringField("schema", files.dataSchema().json());
         }
-        Known.settings(json, conf);
+        Known.settings(json, conf, files.dataSchema());
         json.writeEndObject();
         json.close();
         return text.toString();

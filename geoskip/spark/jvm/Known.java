@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
@@ -16,6 +17,8 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 
 /** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
 class Known {
@@ -81,7 +84,8 @@ class Known {
         return null;
     }
 
-    static void settings(JsonGenerator json, SQLConf conf) throws IOException {
+    /** Settings and versions that indexes may depend on, and what columns read where a file lacks them. */
+    static void settings(JsonGenerator json, SQLConf conf, StructType columns) throws IOException {
         json.writeObjectFieldStart("settings");
         for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
             String key = (String) i.next();
@@ -89,6 +93,14 @@ class Known {
         }
         json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         json.writeStringField("java.version", System.getProperty("java.version"));
+        for (int i = 0; i < columns.length(); i++) {
+            StructField column = columns.apply(i);
+            if (column.metadata().contains("EXISTS_DEFAULT")) {
+                json.writeStringField(
+                        "default of " + column.name().toLowerCase(Locale.ROOT),
+                        column.metadata().getString("EXISTS_DEFAULT"));
+            }
+        }
         json.writeEndObject();
     }
 

@@ -109,9 +109,14 @@ class Scala {
 
     /** A relation with another file index and table, whatever further fields this Spark's has. */
     static Object relocated(LogicalRelation relation, FileIndex index, Option table) {
+        return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options());
+    }
+
+    static Object relocated(
+            LogicalRelation relation, FileIndex index, Option table, scala.collection.immutable.Map options) {
         HadoopFsRelation old = (HadoopFsRelation) relation.relation();
         HadoopFsRelation replaced = new HadoopFsRelation(
-                index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), old.options(),
+                index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), options,
                 old.sparkSession());
         Object[] arguments = new Object[relation.productArity()];
         for (int i = 0; i < arguments.length; i++) {
@@ -119,6 +124,23 @@ class Scala {
             arguments[i] = value == old ? replaced : value == relation.catalogTable() ? table : value;
         }
         return relation.makeCopy(arguments);
+    }
+
+    /** Reader options with some replaced, whatever the case of their names. */
+    static scala.collection.immutable.Map options(scala.collection.immutable.Map old, String[] names, String value) {
+        scala.collection.immutable.Map options = old;
+        for (Iterator i = list(old.keys()).iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            for (int n = 0; n < names.length; n++) {
+                if (key.equalsIgnoreCase(names[n])) {
+                    options = (scala.collection.immutable.Map) options.$minus(key);
+                }
+            }
+        }
+        for (int n = 0; n < names.length; n++) {
+            options = (scala.collection.immutable.Map) options.$plus(new scala.Tuple2(names[n], value));
+        }
+        return options;
     }
 
     /** A case class with one field replaced. */

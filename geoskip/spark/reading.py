@@ -1,0 +1,272 @@
+"""Summaries through Spark: one job of Python tasks that open the files, or one of Spark's own reader.
+
+A file that makes Spark's reader fail is left out with the reason and the others are read again. That a file *seems*
+complete must not be a matter of settings: ``ignoreCorruptFiles`` and ``ignoreMissingFiles`` are off in the build,
+whatever the session and the reader's options say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.column import Column
+
+from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.metadata import IndexEntry
+from geoskip.spark.analysis import arrow_type, columns_for
+from geoskip.spark.known import local_path
+from geoskip.spark.listing import Listed
+from geoskip.spark.progress import following
+from geoskip.spark.session import java
+from geoskip.spark.tasks import FileResult, Gatherer, Part, Plan, put_together, read_files
+
+__all__ = ["directly", "said", "through_spark"]
+
+_FILES_PER_TASK = 400
+_BYTES_PER_TASK = 256 << 20
+_MOST_UNREADABLE = 20
+_SCHEMA = "file string, payload binary"
+
+
+def _tasks(spark: SparkSession, files: Sequence[Listed]) -> int:
+    size = sum(file.size for file in files)
+    wanted = max(spark.sparkContext.defaultParallelism * 2, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
+    return max(1, min(wanted, len(files) + size // _BYTES_PER_TASK))
+
+
+def directly(
+    spark: SparkSession, plans: Sequence[Plan], files: Sequence[Listed], *, case_sensitive: bool
+) -> list[FileResult]:
+    """Summaries of local Parquet files, opened by Python tasks: one job."""
+    named = [(file.uri, local_path(file.uri) or "") for file in files]
+    tasks = min(_tasks(spark, files), len(files))
+    share = [named[i::tasks] for i in range(tasks)]
+
+    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
+        for chunk in chunks:
+            yield list(read_files(chunk, plans, case_sensitive))
+
+    job = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
+    with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
+        collected: list[list[FileResult]] = job.collect()
+    return [result for chunk in collected for result in chunk]
+
+
+def through_spark(
+    spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
+) -> list[FileResult]:
+    """Summaries through Spark's own reader: one job, and one more for each file that cannot be read."""
+    left = list(files)
+    failed: list[FileResult] = []
+    while left:
+        try:
+            return failed + _one_job(spark, frame, entries, left)
+        except EnvironmentProblem:
+            raise
+        except (PySparkException, Py4JJavaError) as error:
+            message = _message(error)
+            culprit = _culprit(message, left)
+            if culprit is None:
+                raise GeoskipError(f"the indexed expressions could not be evaluated: {_first_line(message)}") from error
+            if len(failed) >= _MOST_UNREADABLE:
+                raise GeoskipError(
+                    f"more than {_MOST_UNREADABLE} files cannot be read; the last was {culprit.uri}: "
+                    f"{_first_line(message)}"
+                ) from error
+            failed.append(FileResult(culprit.uri, problem=f"unreadable: {_first_line(message)}"))
+            left.remove(culprit)
+    return failed
+
+
+def said(error: BaseException) -> str:
+    """What was wrong, in one sentence of Spark's."""
+    return _first_line(_message(error))
+
+
+def _message(error: BaseException) -> str:
+    """All that Spark says of a failure: the messages of the whole chain of causes."""
+    java_error: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    texts = [] if isinstance(error, Py4JJavaError) else [str(error)]
+    for _ in range(20):
+        if java_error is None:
+            break
+        texts.append(str(java_error.getMessage() or java_error.getClass().getSimpleName()))
+        java_error = java_error.getCause()
+    return "\n".join(texts)
+
+
+_FRAME = re.compile(
+    r"^\s+at |^Caused by|^\s*\.\.\.|^An error occurred while calling|^: |Job aborted|^\s*$|^Driver stack"
+)
+_LOST = re.compile(r".*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *")
+
+
+def _first_line(message: str) -> str:
+    """The first line that says what was wrong, without the classes and places that led there."""
+    for line in message.splitlines():
+        if not _FRAME.search(line):
+            plain = re.sub(r"^(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *", "", _LOST.sub("", line.strip()))
+            plain = re.sub(r"^\[[A-Z0-9_.]+\] *|\.? *SQLSTATE: *\w+.*$", "", plain)
+            if plain:
+                return plain[:300]
+    return message.strip().splitlines()[0][:300] if message.strip() else "no reason given"
+
+
+_NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) +'?([a-z0-9+.-]+:/\S+|/\S+)")
+
+
+def _culprit(message: str, files: Sequence[Listed]) -> Listed | None:
+    """The file that a failure of Spark's reader names, percent-encoded or not."""
+    by_path = {_plain(file.uri): file for file in files}
+    for name in _NAMED.findall(message):
+        for text in (name, name.rstrip(".,:;'\""), unquote(name), unquote(name.rstrip(".,:;'\""))):
+            if _plain(text) in by_path:
+                return by_path[_plain(text)]
+    decoded = unquote(message)
+    named = [file for file in files if _path_only(file.uri) in message or _path_only(file.uri) in decoded]
+    return max(named, key=lambda file: len(file.uri), default=None)
+
+
+def _path_only(uri: str) -> str:
+    return re.sub(r"^[a-z0-9+.-]+:/*", "/", uri)
+
+
+def _one_job(
+    spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
+) -> list[FileResult]:
+    chosen = _chosen(spark, frame, files)
+    texts: dict[str, int] = {}
+    for entry in entries:
+        for text in entry.index.expressions():
+            texts.setdefault(text, len(texts))
+    columns = [_storable(chosen, text).alias(f"_g{i}") for text, i in texts.items()]
+    selected = chosen.select(_path_of(chosen).alias("_file"), *columns)
+    plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
+    tasks = _tasks(spark, files)
+    job = selected.coalesce(tasks).mapInArrow(_collector(plans), _SCHEMA)
+    with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
+        rows = job.collect()
+    nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[1:]]
+    return _results([(row["file"], pickle.loads(row["payload"])) for row in rows], entries, files, nothing, plans)
+
+
+def _chosen(spark: SparkSession, frame: DataFrame, files: Sequence[Listed]) -> DataFrame:
+    """The frame over these files alone."""
+    lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
+    return DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
+
+
+def _path_of(frame: DataFrame) -> Column:
+    """The file of each row, also where the data have a column called ``_metadata``."""
+    if "_metadata" not in (name.lower() for name in frame.columns):
+        return F.col("_metadata.file_path")
+    jdf: Any = frame._jdf
+    column: Any = type(F.col("_metadata"))
+    found: Column = column(jdf.metadataColumn("_metadata"))["file_path"]
+    return found
+
+
+def _storable(frame: DataFrame, text: str) -> Column:
+    """An expression in a type that Arrow carries: a geometry as EWKB."""
+    column: Column = columns_for(frame, text)
+    kind = frame.select(column.alias("_g")).schema.fields[0].dataType
+    return F.call_function("ST_AsEWKB", column) if isinstance(kind, T.UserDefinedType) else column
+
+
+Plans = Sequence[tuple[Any, tuple[int, ...]]]
+
+
+def _collector(plans: Plans) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Summaries of each run of one file's rows; a file in several tasks has several runs."""
+
+    def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        path: str | None = None
+        gatherer = Gatherer(plans)
+        for batch in batches:
+            for found, rows in _by_file(batch):
+                if path is not None and found != path:
+                    yield _payload(path, gatherer)
+                    gatherer = Gatherer(plans)
+                path = found
+                gatherer.add(rows.columns[1:], rows.num_rows)
+        if path is not None:
+            yield _payload(path, gatherer)
+
+    return collect
+
+
+def _payload(path: str, gatherer: Gatherer) -> pa.RecordBatch:
+    arrays = [pa.array([path], pa.string()), pa.array([pickle.dumps(gatherer.finish())], pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, ["file", "payload"])
+
+
+def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The batch's rows by file; rows of one file stand together, so that slices do."""
+    if not batch.num_rows:
+        return
+    encoded = batch.column(0).dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    starts = [0, *((codes[1:] != codes[:-1]).nonzero()[0] + 1).tolist(), len(codes)]
+    for start, end in itertools.pairwise(starts):
+        yield encoded.dictionary[int(codes[start])].as_py(), batch.slice(start, end - start)
+
+
+def _results(
+    rows: Sequence[tuple[str, list[Part]]],
+    entries: Sequence[IndexEntry],
+    files: Sequence[Listed],
+    nothing: Sequence[pa.Array],
+    plans: Plans,
+) -> list[FileResult]:
+    """The parts of each file put together; ``_metadata.file_path`` is URI-encoded once.
+
+    A file of which no row came is empty, for certain only if every row came from a file that was asked for.
+    """
+    results = {_plain(file.uri): FileResult(file.uri) for file in files}
+    parts: dict[str, list[Part]] = {}
+    for path, found in rows:
+        decoded = _plain(unquote(path))
+        if decoded not in results:
+            raise GeoskipError(f"Spark read rows of {decoded}, which is not among the files to index")
+        parts.setdefault(decoded, []).extend(found)
+    named = [(entry.name, entry.index) for entry in entries]
+    for path, result in results.items():
+        if path not in parts:
+            gatherer = Gatherer(plans)
+            gatherer.add(nothing, 0)
+            parts[path] = gatherer.finish()
+        put_together(result, named, parts[path], "spark")
+    return list(results.values())
+
+
+def _plain(uri: str) -> str:
+    return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri
+
+
+@contextmanager
+def _workers_explained() -> Iterator[None]:
+    """Turns a worker's missing package into one clear sentence."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        missing = re.search(r"No module named '([^']+)'", text)
+        if missing or "PYTHON_VERSION_MISMATCH" in text:
+            why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
+            raise EnvironmentProblem(
+                f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the "
+                "session is made, or make it with geoskip.session()"
+            ) from error
+        raise

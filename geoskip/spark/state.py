@@ -1,0 +1,63 @@
+"""What an operation on a dataset starts from: what is listed now, and the latest snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.metadata import Snapshot
+from geoskip.spark.analysis import Source
+from geoskip.spark.listing import Listed, relative
+from geoskip.spark.roots import below
+from geoskip.stores.base import Store
+
+__all__ = ["State", "divided", "fresh", "only"]
+
+
+@dataclass
+class State:
+    """A dataset as it is at one moment: what is listed, and the snapshot that an operation starts from."""
+
+    spark: SparkSession
+    frame: DataFrame
+    source: Source
+    files: list[Listed]
+    store: Store
+    snapshot: Snapshot | None
+
+
+def fresh(state: State) -> pa.Array:
+    """One entry a row of the files table: is the file there now, as it was indexed?"""
+    assert state.snapshot is not None
+    files = state.snapshot.files
+    now = {relative(file.uri, state.source.root): (file.size, file.mtime) for file in state.files}
+    paths, sizes, times = (files.column(name).to_pylist() for name in ("path", "size", "mtime"))
+    return pa.array([now.get(p) == (s, t) for p, s, t in zip(paths, sizes, times, strict=True)], pa.bool_())
+
+
+def divided(state: State) -> tuple[list[Listed], list[Listed]]:
+    """The listed files that are new or changed, and those indexed as they are."""
+    assert state.snapshot is not None
+    known_paths = set(state.snapshot.files.column("path").filter(fresh(state)).to_pylist())
+    stale: list[Listed] = []
+    unchanged: list[Listed] = []
+    for file in state.files:
+        (unchanged if relative(file.uri, state.source.root) in known_paths else stale).append(file)
+    return stale, unchanged
+
+
+def only(table: pa.Table, state: State, unchanged: Sequence[Listed]) -> pa.Table:
+    """The rows of unchanged files, and of those that this handle does not see: another handle's, in the same folder."""
+    root = state.source.root
+    paths = pa.array([relative(file.uri, root) for file in unchanged], pa.string())
+    stays = pc.is_in(table["path"], value_set=paths)
+    if list(state.source.roots) != [root]:
+        whole = [path if ":/" in path else f"{root.rstrip('/')}/{path}" for path in table["path"].to_pylist()]
+        stays = pc.or_(
+            stays, pa.chunked_array([pa.array([not below(p, state.source.roots) for p in whole], pa.bool_())])
+        )
+    return table.filter(stays)
