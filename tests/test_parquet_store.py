@@ -103,24 +103,24 @@ def test_a_crash_at_any_step_of_a_drop_is_made_good_by_the_next(tmp_path):
         try:
             crashing.drop()
         except Crash:
-            assert content(ParquetStore(path)) == {"f": 1} if (path / "identity.json").exists() else True
+            assert content(ParquetStore(path)) == {"f": 1} if (path / "_identity.json").exists() else True
         ParquetStore(path).drop()
         assert [p for p in path.rglob("*") if p.is_file()] == []
 
 
 def test_what_else_lies_in_the_log_is_ignored(tmp_path):
     store = ParquetStore(tmp_path)
-    log = tmp_path / "log" / begun(store).identity
-    for name in (".5f.tmp", "00000009.json.tmp", "9.json", "00000009.building.json", "notes", "١٢٣٤٥٦٧٨.json"):
+    log = tmp_path / "_log" / f"_{begun(store).identity}"
+    for name in (".5f.tmp", "_00000009.json.tmp", "_9.json", "_00000009.building.json", "notes", "_١٢٣٤٥٦٧٨.json"):
         (log / name).write_text("half")
-    (tmp_path / "parts" / ".1.tmp").write_text("half")
+    (tmp_path / "_parts" / ".1.tmp").write_text("half")
     assert ParquetStore(tmp_path).latest() == 1
 
 
 def test_a_gap_in_the_log_does_no_harm(tmp_path):
     store = ParquetStore(tmp_path)
-    log = tmp_path / "log" / store.commit(begun(store), table({"f": 2}), expected=1).identity
-    (log / "00000001.json").unlink()
+    log = tmp_path / "_log" / f"_{store.commit(begun(store), table({'f': 2}), expected=1).identity}"
+    (log / "_00000001.json").unlink()
     store = ParquetStore(tmp_path)
     assert (store.latest(), content(store)) == (2, {"f": 2})
     with pytest.raises(MetadataError, match="no snapshot 1"):
@@ -131,11 +131,11 @@ def test_a_gap_in_the_log_does_no_harm(tmp_path):
 def test_a_lost_race_leaves_no_part_behind(tmp_path):
     store = ParquetStore(tmp_path)
     header = begun(store)
-    entry_of_another = tmp_path / "log" / header.identity / "00000002.json"
-    store.check = lambda header, expected: shutil.copy(entry_of_another.with_name("00000001.json"), entry_of_another)
+    entry_of_another = tmp_path / "_log" / f"_{header.identity}" / "_00000002.json"
+    store.check = lambda header, expected: shutil.copy(entry_of_another.with_name("_00000001.json"), entry_of_another)
     with pytest.raises(ConflictError, match="first"):
         store.commit(header, table({"f": 2}), expected=1)
-    assert len(list((tmp_path / "parts").iterdir())) == 1
+    assert len(list((tmp_path / "_parts").iterdir())) == 1
 
 
 def test_a_log_dropped_in_the_midst_of_a_commit_is_not_taken_for_the_new_one(tmp_path):
@@ -222,7 +222,7 @@ def outcome(path: Path) -> Any:
         return str(error)
 
 
-KINDS = ("identity.json", "log/*/*.json", "parts/*.parquet")
+KINDS = ("_identity.json", "_log/*/*.json", "_parts/*.parquet")
 
 
 @pytest.mark.parametrize("pattern", KINDS)
@@ -259,7 +259,7 @@ def test_a_vanished_part_is_noticed_by_new_readers_and_by_old(sound, tmp_path):
     shutil.copytree(sound, path)
     held = ParquetStore(path).load(1)
     held.files.summary("test_least(a)", "least")
-    shutil.rmtree(path / "parts")
+    shutil.rmtree(path / "_parts")
     assert "cannot be read" in outcome(path)
     assert len(held.files.summary("test_least(a)", "least")) == 300, "what was read is still there"
     with pytest.raises(MetadataError):
@@ -280,7 +280,7 @@ def test_a_vanished_part_is_noticed_by_new_readers_and_by_old(sound, tmp_path):
 def test_a_hostile_entry_is_refused(sound, tmp_path, text):
     path = tmp_path / "m"
     shutil.copytree(sound, path)
-    (file,) = path.glob("log/*/*.json")
+    (file,) = path.glob("_log/*/*.json")
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     assert "damaged" in outcome(path)
 
@@ -288,7 +288,7 @@ def test_a_hostile_entry_is_refused(sound, tmp_path, text):
 def test_an_oversized_entry_is_refused_unread(sound, tmp_path):
     path = tmp_path / "m"
     shutil.copytree(sound, path)
-    (file,) = path.glob("log/*/*.json")
+    (file,) = path.glob("_log/*/*.json")
     with open(file, "r+b") as sparse:
         sparse.truncate(1 << 40)
     assert "more than" in outcome(path)
@@ -307,17 +307,17 @@ def test_a_newer_format_is_refused_by_both_numbers(sound, tmp_path, pattern):
 def test_an_entry_of_another_number_is_refused(sound, tmp_path):
     path = tmp_path / "m"
     shutil.copytree(sound, path)
-    (file,) = path.glob("log/*/*.json")
-    file.rename(file.with_name("00000002.json"))
+    (file,) = path.glob("_log/*/*.json")
+    file.rename(file.with_name("_00000002.json"))
     assert "another snapshot" in outcome(path)
 
 
-@pytest.mark.parametrize("name", ["../../secret", "parts/../identity.json", "/etc/passwd", "parts/x.parquet\n"])
+@pytest.mark.parametrize("name", ["../../secret", "_parts/../_identity.json", "/etc/passwd", "_parts/x.parquet\n"])
 def test_a_part_lies_among_the_parts(sound, tmp_path, name):
     path = tmp_path / "m"
     shutil.copytree(sound, path)
     header = ParquetStore(path).load(1).header
-    (file,) = path.glob("log/*/*.json")
+    (file,) = path.glob("_log/*/*.json")
     file.write_bytes(_written(replace(header, parts=(replace(header.parts[0], name=name),))))
     assert "no name of a part" in outcome(path)
 
@@ -326,9 +326,9 @@ def test_a_part_lies_among_the_parts(sound, tmp_path, name):
 
 
 def test_the_format_is_as_documented(sound):
-    assert sorted(p.name for p in sound.iterdir()) == ["identity.json", "log", "parts"]
-    identity = json.loads((sound / "identity.json").read_text())
-    data = json.loads((sound / "log" / identity["identity"] / "00000001.json").read_text())
+    assert sorted(p.name for p in sound.iterdir()) == ["_identity.json", "_log", "_parts"]
+    identity = json.loads((sound / "_identity.json").read_text())
+    data = json.loads((sound / "_log" / f"_{identity['identity']}" / "_00000001.json").read_text())
     assert identity["format"] == data["header"]["format"] == 1
     members = "format identity number created operation root source files reasons indexes parts"
     assert " ".join(data["header"]) == members
@@ -339,10 +339,10 @@ def test_the_format_is_as_documented(sound):
 def test_a_snapshot_of_several_parts_is_their_rows_in_order(tmp_path):
     store = ParquetStore(tmp_path)
     header = begun(store, f=1)
-    other = f"parts/{new_identity()}.parquet"
+    other = f"_parts/_{new_identity()}.parquet"
     part = write_part(tmp_path / other, other, table({"g": 2}, "b"))
     both = replace(header, number=2, files=2, parts=(*header.parts, part), entries=(entry(), entry("b")))
-    (tmp_path / "log" / header.identity / "00000002.json").write_bytes(_written(both))
+    (tmp_path / "_log" / f"_{header.identity}" / "_00000002.json").write_bytes(_written(both))
     assert content(store) == {"f": 1, "g": None}
     assert content(store, column="b") == {"f": None, "g": 2}
 
@@ -350,7 +350,7 @@ def test_a_snapshot_of_several_parts_is_their_rows_in_order(tmp_path):
 def test_only_the_columns_asked_for_are_read(sound, tmp_path):
     path = tmp_path / "m"
     shutil.copytree(sound, path)
-    (file,) = path.glob("parts/*.parquet")
+    (file,) = path.glob("_parts/*.parquet")
     data = bytearray(file.read_bytes())
     data[100] ^= 255  # in the paths, which come first
     file.write_bytes(data)

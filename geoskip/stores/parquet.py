@@ -1,10 +1,13 @@
 """The Parquet store: metadata in files of its own, beside the data. Format 1::
 
-    _geoskip/                            hidden to Spark by its underscore
-      identity.json                      {"format": 1, "identity": "<32 hex digits>"}: names the current log
-      log/<identity>/00000001.json       a snapshot: its header; the highest number is the latest
-      log/<identity>/00000002.json
-      parts/<32 hex digits>.parquet      rows of the files table; immutable, named by the headers
+    _geoskip/
+      _identity.json                     {"format": 1, "identity": "<32 hex digits>"}: names the current log
+      _log/_<identity>/_00000001.json    a snapshot: its header; the highest number is the latest
+      _log/_<identity>/_00000002.json
+      _parts/_<32 hex digits>.parquet    rows of the files table; immutable, named by the headers
+
+Every name begins with an underscore, which hides it from Spark: a query of ``data/*`` or ``data/*/*`` takes each match
+for a root, however it is called, and looks for data inside.
 
 **A log entry** is ``{"crc": n, "header": {...}}``; ``crc`` is the CRC-32 of the header written with sorted keys and
 without spaces, in ASCII. The header's members are those of :class:`geoskip.metadata.header.Header`:
@@ -25,11 +28,11 @@ brackets; the header's ``columns`` says which is which, with the bytes of the co
 A query reads and checks the columns that its clauses name, and no others. The files table is the rows of the parts, in
 their order; a column that a part lacks is null there.
 
-**Reading**: ``identity.json``, a listing of ``log/<identity>``, the entry with the highest number. Names of another
+**Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Names of another
 shape are ignored, so that later versions may put other things there. What is damaged raises MetadataError.
 
 **Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. A crash
-before that leaves parts that nobody names. ``identity.json`` is created exclusively too, before the first entry. A log
+before that leaves parts that nobody names. ``_identity.json`` is created exclusively too, before the first entry. A log
 in a folder named by its identity is why a writer of a log that was dropped meanwhile (``mode("overwrite")`` removes
 the whole folder with the data) cannot commit into the log begun since: its entry lands beside it.
 """
@@ -61,9 +64,9 @@ from geoskip.stores.folders import Folder, LocalFolder
 
 __all__ = ["ParquetStore"]
 
-_ENTRY = re.compile(r"([0-9]{8,18})\.json")
+_ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
-_PART = re.compile(r"parts/[0-9a-f]{32}\.parquet")
+_PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _LARGEST_ENTRY = 32 << 20
 _ROW_GROUP = 1 << 20
 _SNAPSHOTS_KEPT = 2
@@ -86,14 +89,14 @@ class ParquetStore(Store):
 
     def identity(self) -> str | None:
         try:
-            text = self._read("identity.json", 4096)
+            text = self._read("_identity.json", 4096)
         except FileNotFoundError:
             return None
-        data = _parsed(text, "identity.json")
+        data = _parsed(text, "_identity.json")
         check_format(data)
         found = data.get("identity")
         if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
-            raise MetadataError(f"identity.json in {self.location} holds no identity")
+            raise MetadataError(f"_identity.json in {self.location} holds no identity")
         return found
 
     def load(self, number: int) -> Snapshot:
@@ -131,7 +134,7 @@ class ParquetStore(Store):
         return replace(header, parts=(part,))
 
     def drop(self) -> None:
-        for name in ("identity.json", "log", "parts"):  # without an identity nobody finds the rest
+        for name in ("_identity.json", "_log", "_parts"):  # without an identity nobody finds the rest
             self.folder.delete(name)
         with self._lock:
             self._loaded.clear()
@@ -149,7 +152,7 @@ class ParquetStore(Store):
 
     def _latest(self, identity: str) -> int | None:
         try:
-            names = self.folder.names(f"log/{identity}")
+            names = self.folder.names(f"_log/_{identity}")
         except OSError as error:
             raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
         return max((int(m[1]) for m in map(_ENTRY.fullmatch, names) if m), default=None)
@@ -160,7 +163,7 @@ class ParquetStore(Store):
         if identity is not None:
             return identity
         with contextlib.suppress(FileExistsError):
-            self.folder.create("identity.json", json.dumps({"format": FORMAT, "identity": new_identity()}).encode())
+            self.folder.create("_identity.json", json.dumps({"format": FORMAT, "identity": new_identity()}).encode())
         identity = self.identity()
         if identity is None:
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
@@ -194,7 +197,7 @@ class ParquetStore(Store):
         return data
 
     def _write_part(self, table: pa.Table) -> Part:
-        name = f"parts/{new_identity()}.parquet"
+        name = f"_parts/_{new_identity()}.parquet"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:
             path = Path(scratch) / "part.parquet"
             part = write_part(path, name, table)
@@ -208,7 +211,7 @@ class ParquetStore(Store):
 
 
 def _entry_name(identity: str, number: int) -> str:
-    return f"log/{identity}/{number:08d}.json"
+    return f"_log/_{identity}/_{number:08d}.json"
 
 
 # --- log entries ------------------------------------------------------------------------------------------------------

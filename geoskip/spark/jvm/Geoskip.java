@@ -118,7 +118,7 @@ public final class Geoskip {
         boolean found;
         try {
             Configuration conf = session.sessionState().newHadoopConf();
-            found = path.getFileSystem(conf).exists(new Path(path, "_geoskip/log"));
+            found = path.getFileSystem(conf).exists(new Path(path, "_geoskip/_log"));
         } catch (Exception unreachable) {
             found = false;
         }
