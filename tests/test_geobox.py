@@ -290,6 +290,14 @@ KEPT_ONE_BY_ONE = {
         [shapely.Point(math.nextafter(0.1, 0), 0)],
     ),
     "one of several is another": (Not(Q("=", call("ST_X", GEOM), Literal(5))), ["POINT (5 5)", "POINT (7 5)"]),
+    "a distance whose square underflows": (
+        Q("<", call("ST_Distance", GEOM, shapely.Point(0, 0)), Literal(1e-250)),
+        [shapely.Point(1e-200, 0)],
+    ),
+    "a distance whose square overflows": (
+        Q(">", call("ST_Distance", GEOM, shapely.Point(0, 0)), Literal(1e201)),
+        [shapely.Point(1e200, 0)],
+    ),
     "an EMPTY constant equals EMPTY": (
         call("ST_Equals", GEOM, shapely.from_wkt("LINESTRING EMPTY")),
         ["POLYGON EMPTY"],

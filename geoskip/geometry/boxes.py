@@ -16,13 +16,17 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-__all__ = ["LOOSENESS", "Boxes", "Envelope", "Floats", "Mask"]
+__all__ = ["LARGEST", "LEAST", "LOOSENESS", "Boxes", "Envelope", "Floats", "Mask"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LOOSENESS = 1e-9
 """Relative growth of a box before it is tested exactly (SEMANTICS section 8): far above rounding, far below data."""
+LARGEST = 1e150
+"""Coordinates beyond it count as infinite: their squares overflow in whatever computes with them."""
+LEAST = 1e-150
+"""Lengths below it count as nothing: their squares underflow."""
 
 
 class Envelope(NamedTuple):
@@ -121,7 +125,7 @@ class Boxes:
 
     def loosened(self) -> Boxes:
         """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""
-        return self.grown(self.scale() * LOOSENESS + 1e-300)
+        return self.grown(self.scale() * LOOSENESS + LEAST)
 
     def polygons(self) -> NDArray[np.object_]:
         """The loosened boxes as shapely polygons."""

@@ -15,7 +15,7 @@ import numpy as np
 import shapely
 from shapely.geometry.base import BaseGeometry
 
-from geoskip.geometry.boxes import Boxes, Envelope, Floats, Mask
+from geoskip.geometry.boxes import LARGEST, LEAST, Boxes, Envelope, Floats, Mask
 from geoskip.geometry.raster import Raster
 
 __all__ = ["Shape", "margin"]
@@ -26,12 +26,12 @@ _REMEMBERED = 32
 
 
 def margin(scale: Any, distance: float) -> Any:
-    """What rounding can do to a planar distance: 16 units in the last place of the largest number involved."""
-    return 16 * 2.0**-52 * np.maximum(scale, abs(distance))
+    """What rounding can do to a planar distance: 16 units in the last place of the largest number, and underflow."""
+    return 16 * 2.0**-52 * np.maximum(scale, abs(distance)) + LEAST
 
 
 class Shape:
-    """A geometry that is neither NULL nor EMPTY, with finite coordinates only; made by :meth:`of`."""
+    """A geometry that is neither NULL nor EMPTY, with coordinates of sane size; made by :meth:`of`."""
 
     def __init__(self, geometry: BaseGeometry):
         self.geometry = geometry
@@ -172,7 +172,7 @@ def _is_box(geometry: BaseGeometry, envelope: Envelope) -> bool:
 
 def _prepared(wkb: bytes) -> Shape | None:
     geometry = shapely.from_wkb(wkb)
-    if geometry.is_empty or not np.isfinite(shapely.get_coordinates(geometry)).all():
+    if geometry.is_empty or not (np.abs(shapely.get_coordinates(geometry)) <= LARGEST).all():
         return None
     return Shape(geometry)
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.geometry import denotations as d
+from geoskip.geometry.boxes import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
 from geoskip.indexes.geobox_clauses import (
@@ -240,9 +241,9 @@ class GeoBox(_Sighted, Index):
                 return below.within()
             case d.Flipped():
                 return below.flipped()
-            case d.Shifted(_, dx, dy) if math.isfinite(dx) and math.isfinite(dy):
+            case d.Shifted(_, dx, dy) if abs(dx) <= LARGEST and abs(dy) <= LARGEST:
                 return below.shifted(dx, dy)
-            case d.Grown(_, radius) if radius >= 0 and math.isfinite(radius):
+            case d.Grown(_, radius) if 0 <= radius <= LARGEST:
                 return below.grown(radius)
             case d.IfPoint():
                 return replace(below, if_point=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geoskip.clauses import Files, UnitClause
-from geoskip.geometry.boxes import LOOSENESS, Boxes, Envelope, Mask
+from geoskip.geometry.boxes import LARGEST, LOOSENESS, Boxes, Envelope, Mask
 from geoskip.geometry.shapes import Shape, margin
 from geoskip.indexes.geobox_units import Boxless, Units, units_of
 
@@ -111,7 +111,7 @@ class GeoClause(UnitClause):
         return tuple((self.index, name) for name in ("boxes", *self.counts))
 
     def keep_units(self, files: Files) -> Mask:
-        with np.errstate(all="ignore"):  # coordinates near the end of doubles overflow to infinities, which keep
+        with np.errstate(all="ignore"):  # views of huge coordinates may overflow, to what keeps
             return self.keep_of(units_of(files, self.index, self.counts))
 
     def files_of(self, files: Files, units: Mask) -> Mask:
@@ -232,7 +232,7 @@ class BoxGoesBeyond(GeoClause):
         candidates = self._meeting(units, self.shape.envelope.grown(max(self.distance, 0.0)))
         boxes = self._seen(units, candidates)
         least = self.distance - margin(np.maximum(boxes.scale(), self.shape.envelope.scale), self.distance)
-        return self._dropping(units, candidates, self.shape.farthest(boxes) < least)
+        return self._dropping(units, candidates, self.shape.farthest(boxes) < np.minimum(least, LARGEST))
 
     def __str__(self) -> str:
         return f"{self.index}: a box has a point beyond {self.distance:g} of {self.shape}"

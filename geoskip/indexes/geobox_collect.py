@@ -1,12 +1,13 @@
 """What GeoBox stores a file, and how it is collected from values.
 
-A pair of numbers: ``boxes``, ``rows``, ``boxless`` (a NULL coordinate), ``nonfinite`` (neither NULL, not both finite),
-``null_x`` and ``null_y``. Geometries: ``boxes`` of all coordinates (those of holes too: a hole of an invalid polygon
-may lie outside its shell, and envelope functions miss it), ``rows``, ``boxless`` (NULL or EMPTY), ``nonfinite``,
-``nulls``, ``empties``, ``invalid``, and ``types``, the set of geometry types as bits of their WKB numbers.
+A pair of numbers: ``boxes``, ``rows``, ``boxless`` (a NULL coordinate), ``nonfinite`` (neither NULL, but NaN, infinite
+or beyond 1e150), ``null_x`` and ``null_y``. Geometries: ``boxes`` of all coordinates (those of holes too: a hole of an
+invalid polygon may lie outside its shell, and envelope functions miss it), ``rows``, ``boxless`` (NULL or EMPTY),
+``nonfinite``, ``nulls``, ``empties``, ``invalid``, and ``types``, the set of geometry types as bits of their WKB
+numbers.
 
 ``POINT EMPTY`` and ``POINT(NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons: such
-rows count as non-finite.
+rows count as non-finite too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import shapely
 from numpy.typing import NDArray
 
-from geoskip.geometry.boxes import Boxes, Floats, Mask
+from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask
 from geoskip.indexes.geobox_split import split
 
 __all__ = ["GEOMETRY_TYPE", "PAIR_TYPE", "POINT_BIT", "collect_geometries", "collect_pairs", "merge"]
@@ -43,7 +44,7 @@ def collect_pairs(x: pa.Array, y: pa.Array, most: int) -> Summary:
     no_x, no_y = x.null_count > 0, y.null_count > 0
     x_low, x_high = _numbers(x)
     y_low, y_high = _numbers(y)
-    finite = np.isfinite(x_low) & np.isfinite(y_low)
+    finite = (np.abs(x_low) <= LARGEST) & (np.abs(y_low) <= LARGEST)
     boxless = nonfinite = 0
     if not finite.all():
         null = np.zeros(len(x), dtype=bool)
@@ -126,7 +127,7 @@ def _bounds(geometries: NDArray[np.object_]) -> tuple[Boxes, Mask]:
     x, y = np.ascontiguousarray(xy[:, 0]), np.ascontiguousarray(xy[:, 1])
     if len(owner) == len(geometries):
         boxes = Boxes(x, y, x, y)
-        return boxes, np.isfinite(x) & np.isfinite(y)
+        return boxes, boxes.scale() <= LARGEST
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     boxes = Boxes(
         np.minimum.reduceat(x, starts),  # NaN stays NaN in minimum and maximum
@@ -134,8 +135,7 @@ def _bounds(geometries: NDArray[np.object_]) -> tuple[Boxes, Mask]:
         np.maximum.reduceat(x, starts),
         np.maximum.reduceat(y, starts),
     )
-    finite = np.isfinite(boxes.xmin) & np.isfinite(boxes.ymin) & np.isfinite(boxes.xmax) & np.isfinite(boxes.ymax)
-    return boxes, finite
+    return boxes, boxes.scale() <= LARGEST
 
 
 def _invalid(geometries: NDArray[np.object_], number: NDArray[Any]) -> int:

@@ -151,13 +151,15 @@ def _regions(cells: NDArray[np.float64], most: int) -> list[_Region]:
             break
         total -= cut.saving
         del cuts[region]
-        cuts.update((part, _best_cut(part, cells)) for part in cut.parts)
+        last = len(cuts) + 2 >= most  # no cut of these parts would be made
+        cuts.update((part, None if last else _best_cut(part, cells)) for part in cut.parts)
     return list(cuts)
 
 
 def _cost(low: NDArray[np.float64], high: NDArray[np.float64]) -> Floats:
-    cost: Floats = np.prod(high - low + 1, axis=0)
-    return cost
+    extent = high - low
+    extent += 1
+    return np.asarray(extent[0] * extent[1])
 
 
 def _best_cut(region: _Region, cells: NDArray[np.float64]) -> _Cut | None:
