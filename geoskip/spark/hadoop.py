@@ -1,0 +1,159 @@
+"""A folder for metadata on any Hadoop file system, through the session's own client and credentials.
+
+What pyarrow has to open is copied to a local cache first; the copied files are immutable and have names of their own.
+
+*Exclusive creation*: object stores promise that of two writers creating one name without overwriting one fails, and
+show a file once it is complete. Elsewhere (HDFS and what behaves like it) the bytes go to a hidden name first, which is
+then renamed, where renaming onto an existing file fails: a crash leaves no half of an entry.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+__all__ = ["HadoopFolder"]
+
+_RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs"])
+_CHUNK = 8 << 20
+
+
+class HadoopFolder:
+    """A folder given as a URI; implements :class:`geoskip.stores.folders.Folder`."""
+
+    def __init__(self, uri: str) -> None:
+        self.location = uri.rstrip("/")
+
+    def names(self, sub: str) -> list[str]:
+        with _translated():
+            jvm, system = self._system()
+            try:
+                found = list(system.listStatus(self._path(jvm, sub)))
+            except Py4JJavaError as error:
+                if _is(error, "java.io.FileNotFoundException"):
+                    return []
+                raise
+            return [str(status.getPath().getName()) for status in found]
+
+    def read(self, name: str, limit: int) -> bytes:
+        with _translated():
+            jvm, system = self._system()
+            path = self._path(jvm, name)
+            size = min(int(system.getFileStatus(path).getLen()), limit)
+            stream = system.open(path)
+            try:
+                return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, size))
+            finally:
+                stream.close()
+
+    def create(self, name: str, data: bytes) -> None:
+        with _translated():
+            jvm, system = self._system()
+            path = self._path(jvm, name)
+            if str(system.getUri().getScheme()) not in _RENAMES_EXCLUSIVELY:
+                _write(system.create(path, False), data)
+                return
+            if system.exists(path):
+                raise FileExistsError(f"{name} exists in {self.location}")
+            scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{uuid.uuid4().hex}.tmp")
+            try:
+                _write(system.create(scratch, False), data)
+                if not system.rename(scratch, path):
+                    raise FileExistsError(f"{name} exists in {self.location}")
+            finally:
+                with contextlib.suppress(Py4JJavaError):
+                    system.delete(scratch, False)
+
+    def put(self, name: str, source: Path) -> None:
+        with _translated():
+            jvm, system = self._system()
+            local = jvm.org.apache.hadoop.fs.Path(f"file:{source.absolute()}")
+            system.copyFromLocalFile(False, True, local, self._path(jvm, name))
+
+    def local(self, name: str) -> Path:
+        kept = _cache() / hashlib.sha256(f"{self.location}/{name}".encode()).hexdigest()
+        if not kept.exists():
+            with _translated():
+                jvm, system = self._system()
+                scratch = kept.with_name(uuid.uuid4().hex)
+                target = jvm.org.apache.hadoop.fs.Path(f"file:{scratch}")
+                system.copyToLocalFile(False, self._path(jvm, name), target, True)
+                scratch.replace(kept)
+        return kept
+
+    def delete(self, name: str) -> None:
+        with _translated():
+            jvm, system = self._system()
+            system.delete(self._path(jvm, name), True)
+
+    def exists(self, name: str) -> bool:
+        with _translated():
+            jvm, system = self._system()
+            return bool(system.exists(self._path(jvm, name)))
+
+    def _system(self) -> tuple[Any, Any]:
+        """The JVM and the session's client of the file system."""
+        spark: Any = SparkSession._instantiatedSession
+        if spark is None:
+            raise OSError(f"{self.location} is reached through Spark's client, and there is no session")
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        return spark._jvm, spark._jvm.org.apache.hadoop.fs.Path(self.location).getFileSystem(conf)
+
+    def _path(self, jvm: Any, name: str) -> Any:
+        return jvm.org.apache.hadoop.fs.Path(f"{self.location}/{name}")
+
+
+def _write(stream: Any, data: bytes) -> None:
+    try:
+        for start in range(0, len(data), _CHUNK):
+            stream.write(bytearray(data[start : start + _CHUNK]))
+    finally:
+        stream.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Java's exceptions as Python's OSError and its kinds."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        message = str(error.java_exception.getMessage())
+        if _is(error, "java.io.FileNotFoundException"):
+            raise FileNotFoundError(message) from error
+        if _is(error, "org.apache.hadoop.fs.FileAlreadyExistsException"):
+            raise FileExistsError(message) from error
+        raise OSError(message) from error
+
+
+def _is(error: Py4JJavaError, name: str) -> bool:
+    kind = error.java_exception.getClass()
+    while kind is not None:
+        if kind.getName() == name:
+            return True
+        kind = kind.getSuperclass()
+    return False
+
+
+_lock = threading.Lock()
+_made: list[Path] = []
+
+
+def _cache() -> Path:
+    """A folder of this process for copies, removed at its end."""
+    with _lock:
+        if not _made or not _made[0].is_dir():
+            _made[:] = [Path(tempfile.mkdtemp(prefix="geoskip-copies-"))]
+            atexit.register(shutil.rmtree, _made[0], ignore_errors=True)
+        return _made[0]
