@@ -143,7 +143,7 @@ def call(name: str, *args: p.Predicate, type: str | None = None, mode: str = "AN
     """A call of one of Catalyst's own functions."""
     kinds = {"+": "Add", "-": "Subtract", "negative": "UnaryMinus", "isnan": "IsNaN", "if": "If"}
     kinds |= {"coalesce": "Coalesce", "date_add": "DateAdd", "date_sub": "DateSub"}
-    kinds |= {"substring": "Substring", "instr": "StringInstr", "rlike": "RLike"}
+    kinds |= {"substring": "Substring", "instr": "StringInstr", "locate": "StringLocate", "rlike": "RLike"}
     return p.Call(name, args, "org.apache.spark.sql.catalyst.expressions." + kinds[name], (mode,), type)
 
 

@@ -33,6 +33,7 @@ def substrings() -> Iterator[p.Predicate]:
 def others() -> Iterator[p.Predicate]:
     for start in STARTS:
         yield p.Comparison("=", call("instr", S, _text(start), type="int"), p.Literal(1, "int"))
+        yield p.Comparison("=", call("locate", _text(start), S, p.Literal(1), type="int"), p.Literal(1, "int"))
     for pattern in PATTERNS:
         yield call("rlike", S, _text(pattern), type="boolean")
 
@@ -47,7 +48,7 @@ def defaults() -> Iterator[p.Predicate]:
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [("s", [*substrings()]), ("s", [*others()]), ("a", [*defaults()])],
-    ids=["substring", "instr and rlike", "coalesce"],
+    ids=["substring", "instr, locate and rlike", "coalesce"],
 )
 def test_a_mapping_loses_no_row_and_skips_some_file(name: str, shapes: list[p.Predicate]) -> None:
     world = canned(name)

@@ -60,6 +60,17 @@ def found_first(node: Predicate, index: MinMax) -> Clause | None:
     return None
 
 
+@maps(*functions("StringLocate", "locate", "position", "charindex"), index=MinMax)
+def located_first(node: Predicate, index: MinMax) -> Clause | None:
+    """``locate('ab', s) = 1`` says the same as ``instr(s, 'ab') = 1``, searching from the first character on."""
+    match node:
+        case Comparison("=" | "<=>", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1)):
+            return index.clause(StartsWith(text, start))
+        case Not(Comparison("=", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1))):
+            return index.clause(Not(StartsWith(text, start)))
+    return None
+
+
 @maps(*functions("RLike", "rlike", "regexp", "regexp_like"), index=MinMax)
 def an_anchored_pattern(node: Predicate, index: MinMax) -> Clause | None:
     """``s RLIKE '^ab...'`` without alternatives begins with what precedes the first special character.

@@ -207,7 +207,7 @@ class RangeMeets(_OfRange):
     def of_keys(self, spans: Range, keys: Keys) -> Mask:
         if len(self.literals) == 1:
             return keys.meets(self.op, *spans.place(self.literals[0]))
-        return keys.meets_any([spans.place(literal) for literal in self.literals])
+        return keys.meets_any(spans.places(self.literals))
 
     def of_bytes(self, spans: Bytes) -> Mask:
         if len(self.literals) == 1:
@@ -232,7 +232,7 @@ class RangeLeaves(_OfRange):
     def of_keys(self, spans: Range, keys: Keys) -> Mask:
         if len(self.literals) == 1:
             return keys.leaves(*spans.place(self.literals[0]))
-        return keys.leaves_all([spans.place(literal) for literal in self.literals])
+        return keys.leaves_all(spans.places(self.literals))
 
     def of_bytes(self, spans: Bytes) -> Mask:
         return spans.leaves_all([encoded(literal) for literal in self.literals])
@@ -299,8 +299,11 @@ class HasNulls(_OfRange):
     """Some value is NULL, or the steps may make it so by an overflow."""
 
     def keep(self, files: Files) -> Mask:
-        nulls, known = counts_of(files, self.name, "nulls")
-        found = np.asarray(~known | (nulls > 0))
+        def compute() -> Mask:
+            nulls, known = counts_of(files, self.name, "nulls")
+            return np.asarray(~known | (nulls > 0))
+
+        found = files.cached((self.name, "has nulls"), compute)
         if not self.steps:
             return found
         try:
@@ -336,16 +339,24 @@ class HasNumbers(_OfRange):
 
 
 def _spans(files: Files, name: str, steps: tuple[Step, ...]) -> Range | Bytes | None:
-    spans = files.cached((name, "range"), lambda: bounds_of(files, name))
+    spans = files.cached(_key(name, "range", ()), lambda: bounds_of(files, name))
     if not steps or spans is None:
         return spans
     if not isinstance(spans, Range):
         raise Incomparable(f"no step works on {name}")
-    return apply(steps, spans)
+    kept = next((at for at, step in enumerate(steps) if step.constant), len(steps))  # no literal of a query is kept
+    plain = files.cached(_key(name, "range", steps[:kept]), lambda: apply(steps[:kept], spans))
+    return apply(steps[kept:], plain)
 
 
 def _keys(files: Files, name: str, steps: tuple[Step, ...], spans: Range) -> Keys:
-    return spans.keys() if steps else files.cached((name, "keys"), spans.keys)
+    if any(step.constant for step in steps):
+        return spans.keys()
+    return files.cached(_key(name, "keys", steps), spans.keys)
+
+
+def _key(name: str, what: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
+    return (name, what, *(step.text for step in steps))
 
 
 def _begins_with(spans: Bytes, prefix: bytes) -> Mask:

@@ -203,10 +203,10 @@ def _within(spans: Range, decimal: tuple[int, int]) -> Range:
 def _decimal_sum(spans: Range, sign: int, value: Any, scale: int) -> Range:
     if spans.scale < scale:
         spans = _affine(spans, 10 ** (scale - spans.scale), digits=scale - spans.scale)
-    plus = value.scaleb(spans.scale) if hasattr(value, "scaleb") else value * 10**spans.scale
-    if plus != int(plus):
+    plus = Fraction(value) * Fraction(10) ** spans.scale
+    if plus.denominator != 1:
         raise Incomparable(f"{value} has more digits than its type")
-    return _affine(spans, sign, int(plus))
+    return _affine(spans, sign, plus.numerator)
 
 
 def _whole_days(spans: Range) -> Range:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.clauses import Files, Mask
@@ -76,6 +78,13 @@ class Range:
             raise Incomparable(f"{literal} is no {self.kind}")
         return int(value), True
 
+    def places(self, literals: Sequence[Literal]) -> list[Place]:
+        """The places of many literals; those of integers are found at once."""
+        values = [literal.value for literal in literals]
+        if self.kind == "number" and self.scale == 0 and set(map(type, values)) == {int}:
+            return [(value, True) for value in values]
+        return [self.place(literal) for literal in literals]
+
 
 def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
     """A count a file, and where it is known."""
@@ -107,7 +116,7 @@ def bounds_of(files: Files, name: str) -> Range | Bytes | None:
         return _reals(low, high, nan=~told | (nans != 0), empty=known & told & (rows == nulls + nans))
     if pa.types.is_decimal(kind):
         keys, scale = _unscaled(low, high)
-        return None if keys is None else Range("number", *_sealed(*keys, low, high, empty), scale)
+        return Range("number", *_sealed(*keys, low, high, empty), scale)
     for matches, name_of in _KINDS:
         if matches(kind):
             words = (_words(low), _words(high))
@@ -156,32 +165,34 @@ def _words(array: pa.Array) -> Ints:
     return np.asarray(array.cast(pa.int64()).fill_null(0))
 
 
-def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints] | None, int]:
+def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
     """Decimals as unscaled int64: digits that do not fit are dropped, rounding ``low`` down and ``high`` up."""
     scale = low.type.scale
-    lows, highs = _wide(low), _wide(high)
-    if lows.dtype != object and highs.dtype != object:
-        return (lows, highs), scale
-    lows, highs = lows.astype(object), highs.astype(object)
-    largest = max(int(np.abs(lows).max()), int(np.abs(highs).max()))
-    drop = max(0, len(str(largest)) - 18)
-    power = 10**drop
-    return ((lows // power).astype(np.int64), (-(-highs // power)).astype(np.int64)), scale - drop
+    drop = max(0, max(map(_digits, (low, high))) - 18)
+    if drop:
+        low, high = _rounded(low, scale - drop, "down"), _rounded(high, scale - drop, "up")
+    return (_low_words(low), _low_words(high)), scale - drop
 
 
-def _wide(array: pa.Array) -> NDArray[Any]:
-    """Unscaled values: int64 where all fit, Python integers otherwise; 0 for null."""
+def _digits(array: pa.Array) -> int:
+    """How many digits the longest unscaled value has."""
+    ends = [end for end in pc.min_max(array).as_py().values() if end]
+    return max((end.adjusted() + 1 + array.type.scale for end in ends), default=0)
+
+
+def _rounded(array: pa.Array, scale: int, mode: str) -> pa.Array:
+    wide = array.cast(pa.decimal256(76, array.type.scale))  # rounding up may need one digit more
+    return pc.round(wide, ndigits=scale, round_mode=mode).cast(pa.decimal128(38, scale))
+
+
+def _low_words(array: pa.Array) -> Ints:
+    """The lower 64 bits of decimals, which hold all of these."""
     array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     buffer = array.buffers()[1]
-    if buffer is None or not len(array):
+    if buffer is None:
         return np.zeros(len(array), dtype=np.int64)
-    words = np.frombuffer(buffer, dtype="<i8", count=2 * (len(array) + array.offset)).reshape(-1, 2)[array.offset :]
-    if array.null_count:
-        words = np.where(np.asarray(array.is_valid())[:, None], words, 0)
-    least, most = words[:, 0], words[:, 1]
-    if np.array_equal(most, least >> 63):
-        return np.asarray(least)
-    return np.asarray(most.astype(object) * 2**64 + least.view(np.uint64).astype(object))
+    words = np.frombuffer(buffer, dtype="<i8", count=2 * (len(array) + array.offset))
+    return np.asarray(words[2 * array.offset :: 2])
 
 
 def _plain(array: Any) -> pa.Array:
