@@ -271,26 +271,16 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
     >>> children(Comparison("=", Column("a"), Literal(1)))
     (a, 1)
     """
-    found: list[Predicate] = []
-    for name in _parts(node):
-        value = getattr(node, name)
-        if isinstance(value, Predicate):
-            found.append(value)
-        elif isinstance(value, tuple):
-            found.extend(v for v in value if isinstance(v, Predicate))
-    return tuple(found)
+    kind: Any = type(node)
+    values = (getattr(node, name) for name in _names(kind))
+    spread = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+    return tuple(part for part in spread if isinstance(part, Predicate))
 
 
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
     """The fields of a vertex type that may hold vertices."""
-    plain = ("op", "name", "text", "type", "value", "values")
-    return tuple(f.name for f in fields(kind) if f.name not in plain)
-
-
-def _parts(node: Any) -> tuple[str, ...]:
-    kind: Any = type(node)
-    return _names(kind)
+    return tuple(f.name for f in fields(kind) if f.name not in ("op", "name", "text", "type", "value", "values"))
 
 
 def walk(node: Predicate) -> Iterator[Predicate]:
@@ -317,14 +307,8 @@ def columns_of(node: Predicate) -> frozenset[str]:
     return frozenset(names)
 
 
-def transform(
-    node: Predicate,
-    change: Callable[[Predicate], Predicate],
-    opened: Callable[[Predicate], Predicate] = lambda vertex: vertex,
-) -> Predicate:
-    """The tree with ``change`` applied to every vertex, children first; untouched parts are shared.
-
-    ``opened`` is applied on the way down, and only regroups children.
+def transform(node: Predicate, change: Callable[[Predicate], Predicate]) -> Predicate:
+    """The tree with ``change`` applied to every vertex, children first; nested AND and OR flat, other parts shared.
 
     >>> transform(Not(Column("a")), lambda v: Column("b") if v == Column("a") else v)
     NOT b
@@ -336,7 +320,7 @@ def transform(
         if form is not None:
             done[id(vertex)] = change(_rebuilt(form, done))
         elif id(vertex) not in done:
-            form = opened(vertex)
+            form = _flat(vertex)
             waiting.append((vertex, form))
             waiting.extend((child, None) for child in children(form))
     return done[id(node)]
@@ -346,8 +330,9 @@ def _rebuilt(node: Predicate, done: dict[int, Predicate]) -> Predicate:
     """The vertex over what its children became."""
     if all(done[id(child)] is child for child in children(node)):
         return node
+    kind: Any = type(node)
     changed: dict[str, Any] = {}
-    for name in _parts(node):
+    for name in _names(kind):
         value = getattr(node, name)
         if isinstance(value, Predicate):
             changed[name] = done[id(value)]
@@ -370,12 +355,11 @@ def normalise(node: Predicate) -> Predicate:
     >>> normalise(And((IsNull(Column("a")), And((IsNull(Column("b")), IsNull(Column("c")))))))
     (a IS NULL AND b IS NULL AND c IS NULL)
     """
-    return transform(node, _normalise_vertex, _flat)
+    return transform(node, _normalise_vertex)
 
 
 def _is_condition(node: Predicate) -> bool:
-    plain = not isinstance(node, Column | Literal | Call | Cast | Opaque)
-    return plain or (isinstance(node, Call) and node.type == "boolean")
+    return node.type == "boolean" if isinstance(node, Call) else not isinstance(node, Column | Literal | Cast | Opaque)
 
 
 def _normalise_vertex(node: Predicate) -> Predicate:
@@ -394,9 +378,7 @@ def _normalise_vertex(node: Predicate) -> Predicate:
             return Comparison(_NEGATED[op], left, right)
         case Not(Literal(bool() as value)):
             return FALSE if value else TRUE
-        case And() | Or():
-            return _flat(node)
-    return node
+    return _flat(node)
 
 
 def _flat(node: Predicate) -> Predicate:
