@@ -108,12 +108,17 @@ class Index(ABC):
         return {"kind": self.kind, **_fields(self)}
 
     def __str__(self) -> str:
+        if "_text" not in self.__dict__:  # asked for at every vertex
+            object.__setattr__(self, "_text", self._named())
+        text: str = self.__dict__["_text"]
+        return text
+
+    def _named(self) -> str:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        values = _fields(self)
         texts = self.expressions()
         shown = list(texts)  # each is shown once: an option may have the text of an expression
         options = []
-        for name, value in values.items():
+        for name, value in _fields(self).items():
             if value in shown:
                 shown.remove(value)
             elif value != defaults[name] and value != texts:
