@@ -300,7 +300,7 @@ class Dataset:
             raise InvalidSpecificationError(f"{self._name} cannot be read: {said(error)}") from error
 
     def _source(self) -> Source:
-        source = self._source_of(self._listed()[0])
+        _, source, _ = self._listed()
         if self._metadata is not None or self._given is not None:
             self._make_known(source.root, self._store(source))
         return source
@@ -327,23 +327,23 @@ class Dataset:
             known.store(root)
 
     def _state(self) -> State:
-        frame, files = self._listed()
-        source = self._source_of(frame)
+        frame, source, files = self._listed()
         store = self._store(source)
         return State(self.spark, frame, source, files, store, _latest(store))
 
-    def _listed(self) -> tuple[DataFrame, list[Listed]]:
+    def _listed(self) -> tuple[DataFrame, Source, list[Listed]]:
         """The DataFrame of now and its files; the last one again if nothing has changed, since Spark's finding out
         the columns takes a job.
         """
         if self._last is not None and not any(map(is_glob, self._paths or ())):
             frame, before = self._last
             if listing(self.spark, frame) == before:
-                return self._last
+                return frame, self._source_of(frame), before
         frame = self._frame(self.spark)
+        source = self._source_of(frame)
         files = listing(self.spark, frame)
         self._last = (frame, files) if self.table is None else None
-        return frame, files
+        return frame, source, files
 
     def _required(self, state: State) -> Snapshot:
         if state.snapshot is None:

@@ -37,6 +37,7 @@ __all__ = ["directly", "said", "through_spark"]
 _FILES_PER_TASK = 400
 _BYTES_PER_TASK = 256 << 20
 _MOST_UNREADABLE = 20
+_PAYLOADS_AT_ONCE = 500
 _SCHEMA = "file string, payload binary"
 
 
@@ -107,21 +108,21 @@ def _message(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-_FRAME = re.compile(
-    r"^\s+at |^Caused by|^\s*\.\.\.|^An error occurred while calling|^: |Job aborted|^\s*$|^Driver stack"
+_FRAME = re.compile(r"\s+at |\s*\.\.\. \d+ more|\s*Suppressed|Driver stack")
+_PREFIXES = re.compile(
+    r"(?:Caused by: |.*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *|(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *"
+    r"|\[[A-Z0-9_.]+\] *)+"
 )
-_LOST = re.compile(r".*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *")
+_SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
 
 
 def _first_line(message: str) -> str:
     """The first line that says what was wrong, without the classes and places that led there."""
     for line in message.splitlines():
-        if not _FRAME.search(line):
-            plain = re.sub(r"^(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *", "", _LOST.sub("", line.strip()))
-            plain = re.sub(r"^\[[A-Z0-9_.]+\] *|\.? *SQLSTATE: *\w+.*$", "", plain)
-            if plain:
-                return plain[:300]
-    return message.strip().splitlines()[0][:300] if message.strip() else "no reason given"
+        plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
+        if not _FRAME.match(line) and not _SAYS_NOTHING.match(plain):
+            return plain[:300]
+    return "Spark gives no reason"
 
 
 _NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) +'?([a-z0-9+.-]+:/\S+|/\S+)")
@@ -194,21 +195,26 @@ def _collector(plans: Plans) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         path: str | None = None
         gatherer = Gatherer(plans)
+        done: list[tuple[str, bytes]] = []
         for batch in batches:
             for found, rows in _by_file(batch):
                 if path is not None and found != path:
-                    yield _payload(path, gatherer)
+                    done.append((path, pickle.dumps(gatherer.finish())))
                     gatherer = Gatherer(plans)
                 path = found
                 gatherer.add(rows.columns[1:], rows.num_rows)
+            if len(done) >= _PAYLOADS_AT_ONCE:
+                yield _payloads(done)
+                done = []
         if path is not None:
-            yield _payload(path, gatherer)
+            done.append((path, pickle.dumps(gatherer.finish())))
+        yield _payloads(done)
 
     return collect
 
 
-def _payload(path: str, gatherer: Gatherer) -> pa.RecordBatch:
-    arrays = [pa.array([path], pa.string()), pa.array([pickle.dumps(gatherer.finish())], pa.binary())]
+def _payloads(done: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
+    arrays = [pa.array([path for path, _ in done], pa.string()), pa.array([data for _, data in done], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, ["file", "payload"])
 
 
