@@ -223,3 +223,14 @@ def test_a_summary_with_lost_parts_keeps_what_they_would_have_excluded() -> None
 
     assert kept("<", 0.0) == [1, 6], "without a minimum"
     assert kept(">", 3.0) == [2, 4, 6], "without a maximum, or the count of NaN"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "literal"),
+    [("d", Decimal("1.01"), 1.01), ("d", Decimal("99999999.99"), 99999999.99), ("n", 2**53 + 1, 2.0**53)],
+)
+def test_a_float_is_equal_to_what_spark_would_cast_to_it(name: str, value: object, literal: float) -> None:
+    world = World([[{name: value}], [{name: type(value)(3)}]])  # type: ignore[call-arg]
+    equal = p.Comparison("=", COLUMNS[name], p.Literal(literal))
+    assert verdict(equal, world).true.tolist() == [True, False]
+    assert verdict(p.In(COLUMNS[name], (p.Literal(literal), p.Literal(7.5))), world).true.tolist() == [True, False]

@@ -214,7 +214,7 @@ def _prefix(patch: pytest.MonkeyPatch, wild: str, *, escapes: bool, odd: str) ->
             found, at = found + pattern[at], at + 1
         return found, bool(pattern[at:]) and set(pattern[at:]) == {"%"}
 
-    patch.setattr(minmax, "_literal_prefix", prefix)
+    patch.setattr(minmax, "literal_prefix", prefix)
 
 
 @mutant("4: _ stands for any character", "s")
@@ -254,9 +254,9 @@ def a_negation_keeps_the_order(patch: pytest.MonkeyPatch) -> None:
     before(patch, monotone, "_affine", affine)
 
 
-@mutant("5: the bounds are cast as the column is", "n")
-def a_cast_to_double_is_exact(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(monotone, "_as_real", lambda spans, target: spans)
+@mutant("5: the bounds are cast as the column is", "x")
+def a_cast_to_float_is_exact(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(monotone, "_rounded", lambda spans, target: spans)
 
 
 @mutant("5: integers beyond 2^53 are no doubles", "n")

@@ -23,10 +23,10 @@ from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bounds import bound_type, bounds, merged
-from geoskip.indexes.monotone import Step, apply, steps_over
+from geoskip.indexes.monotone import Step, apply, as_real, steps_over
 from geoskip.indexes.ordering import Incomparable, Keys
 from geoskip.indexes.ranges import Range, bounds_of, counts_of
-from geoskip.indexes.texts import Bytes, encoded, successor
+from geoskip.indexes.texts import Bytes, encoded, literal_prefix, successor
 from geoskip.predicates import (
     Call,
     Comparison,
@@ -117,7 +117,7 @@ class MinMax(Index):
             case StartsWith(child, text) if self.reads(child):
                 return PrefixMeets(str(self), text)
             case Like(child, pattern, escape) if self.reads(child):
-                prefix, _ = _literal_prefix(pattern, escape)
+                prefix, _ = literal_prefix(pattern, escape)
                 return PrefixMeets(str(self), prefix)
             case EndsWith(child) | Contains(child) if self.reads(child):
                 return HasValues(str(self))
@@ -152,7 +152,7 @@ class MinMax(Index):
             case StartsWith(child, text) if self.reads(child):
                 return PrefixLeaves(str(self), text)
             case Like(child, pattern, escape) if self.reads(child):
-                prefix, only = _literal_prefix(pattern, escape)
+                prefix, only = literal_prefix(pattern, escape)
                 return PrefixLeaves(str(self), prefix) if only else HasValues(str(self))
             case EndsWith(child) | Contains(child) if self.reads(child):
                 return HasValues(str(self))
@@ -205,9 +205,14 @@ class RangeMeets(_OfRange):
     literals: tuple[Literal, ...]
 
     def of_keys(self, spans: Range, keys: Keys) -> Mask:
-        if len(self.literals) == 1:
-            return keys.meets(self.op, *spans.place(self.literals[0]))
-        return keys.meets_any(spans.places(self.literals))
+        if len(self.literals) != 1:
+            found = keys.meets_any(spans.places(self.literals))
+        else:
+            found = keys.meets(self.op, *spans.place(self.literals[0]))
+        if spans.kind == "number" and any(isinstance(literal.value, float) for literal in self.literals):
+            doubles = as_real(spans, "double")  # Spark would compare them so
+            found = found | self.of_keys(doubles, doubles.keys())
+        return found
 
     def of_bytes(self, spans: Bytes) -> Mask:
         if len(self.literals) == 1:
@@ -370,29 +375,3 @@ def _of_prefix(files: Files, name: str, text: str, ask: Callable[[Bytes, bytes],
     except Incomparable:
         spans = None
     return ask(spans, prefix) if isinstance(spans, Bytes) else HasValues(name).keep(files)
-
-
-def _literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
-    """What every match of a LIKE pattern begins with, and whether everything that begins so matches.
-
-    Spark matches LIKE on the decoded string, where each invalid byte reads as U+FFFD: the prefix ends before one.
-
-    >>> _literal_prefix("a_b%", "!"), _literal_prefix("50!%%", "!"), _literal_prefix("x%%", "!")
-    (('a', False), ('50%', True), ('x', True))
-    """
-    prefix, at = "", 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == escape:
-            at += 1
-            if pattern[at : at + 1] not in (escape, "_", "%") or at >= len(pattern):
-                return "", False  # Spark refuses such a pattern
-            char = pattern[at]
-        elif char in "_%":
-            break
-        if char == "\ufffd" or "\ud800" <= char <= "\udfff":
-            return prefix, False
-        prefix += char
-        at += 1
-    rest = pattern[at:]
-    return prefix, bool(rest) and set(rest) == {"%"}

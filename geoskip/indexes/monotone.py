@@ -25,7 +25,7 @@ from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from geoskip.registry import Function
 
-__all__ = ["Step", "apply", "steps_over"]
+__all__ = ["Step", "apply", "as_real", "steps_over"]
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _LIMITS = {
@@ -104,14 +104,14 @@ def _cast(source: str | None, target: str) -> Step | None:
         if target in _DIGITS:
             return Step(text, lambda spans: _affine(_number(spans), limits=_LIMITS[target]))
         if source in _DIGITS and target in ("float", "double"):
-            return Step(text, lambda spans: _as_real(spans, target))
+            return Step(text, lambda spans: as_real(spans, target))
         if source in _DIGITS and wide is not None:
             return Step(text, lambda spans: _within(spans, wide))
     if narrow is not None:
         if wide is not None and wide[1] >= narrow[1]:
             return Step(text, lambda spans: _within(spans, wide))
         if target == "double":
-            return Step(text, lambda spans: _as_real(spans, target))
+            return Step(text, lambda spans: as_real(spans, target))
     match source, target:
         case ("float", "double") | ("double", "float"):
             return Step(text, lambda spans: _rounded(spans, target))
@@ -215,7 +215,7 @@ def _whole_days(spans: Range) -> Range:
     return Range("date", low, high)
 
 
-def _as_real(spans: Range, target: str) -> Range:
+def as_real(spans: Range, target: str) -> Range:
     """Integers rounded as Spark rounds them; decimals widened by what its two roundings and ours may differ."""
     keys = _of(spans, "number").keys()
     single = target == "float"

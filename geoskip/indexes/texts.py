@@ -15,7 +15,7 @@ from geoskip.clauses import Mask
 from geoskip.indexes.ordering import Incomparable
 from geoskip.predicates import Literal
 
-__all__ = ["Bytes", "certain", "encoded", "successor"]
+__all__ = ["Bytes", "certain", "encoded", "literal_prefix", "successor"]
 
 
 @dataclass(frozen=True)
@@ -114,3 +114,29 @@ def _or_unbounded(answer: pa.Array) -> Mask:
 
 def certain(answer: pa.Array) -> Mask:
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
+    """What every match of a LIKE pattern begins with, and whether everything that begins so matches.
+
+    Spark matches LIKE on the decoded string, where each invalid byte reads as U+FFFD: the prefix ends before one.
+
+    >>> literal_prefix("a_b%", "!"), literal_prefix("50!%%", "!"), literal_prefix("x%%", "!")
+    (('a', False), ('50%', True), ('x', True))
+    """
+    prefix, at = "", 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape:
+            at += 1
+            if pattern[at : at + 1] not in (escape, "_", "%") or at >= len(pattern):
+                return "", False  # Spark refuses such a pattern
+            char = pattern[at]
+        elif char in "_%":
+            break
+        if char == "\ufffd" or "\ud800" <= char <= "\udfff":
+            return prefix, False
+        prefix += char
+        at += 1
+    rest = pattern[at:]
+    return prefix, bool(rest) and set(rest) == {"%"}
