@@ -57,6 +57,7 @@ _NEUTRAL_OPTIONS = frozenset(
         "prefersdate",
     ]
 )
+_DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "wholetext": "false"}
 # functions whose tables come with the JDK: letters, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
@@ -74,7 +75,8 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
     """
     lowered = {name.lower(): value for name, value in options.items()}
     if is_text(file_format):
-        return {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
+        matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
+        return {name: value for name, value in matter.items() if value.lower() != _DEFAULTS.get(name)}
     return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
 
 
@@ -134,14 +136,16 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         if str(settings.get(name)) != value:
             return f"it was built with {name}={value}, the session has {settings.get(name)}"
     if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
-        return _other_positions(json.loads(source["schema"]), json.loads(request["schema"]))
+        sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
+        return _other_positions(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
     return None
 
 
-def _other_positions(built: Json, read: Json) -> str | None:
+def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
     """CSV columns are found by position: of two schemas, one must be the beginning of the other."""
     for ours, theirs in zip(built["fields"], read["fields"], strict=False):
-        if (ours["name"], ours["type"]) != (theirs["name"], theirs["type"]):
+        same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
+        if not same or ours["type"] != theirs["type"]:
             return f"it was built with the column {ours['name']} where the query's schema has {theirs['name']}"
     return None
 

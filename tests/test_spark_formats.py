@@ -1,0 +1,347 @@
+"""Every format that Spark's own readers know: indexed, queried with geoskip on and off, and read in another way."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import GeoBox, MinMax
+from geoskip.errors import InvalidSpecificationError
+from geoskip.spark import sedona
+from tests.conftest import executed_files, same_as_off
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id int, name string, at timestamp"
+ROWS = [[(n, f"n{n}", f"2024-01-0{n} 0{n}:00:00") for n in range(first, first + 3)] for first in (1, 4, 7)]
+
+
+def csv_text(rows: list[Any], header: bool = False, sep: str = ",") -> str:
+    lines = [sep.join(map(str, row)) for row in rows]
+    return "\n".join([*(["id,name,at"] if header else []), *lines]) + "\n"
+
+
+def json_text(rows: list[Any]) -> str:
+    return "\n".join(f'{{"id": {i}, "name": "{name}", "at": "{at}"}}' for i, name, at in rows)
+
+
+def json_array(rows: list[Any]) -> str:
+    return "[\n" + ",\n".join(json_text([row]).replace(", ", ",\n ") for row in rows) + "\n]"
+
+
+# format, what a file holds, its name's end, reader options; the same read in ways that may not meet the metadata
+TEXTS: dict[str, tuple[str, Callable[[list[Any]], str], str, dict[str, Any], dict[str, dict[str, Any]]]] = {
+    "csv": ("csv", csv_text, ".csv", {"schema": SCHEMA}, {"sep": {"sep": "0"}, "nullValue": {"nullValue": "8"}}),
+    "csv with a header": (
+        "csv",
+        lambda rows: csv_text(rows, header=True),
+        ".csv",
+        {"schema": SCHEMA, "header": True},
+        {"timeZone": {"timeZone": "America/New_York"}, "mode": {"mode": "FAILFAST"}},
+    ),
+    "csv inferred": (
+        "csv",
+        lambda rows: csv_text(rows, header=True),
+        ".csv",
+        {"header": True, "inferSchema": True},
+        {"dateFormat": {"timestampFormat": "yyyy-dd-MM HH:mm:ss"}},
+    ),
+    "csv compressed": ("csv", csv_text, ".csv.gz", {"schema": SCHEMA}, {"comment": {"comment": "7"}}),
+    "csv of several lines": (
+        "csv",
+        lambda rows: csv_text([(i, f'"{name}\nand more"', at) for i, name, at in rows]),
+        ".csv",
+        {"schema": SCHEMA, "multiLine": True},
+        {"one line": {"multiLine": False}},
+    ),
+    "json": ("json", json_text, ".json", {"schema": SCHEMA}, {"zone": {"timeZone": "Asia/Tokyo"}}),
+    "json inferred": ("json", json_text, ".json", {}, {"strings": {"primitivesAsString": True}}),
+    "json compressed": ("json", json_text, ".json.gz", {"schema": SCHEMA}, {"comments": {"allowComments": True}}),
+    "json of several lines": (
+        "json",
+        json_array,
+        ".json",
+        {"schema": SCHEMA, "multiLine": True},
+        {"quotes": {"allowSingleQuotes": False}},
+    ),
+}
+
+
+def reader(spark: Any, place: Path, kind: str, options: dict[str, Any]) -> Callable[[], Any]:
+    def read() -> Any:
+        rest = dict(options)
+        source = spark.read.format(kind)
+        if "schema" in rest:
+            source = source.schema(rest.pop("schema"))
+        return source.options(**rest).load(str(place))
+
+    return read
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_text_formats(spark: Any, tmp_path: Path, case: str) -> None:
+    kind, text, end, options, others = TEXTS[case]
+    for number, rows in enumerate(ROWS):
+        data = text(rows).encode()
+        (tmp_path / f"{number}{end}").write_bytes(gzip.compress(data) if end.endswith(".gz") else data)
+    report = geoskip.dataset(spark, str(tmp_path), format=kind, **options).create_index(MinMax("id"), MinMax("at"))
+    assert (report.files, report.rows, set(report.readers.values())) == (3, 9, {"spark"})
+    read = reader(spark, tmp_path, kind, options)
+    assert same_as_off(lambda: read().where("id = 8")).files_kept == 1
+    instant = "at > '2024-01-07 08:00:00'" if case == "json inferred" else "at > timestamp'2024-01-07 08:00:00'"
+    assert same_as_off(lambda: read().where(instant)).files_kept == 1
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        other_zone = same_as_off(lambda: read().where("id = 8"))
+        assert other_zone.files_kept == 3
+        assert "session.timeZone=UTC" in str(other_zone)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for changed in others.values():
+        report = same_as_off(
+            lambda changed=changed: reader(spark, tmp_path, kind, {**options, **changed})().where("id = 8")
+        )
+        assert report.files_kept == 3
+        assert "is not used" in str(report) or "primitivesAsString" in changed
+
+
+def test_a_csv_schema_is_by_position(spark: Any, tmp_path: Path) -> None:
+    for number, rows in enumerate(ROWS):
+        (tmp_path / f"{number}.csv").write_text(csv_text(rows))
+    geoskip.dataset(spark, str(tmp_path), format="csv", schema=SCHEMA).create_index(MinMax("id"))
+    for schema, kept in {
+        "id int": 1,
+        "id int, name string, at timestamp, more string": 1,
+        "name string, id int, at timestamp": 3,
+        "id long, name string": 3,
+        "ID int, name string": 1,
+    }.items():
+        read = reader(spark, tmp_path, "csv", {"schema": schema})
+        assert same_as_off(lambda read=read: read().where("id = 8")).files_kept == kept, schema
+
+
+def test_rows_that_depend_on_the_columns_read_are_declined(spark: Any, tmp_path: Path) -> None:
+    for number, rows in enumerate(ROWS):
+        (tmp_path / f"{number}.csv").write_text(csv_text(rows))
+    with pytest.raises(InvalidSpecificationError, match="DROPMALFORMED"):
+        geoskip.dataset(spark, str(tmp_path), format="csv", schema=SCHEMA, mode="dropMalformed")
+    geoskip.dataset(spark, str(tmp_path), format="csv", schema=SCHEMA).create_index(MinMax("id"))
+    read = reader(spark, tmp_path, "csv", {"schema": SCHEMA, "mode": "DROPMALFORMED"})
+    report = same_as_off(lambda: read().where("id = 8"))
+    assert report.files_kept == 3
+    assert "depend on the columns" in str(report)
+
+
+@pytest.mark.parametrize("partial", ["true", "false"])
+def test_malformed_rows_of_json(spark: Any, tmp_path: Path, partial: str) -> None:
+    bad = ['{"id": 1, "name": {"x": tru}}', '{"id": 2, "at": "never"}', '{"id": 3', "{}", '{"id": "4"}', '{"id": 5.5}']
+    for number, line in enumerate(bad):
+        (tmp_path / f"{number}.json").write_text(line + "\n")
+    spark.conf.set("spark.sql.json.enablePartialResults", partial)
+    try:
+        handle = geoskip.dataset(spark, str(tmp_path), format="json", schema=SCHEMA)
+        handle.create_index(MinMax("id"))
+        for where in ("id = 2", "id IS NULL", "id = 1 OR at IS NULL", "id IS NULL AND name IS NULL", "id = 4"):
+            same_as_off(lambda where=where: handle.to_df().where(where))
+    finally:
+        spark.conf.unset("spark.sql.json.enablePartialResults")
+
+
+def test_text(spark: Any, tmp_path: Path) -> None:
+    for number, line in enumerate(("apple\nbanana", "cherry", "zebra\nyak")):
+        (tmp_path / f"{number}.txt").write_text(line)
+    geoskip.dataset(spark, str(tmp_path), format="text").create_index(MinMax("value"))
+    assert same_as_off(lambda: spark.read.text(str(tmp_path)).where("value = 'cherry'")).files_kept == 1
+    assert same_as_off(lambda: spark.read.text(str(tmp_path)).where("value LIKE 'z%'")).files_kept == 1
+    whole = same_as_off(lambda: spark.read.text(str(tmp_path), wholetext=True).where("value = 'yak'"))
+    assert whole.files_kept == 3
+
+
+def orc(spark: Any, place: Path) -> Callable[[], Any]:
+    place.mkdir()
+    for number in range(3):
+        table = pa.table(
+            {
+                "a": pa.array([number * 10, None], pa.int32()),
+                "at": pa.array([dt.datetime(2024, 1, 1 + number), None], pa.timestamp("us")),
+                "x": [float(number), float("nan")],
+                "nested": [{"f": number}, None],
+            }
+        )
+        pa.orc.write_table(table, str(place / f"{number}.orc"))
+    return lambda: spark.read.orc(str(place))
+
+
+def test_orc(spark: Any, tmp_path: Path) -> None:
+    read = orc(spark, tmp_path / "data")
+    handle = geoskip.dataset(spark, str(tmp_path / "data"), format="orc")
+    report = handle.create_index(MinMax("a"), MinMax("at"), MinMax("x"), MinMax("nested.f"), GeoBox("x", "a"))
+    assert (report.files, report.rows) == (3, 6)
+    for where, kept in {"a = 20": 1, "nested.f = 1": 1, "x < 1": 1, "x > 1e9": 3, "a IS NULL": 3}.items():
+        assert same_as_off(lambda where=where: read().where(where)).files_kept == kept, where
+    assert same_as_off(lambda: read().where("at < timestamp'2024-01-02'")).files_kept == 1
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[: len(data) * 2 // 3],
+    "garbage": lambda data: bytes(range(256)) * 4,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", ["orc", "csv.gz", "json.gz"])
+def test_an_unreadable_file_is_left_out(spark: Any, tmp_path: Path, kind: str, damage: str) -> None:
+    if kind == "orc":
+        orc(spark, tmp_path / "data")
+        options: dict[str, Any] = {"format": "orc", "schema": "a int"}
+    else:
+        (tmp_path / "data").mkdir()
+        for number in range(3):
+            lines = "\n".join(f'{{"a": {number * 10}, "b": {n * 7919 % 9999}}}' for n in range(3000))
+            text = lines if "json" in kind else "\n".join(f"{number * 10},{n * 7919 % 9999}" for n in range(3000))
+            (tmp_path / "data" / f"{number}.{kind}").write_bytes(gzip.compress(text.encode()))
+        options = {"format": kind[:-3], "schema": "a int, b int", "ignoreCorruptFiles": True}
+    victim = tmp_path / "data" / f"1.{kind}"
+    victim.write_bytes(DAMAGE[damage](victim.read_bytes()))
+    handle = geoskip.dataset(spark, str(tmp_path / "data"), **options)
+    report = handle.create_index(MinMax("a"))
+    assert list(report.excluded) == [victim.name], report
+    assert report.excluded[victim.name].startswith("unreadable: ")
+    assert report.files == 2
+    frame = handle.to_df().where("a > 15")
+    if "ignoreCorruptFiles" in options:
+        same_as_off(lambda: handle.to_df().where("a > 15"))
+        assert executed_files(frame) in (0, 2)
+
+
+# --- GeoParquet, through Sedona ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_sedona(spark: Any) -> Any:
+    if not sedona.is_there(spark):
+        pytest.skip("Sedona has no release for this Spark")
+    return spark
+
+
+def test_geoparquet_through_sedonas_reader(with_sedona: Any, tmp_path: Path) -> None:
+    spark, place = with_sedona, str(tmp_path / "data")
+    points = spark.sql("SELECT id, ST_Point(id % 10 + 0.5D, floor(id / 10) + 0.5D) AS g FROM range(100)")
+    points.repartitionByRange(8, "id").write.format("geoparquet").save(place)
+    handle = geoskip.dataset(spark, place, format="geoparquet")
+    report = handle.create_index(GeoBox("g"), MinMax("id"), MinMax("ST_X(g)"))
+    assert (report.files, set(report.readers.values())) == (8, {"spark"})
+    read = lambda: spark.read.format("geoparquet").load(place)  # noqa: E731
+    window = "ST_GeomFromText('POLYGON((0 0, 3 0, 3 1, 0 1, 0 0))')"
+    for where, most in {
+        f"ST_Intersects(g, {window})": 2,
+        f"ST_Contains({window}, g) AND id >= 0": 2,
+        "id > 95": 1,
+        "ST_X(g) > 100": 0,
+        "ST_Distance(g, ST_Point(0.5, 0.5)) < 0.1": 2,
+        f"NOT ST_Intersects(g, {window})": 8,
+    }.items():
+        assert same_as_off(lambda where=where: read().where(where)).files_kept <= most, where
+
+
+def test_geoparquet_read_as_parquet_is_another_reader(with_sedona: Any, tmp_path: Path) -> None:
+    spark, place = with_sedona, str(tmp_path / "data")
+    spark.sql("SELECT id, ST_Point(id, id) AS g FROM range(4)").write.format("geoparquet").save(place)
+    geoskip.dataset(spark, place, format="geoparquet").create_index(MinMax("id"))
+    report = same_as_off(lambda: spark.read.parquet(place).where("id > 100"))
+    assert report.files_kept == report.files_total
+    assert "built over GeoParquetFileFormat" in str(report)
+
+
+def test_other_formats_are_refused_with_what_is_known(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"1")
+    with pytest.raises(InvalidSpecificationError, match="BinaryFileFormat"):
+        geoskip.dataset(spark, str(tmp_path), format="binaryFile")
+
+
+# --- Parquet that Spark reads in a way of its own ---------------------------------------------------------------------
+
+
+def test_int96_and_times_of_the_old_calendar(spark: Any, tmp_path: Path) -> None:
+    place = str(tmp_path / "data")
+    frame = spark.sql(
+        "SELECT id, timestamp_seconds(-13000000000 + id * 2000000000) AS at, "
+        "date_add(date'1500-01-01', int(id * 20000)) AS day FROM range(8)"
+    )
+    for number, (kind, mode) in enumerate(
+        [("INT96", "LEGACY"), ("TIMESTAMP_MICROS", "LEGACY"), ("TIMESTAMP_MILLIS", "CORRECTED")]
+    ):
+        spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
+        spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", mode)
+        spark.conf.set("spark.sql.parquet.int96RebaseModeInWrite", mode)
+        frame.repartitionByRange(4, "id").write.mode("append").parquet(place)
+        assert number < 3
+    for name in ("outputTimestampType", "datetimeRebaseModeInWrite", "int96RebaseModeInWrite"):
+        spark.conf.unset(f"spark.sql.parquet.{name}")
+    report = geoskip.dataset(spark, place).create_index(MinMax("at"), MinMax("day"))
+    assert (report.files, report.excluded) == (12, {})
+    assert "spark" in report.readers["minmax(at)"]
+    for row in frame.where("id IN (0, 3)").collect():
+        for where in (f"at = timestamp_seconds({-13000000000 + row.id * 2000000000})", f"day <= date'{row.day}'"):
+            same_as_off(lambda where=where: spark.read.parquet(place).where(where))
+    assert same_as_off(lambda: spark.read.parquet(place).where("day < date'1500-01-02'")).files_kept == 3
+    other = spark.read.option("datetimeRebaseMode", "LEGACY").parquet(place)
+    assert "is not used" in str(same_as_off(lambda: other.where("day < date'1500-01-02'")))
+
+
+def test_nanoseconds_read_as_numbers(spark: Any, tmp_path: Path) -> None:
+    for number in range(2):
+        table = pa.table({"at": pa.array([number * 10**9], pa.timestamp("ns", "UTC"))})
+        pq.write_table(table, tmp_path / f"{number}.parquet", version="2.6")
+    with pytest.raises(geoskip.GeoskipError):
+        geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("at"))
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    try:
+        geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("at"))
+        assert same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("at > 5")).files_kept == 1
+    finally:
+        spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
+
+
+def test_pyarrows_own_types(spark: Any, tmp_path: Path) -> None:
+    for number, text in enumerate(("a", "m", "z")):
+        table = pa.table(
+            {
+                "wide": pa.array([text, None], pa.large_string()),
+                "coded": pa.array([text, None]).dictionary_encode(),
+                "bytes": pa.array([text.encode(), None], pa.large_binary()),
+                "narrow": pa.array([number, None], pa.int8()),
+                "unsigned": pa.array([2**32 - 1 - number, None], pa.uint32()),
+                "huge": pa.array([2**63 + number * 10**15, None], pa.uint64()),
+                "fixed": pa.array([text.encode() * 3, None], pa.binary(3)),
+            }
+        )
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    handle = geoskip.dataset(spark, str(tmp_path))
+    handle.create_index(*(MinMax(name) for name in ("wide", "coded", "bytes", "narrow", "unsigned", "huge", "fixed")))
+    for where in (
+        "wide = 'm'", "coded = 'm'", "bytes = x'6d'", "narrow = 1", "unsigned = 4294967294",
+        f"huge = {2**63 + 10**15}BD", "fixed = x'6d6d6d'",
+    ):  # fmt: skip
+        assert same_as_off(lambda where=where: handle.to_df().where(where)).files_kept == 1, where
+
+
+def test_strings_that_are_not_utf_8(spark: Any, tmp_path: Path) -> None:
+    for number, text in enumerate((b"a\xff\x41\xc3", b"\xfe", b"ok")):
+        bad = pa.Array.from_buffers(pa.string(), 1, pa.array([text]).buffers())
+        pq.write_table(pa.table({"s": bad}), tmp_path / f"{number}.parquet")
+    handle = geoskip.dataset(spark, str(tmp_path))
+    for index in (MinMax("s"), MinMax("reverse(s)"), MinMax("concat(s, 'x')")):
+        assert handle.create_index(index).excluded == {}
+    for where in ("s = cast(x'fe' AS string)", "s > 'a'", "s LIKE 'a%'", "concat(s, 'x') = 'okx'", "length(s) = 1"):
+        same_as_off(lambda where=where: handle.to_df().where(where))
+    assert same_as_off(lambda: handle.to_df().where("s = cast(x'fe' AS string)")).files_kept == 1
