@@ -1,0 +1,304 @@
+"""Datasets that change: refreshing, adding, two writers, and queries that meet metadata older than the files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import GeoBox, MinMax
+from geoskip.errors import InvalidSpecificationError, NotIndexedError
+from geoskip.spark import dataset as dataset_module
+from geoskip.spark.session import java
+from geoskip.stores.memory import MemoryStore
+from geoskip.stores.parquet import ParquetStore
+from tests.conftest import rows_of, same_as_off
+
+pytestmark = pytest.mark.spark
+
+Parts = Callable[..., Path]
+
+
+def write(place: Path, name: str, values: list[Any]) -> Path:
+    path = place / name
+    pq.write_table(pa.table({"a": pa.array(values, pa.int64()), "s": [f"s{v}" for v in values]}), path)
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    found = tmp_path / "data"
+    found.mkdir()
+    for number in range(4):
+        write(found, f"{number}.parquet", [number * 10, number * 10 + 1])
+    return found
+
+
+def reading(spark: Any, place: Path, where: str) -> Any:
+    return same_as_off(lambda: spark.read.parquet(str(place)).where(where))
+
+
+# --- refreshing -------------------------------------------------------------------------------------------------------
+
+
+def test_refresh_reads_what_is_new_or_changed_and_forgets_the_rest(spark: Any, place: Path) -> None:
+    handle = geoskip.dataset(spark, str(place))
+    with pytest.raises(NotIndexedError, match="create_index"):
+        handle.refresh_index()
+    with pytest.raises(NotIndexedError):
+        handle.describe()
+    handle.create_index(MinMax("a"), MinMax("length(s)"))
+    write(place, "4.parquet", [40])
+    write(place, "1.parquet", [500])
+    (place / "2.parquet").unlink()
+    assert reading(spark, place, "a > 35").files_kept == 2
+    (described,) = [row for row in handle.describe().collect() if row.kind == "minmax" and row["index"] == "minmax(a)"]
+    assert (described.files_covered, described.files_uncovered) == (2, 2)
+    report = handle.refresh_index()
+    assert (report.files, report.read, report.snapshot) == (4, 2, 2)
+    assert reading(spark, place, "a > 35").files_kept == 2
+    assert reading(spark, place, "a > 1000").files_kept == 0
+    assert {(r.files_covered, r.files_uncovered) for r in handle.describe().collect()} == {(4, 0)}
+    assert handle.refresh_index("full").read == 4
+
+
+def test_an_index_is_added_beside_the_others(spark: Any, place: Path) -> None:
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"))
+    write(place, "4.parquet", [40])
+    write(place, "1.parquet", [500])
+    (place / "2.parquet").unlink()
+    report = handle.create_index(MinMax("s"), GeoBox("a", "a"))
+    assert (report.files, report.rows, report.read) == (4, 6, 4)
+    assert report.indexes == ("minmax(a)", "minmax(s)", "geobox(a, a)")
+    assert [str(index) for index in handle.indexes] == list(report.indexes)
+    assert reading(spark, place, "a = 500").files_kept == 1
+    assert reading(spark, place, "s = 's40'").files_kept == 1
+    assert {r.files_covered for r in handle.describe().collect()} == {4}
+    assert handle.create_index(MinMax("a")).indexes == ("minmax(s)", "geobox(a, a)", "minmax(a)")  # built anew
+
+
+def test_a_refresh_uses_the_settings_of_the_index(spark: Any, tmp_path: Path) -> None:
+    place = str(tmp_path / "data")
+    for number in range(2):
+        spark.sql(f"SELECT timestamp'2024-01-0{number + 1} 23:00:00' AS at").write.mode("append").parquet(place)
+    handle = geoskip.dataset(spark, place)
+    handle.create_index(MinMax("cast(at AS date)"))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        spark.sql("SELECT timestamp'2024-02-01 23:00:00' AS at").write.mode("append").parquet(place)
+        assert handle.refresh_index().read == 1
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        late = "cast(at AS date) > date'2024-01-15'"
+        assert reading(spark, Path(place), late).files_kept == 3
+        spark.sql("SELECT timestamp'2024-02-01 23:00:00' AS at").write.mode("append").parquet(place)
+        added = handle.create_index(MinMax("at"))
+        assert "new files were left out" in added.incomplete["minmax(cast(at AS date))"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert reading(spark, Path(place), late).files_kept == 2
+    assert same_as_off(lambda: spark.read.parquet(place).where("at > timestamp'2024-01-15'")).files_kept == 2
+
+
+def test_a_dataset_read_otherwise_is_not_refreshed(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    geoskip.dataset(spark, str(tmp_path), format="csv", schema="a int, b int").create_index(MinMax("a"))
+    other = geoskip.dataset(spark, str(tmp_path), format="csv", schema="a int, b int", sep="|")
+    with pytest.raises(InvalidSpecificationError, match="read it the same way"):
+        other.refresh_index()
+    with pytest.raises(InvalidSpecificationError, match="read it the same way"):
+        other.create_index(MinMax("b"))
+
+
+# --- stale metadata at query time -------------------------------------------------------------------------------------
+
+
+def overwrite_in_place(path: Path) -> None:
+    """Another content of equal size, and the old modification time."""
+    before = path.stat()
+    length = before.st_size
+    write(path.parent, path.name, [77, 78])
+    assert path.stat().st_size == length
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace_by_rename(path: Path) -> None:
+    before = path.stat()
+    other = write(path.parent, "_other", [77, 78])
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+STALE: dict[str, Callable[[Path], Any]] = {
+    "overwritten with size and time restored": overwrite_in_place,
+    "replaced by a rename": replace_by_rename,
+    "rewritten": lambda path: write(path.parent, path.name, [777]),
+    "deleted": lambda path: path.unlink(),
+    "another added": lambda path: write(path.parent, "new.parquet", [777]),
+}
+
+
+@pytest.mark.parametrize("event", STALE)
+def test_metadata_older_than_the_files_change_no_result(spark: Any, place: Path, event: str) -> None:
+    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
+    STALE[event](place / "1.parquet")
+    for where in ("a > 70", "a BETWEEN 10 AND 11", "a < 5"):
+        assert reading(spark, place, where).files_kept <= 2
+
+
+def test_a_listing_older_than_a_file(spark: Any, place: Path) -> None:
+    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
+    frame = spark.read.parquet(str(place))
+    overwrite_in_place(place / "1.parquet")
+    assert rows_of(frame.where("a > 70")) == ["Row(a=77, s='s77')", "Row(a=78, s='s78')"]
+
+
+def test_overwriting_a_dataset_removes_its_metadata(spark: Any, place: Path) -> None:
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"))
+    spark.range(1000, 1004).selectExpr("id AS a", "'x' AS s").write.mode("overwrite").parquet(str(place))
+    assert not (place / "_geoskip").exists()
+    assert handle.indexes == ()
+    assert reading(spark, place, "a > 1002").files_kept > 0
+    report = handle.create_index(MinMax("a"))
+    assert (report.snapshot, report.rows) == (1, 4)
+    assert reading(spark, place, "a > 5000").files_kept == 0
+
+
+def test_a_snapshot_is_served_while_another_is_written(spark: Any, place: Path, monkeypatch: Any) -> None:
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"))
+    write(place, "4.parquet", [40])
+    build, during = dataset_module.build, []
+
+    def watched(*args: Any) -> Any:
+        built = build(*args)
+        during.append(reading(spark, place, "a = 31").files_kept)
+        return built
+
+    monkeypatch.setattr(dataset_module, "build", watched)
+    handle.refresh_index()
+    assert during == [2]  # the file that it matches, and the new one that the old snapshot does not know
+    assert reading(spark, place, "a = 31").files_kept == 1
+
+
+# --- several writers --------------------------------------------------------------------------------------------------
+
+
+def test_the_slower_of_two_writers_looks_again(spark: Any, place: Path, monkeypatch: Any) -> None:
+    one, other = (geoskip.dataset(spark, str(place)) for _ in range(2))
+    one.create_index(MinMax("a"))
+    build, interrupted = dataset_module.build, []
+
+    def overtaken(*args: Any) -> Any:
+        built = build(*args)
+        if not interrupted:
+            interrupted.append(True)
+            other.create_index(MinMax("s"))
+        return built
+
+    monkeypatch.setattr(dataset_module, "build", overtaken)
+    report = one.create_index(MinMax("a + 1"))
+    assert report.snapshot == 3
+    assert [str(index) for index in one.indexes] == ["minmax(a)", "minmax(s)", "minmax(a + 1)"]
+
+
+def test_handles_in_threads_lose_nothing(spark: Any, place: Path) -> None:
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            geoskip.dataset(spark, str(place)).create_index(MinMax(f"a + {number}"))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(geoskip.dataset(spark, str(place)).indexes) == 3
+    assert reading(spark, place, "a + 2 = 32").files_kept == 1
+
+
+OTHER_PROCESS = """
+import sys
+from geoskip.stores.parquet import ParquetStore
+store = ParquetStore(sys.argv[1])
+snapshot = store.load(store.latest())
+store.commit(snapshot.header, snapshot.files.table().slice(0, 0), expected=snapshot.header.number)
+"""
+
+
+def test_another_process_that_indexes_is_seen(spark: Any, place: Path) -> None:
+    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
+    assert reading(spark, place, "a = 31").files_kept == 1
+    subprocess.run([sys.executable, "-c", OTHER_PROCESS, str(place / "_geoskip")], check=True, timeout=60)
+    assert reading(spark, place, "a = 31").files_kept == 4
+
+
+def test_metadata_made_elsewhere_are_found_once_the_look_up_is_old(spark: Any, place: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
+    shutil.copytree(place, copy, ignore=shutil.ignore_patterns("_geoskip"))
+    assert reading(spark, copy, "a = 31").files_kept == 4
+    header = ParquetStore(place / "_geoskip").load(1).header
+    assert header.root == f"file:{place}"
+    shutil.copytree(place / "_geoskip", copy / "_geoskip")
+    java(spark).geoskip.forget()  # or some seconds later
+    report = reading(spark, copy, "a = 31")
+    assert report.files_kept == 4
+    assert f"it was built for file:{place}" in str(report)
+
+
+# --- metadata in other places -----------------------------------------------------------------------------------------
+
+
+def test_metadata_in_a_folder_of_their_own(spark: Any, place: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "meta data"
+    handle = geoskip.dataset(spark, str(place), metadata=str(elsewhere))
+    handle.create_index(MinMax("a"))
+    assert not (place / "_geoskip").exists()
+    assert (elsewhere / "_log").is_dir()
+    assert reading(spark, place, "a = 31").files_kept == 1
+    assert reading(spark, place / "3.parquet", "a = 0").files_kept == 0
+    assert [str(index) for index in geoskip.dataset(spark, str(place), metadata=str(elsewhere)).indexes] == [
+        "minmax(a)"
+    ]
+    assert f"file:{place}" in geoskip.datasets(spark)
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other", "0.parquet", [1])
+    with pytest.raises(InvalidSpecificationError, match="those of"):
+        geoskip.dataset(spark, str(tmp_path / "other"), metadata=str(elsewhere)).create_index(MinMax("a"))
+
+
+def test_metadata_in_memory(spark: Any, place: Path) -> None:
+    geoskip.dataset(spark, str(place), store=MemoryStore()).create_index(MinMax("a"))
+    assert not (place / "_geoskip").exists()
+    assert reading(spark, place, "a = 31").files_kept == 1
+    with pytest.raises(InvalidSpecificationError, match="not both"):
+        geoskip.dataset(spark, str(place), store=MemoryStore(), metadata="somewhere")
+
+
+def test_damaged_metadata_keep_everything(spark: Any, place: Path) -> None:
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"))
+    (entry,) = (place / "_geoskip" / "_log").glob("*/*.json")
+    newer = entry.with_name("_00000002.json")
+    newer.write_bytes(entry.read_bytes()[:200])
+    report = reading(spark, place, "a = 31")
+    assert report.files_kept == 4
+    assert "could not be read" in str(report)
+    newer.unlink()
+    assert reading(spark, place, "a = 31").files_kept == 1
