@@ -159,7 +159,9 @@ class _MergedUnits(UnitClause):
     def files_of(self, files: Files, units: Mask) -> Mask:
         return self.parts[0].files_of(files, units)
 
-    __post_init__ = _Merged.__post_init__
+    def __post_init__(self) -> None:
+        _Merged.__post_init__(self)  # type: ignore[arg-type]
+
     columns = _Merged.columns
     __str__ = _Merged.__str__
 

@@ -72,8 +72,7 @@ class Scan:
     def __str__(self) -> str:
         lines = [
             f"{_short(self.dataset, 76)}",
-            f"  read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
-            f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}; planned in {1000 * self.planning_seconds:.1f} ms",
+            f"  read {_share(self)}; planned in {1000 * self.planning_seconds:.1f} ms",
         ]
         if self.predicate:
             lines.append(f"  where {_short(self.predicate, 90)}")
@@ -125,8 +124,7 @@ class Report:
         notes = [f"  - {_short(note, 300)}" for note in self.notes]
         if not self.scans:
             return "\n".join(["geoskip: the query reads no files", *notes])
-        head = f"geoskip: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
-        head += f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}"
+        head = f"geoskip: read {_share(self)}"
         return "\n".join([head, *map(str, self.scans), *notes])
 
     def _repr_html_(self) -> str:
@@ -139,8 +137,7 @@ class Report:
             f'<th style="text-align:left">{h}</th>' for h in ("dataset and condition", "files", "bytes", "why")
         )
         return (
-            f"<p><b>geoskip</b>: read {self.files_kept:,} of {_count(self.files_total, 'file')}, "
-            f"{_size(self.bytes_kept)} of {_size(self.bytes_total)}</p>"
+            f"<p><b>geoskip</b>: read {_share(self)}</p>"
             f'<table><thead><tr>{heads}</tr></thead><tbody style="vertical-align:top">{rows}</tbody></table>{notes}'
         )
 
@@ -161,6 +158,12 @@ def _row(scan: Scan) -> str:
         f"<td>{_size(scan.bytes_kept)} of {_size(scan.bytes_total)}</td>"
         f'<td style="text-align:left"><ul style="margin:0">{items}</ul></td></tr>'
     )
+
+
+def _share(read: Report | Scan) -> str:
+    """Files and bytes read of all."""
+    files = f"{read.files_kept:,} of {_count(read.files_total, 'file')}"
+    return f"{files}, {_size(read.bytes_kept)} of {_size(read.bytes_total)}"
 
 
 def _short(text: str, most: int) -> str:

@@ -124,7 +124,7 @@ def bounds_of(files: Files, name: str) -> Range | Bytes | None:
     return None
 
 
-_KINDS = (
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], str]], ...] = (
     (pa.types.is_integer, lambda kind: "number"),
     (pa.types.is_boolean, lambda kind: "boolean"),
     (pa.types.is_date, lambda kind: "date"),

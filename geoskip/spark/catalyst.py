@@ -53,7 +53,7 @@ _COMPARISONS = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
 }
-_OPERATORS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Remainder": "%"}
+_OPERATORS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Remainder": "%", "UnaryMinus": "negative"}
 _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
     "StartsWith": StartsWith,
     "EndsWith": EndsWith,
@@ -108,7 +108,10 @@ class Translator:
                     return In(child, tuple(v for v in values if isinstance(v, Literal)))
                 return Or(tuple(Comparison("=", child, v) for v in values))
             case "InSet", (child,):
-                return In(child, tuple(literal(v) for v in node["values"]))
+                members = tuple(map(literal, node["values"]))
+                if all(isinstance(v, Literal) for v in members):
+                    return In(child, tuple(v for v in members if isinstance(v, Literal)))
+                return Opaque(f"{child} in a set of values without an order", tuple(columns_of(child)))
             case "Like", (child, Literal(str() as pattern)):
                 return Like(child, pattern, node["args"][0] if node.get("args") else "\\")
             case (("StartsWith" | "EndsWith" | "Contains"), (child, Literal(str() as text))):
@@ -128,7 +131,7 @@ class Translator:
         if "python" in node:
             flags = (f"eval:{node['evalType']}",)
             return Call(node["name"], children, implementation_of(node["python"]), flags, result)
-        name = _OPERATORS.get(kind, {"UnaryMinus": "negative"}.get(kind, node.get("name", kind)))
+        name: str = _OPERATORS.get(kind) or node.get("name", kind)
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
         return Call(name, children, node["class"], tuple(node.get("args", ())), result)

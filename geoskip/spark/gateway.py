@@ -28,8 +28,8 @@ class Jvm:
     """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function."""
 
     def __init__(self, spark: SparkSession, answer: Callable[[str], str]) -> None:
-        gateway = spark.sparkContext._gateway
-        ensure_callback_server_started(gateway)
+        gateway: Any = spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self.callback = _Function(answer)
         self.geoskip = (
             _compiled(spark)
