@@ -2,7 +2,7 @@
 
 * :mod:`~geoskip.geometry.boxes` -- closed boxes, many at once;
 * :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared to be tested against many boxes;
-* :mod:`~geoskip.geometry.raster` -- the same for polygons of very many vertices;
+* :mod:`~geoskip.geometry.raster` -- the same for very many boxes;
 * :mod:`~geoskip.geometry.sphere` -- distances from a point to boxes of longitude and latitude;
 * :mod:`~geoskip.geometry.denotations` -- what functions denote: ``Point(x, y)``, ``Within(child)``, ...
 """

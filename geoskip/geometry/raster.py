@@ -1,4 +1,4 @@
-"""A raster of a polygon with very many vertices, to decide most boxes without looking at the vertices.
+"""A raster of a polygon, to decide most of very many boxes without looking at its vertices.
 
 The envelope is cut into N x N cells. A cell is *boundary* where an edge comes near it, else *inside* or *outside* by
 the parity of the edges crossed on the way from the left (exact for valid polygons with holes and parts). Sums over all
@@ -63,7 +63,7 @@ class Raster:
     def of(cls, geometry: BaseGeometry, envelope: Envelope) -> Raster | None:
         """A raster as fine as pays, None where rounding or a wild zigzag forbids one."""
         xy = shapely.get_coordinates(geometry)
-        size = int(min(512, max(64, 2 ** math.ceil(math.log2(4 * math.sqrt(len(xy)))))))
+        size = int(min(512, max(128, 2 ** math.ceil(math.log2(4 * math.sqrt(len(xy)))))))
         extent = (envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin)
         if min(extent) <= 0 or not _slack(envelope, size) < 0.1:
             return None

@@ -20,7 +20,6 @@ from geoskip.geometry.raster import Raster
 
 __all__ = ["Shape", "margin"]
 
-_RASTER_VERTICES = 300
 _RASTER_BOXES = 500
 _REMEMBERED = 32
 
@@ -137,7 +136,7 @@ class Shape:
             return np.asarray(shapely.contains_properly(self.geometry, boxes.polygons()), dtype=bool)
 
     def _raster_for(self, boxes: Boxes) -> Raster | None:
-        if not self.polygonal or self.vertices < _RASTER_VERTICES:
+        if not self.polygonal:
             return None
         if not self._drawn and len(boxes) < _RASTER_BOXES + self.vertices // 4:
             return None  # to draw it costs as much as so many exact tests
