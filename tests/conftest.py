@@ -21,11 +21,16 @@ CONFIG = {
     "spark.sql.session.timeZone": "UTC",
 }
 SEDONA_LINES = ("3.5", "4.0")
+DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
+DELTA_CONFIG = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session of the run: geoskip enabled, Sedona's jar where it has a release for this Spark."""
+    """The session of the run: geoskip enabled, the jars of Sedona and Delta where they are released for this Spark."""
     import pyspark
 
     import geoskip
@@ -33,10 +38,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     place = tmp_path_factory.mktemp("warehouse")
     config = {**CONFIG, "spark.sql.warehouse.dir": str(place / "tables")}
+    if delta := delta_package():
+        config |= {**DELTA_CONFIG, "spark.jars.packages": delta}
     found = geoskip.session("geoskip-tests", sedona=_has_sedona(pyspark.__version__) or None, config=config)
     found.sparkContext.setLogLevel("ERROR")
     yield found
     found.stop()
+
+
+def delta_package() -> str | None:
+    """The Maven coordinates of Delta for the installed PySpark, None where the tests know of none."""
+    import pyspark
+
+    return next((package for line, package in DELTA.items() if pyspark.__version__.startswith(line)), None)
 
 
 def _has_sedona(version: str) -> bool:

@@ -35,6 +35,7 @@ __all__ = ["Bridge"]
 
 Json = Mapping[str, Any]
 _MOST_DECISIONS = 1000
+_MOST_CELLS = 50_000_000
 _RECHECK = 2000
 
 
@@ -43,14 +44,17 @@ class Remembered:
     """What a report may ask for later."""
 
     decisions: tuple[Decision, ...]
+    conditions: tuple[Json, ...]
 
     def predicate(self) -> str:
-        """The condition in words, for the first partition's values; empty where nothing was decided."""
+        """The condition in words; empty where nothing was decided."""
         if not self.decisions:
             return ""
-        predicate = self.decisions[0].predicate
-        text = str(predicate.children[0] if isinstance(predicate, And) and len(predicate.children) == 1 else predicate)
-        return text[1:-1] if text.startswith("(") and isinstance(predicate, And) else text
+        return " AND ".join(map(str, _parts(self.conditions, Translator(), [])))
+
+    def cells(self) -> int:
+        """What remembering costs, in entries of masks."""
+        return sum(len(decision.keep) for decision in self.decisions)
 
     def effects(self) -> tuple[tuple[str, int], ...]:
         """Each used clause with the files that it alone skips, over all datasets and partition vectors."""
@@ -76,6 +80,7 @@ class Bridge:
     def __init__(self, known: Known) -> None:
         self.known = known
         self._remembered: OrderedDict[int, Remembered] = OrderedDict()
+        self._cells = 0
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
         self._lock = threading.Lock()
@@ -127,11 +132,15 @@ class Bridge:
                 lines.append(" ".join([str(number), key_of(snapshot), *bits]))
         key = next(self._numbers)
         with self._lock:
-            self._remembered[key] = Remembered(tuple(decisions))
-            while len(self._remembered) > _MOST_DECISIONS:
-                self._remembered.popitem(last=False)
+            self._remember(key, Remembered(tuple(decisions), tuple(request["conditions"])))
         report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(reasons))})
         return "\n".join([report, *lines])
+
+    def _remember(self, key: int, answer: Remembered) -> None:
+        self._remembered[key] = answer
+        self._cells += answer.cells()
+        while len(self._remembered) > _MOST_DECISIONS or (self._cells > _MOST_CELLS and len(self._remembered) > 1):
+            self._cells -= self._remembered.popitem(last=False)[1].cells()
 
     def _bits(
         self, root: str, snapshot: Snapshot, request: Json, decisions: list[Decision], reasons: list[str]

@@ -241,7 +241,10 @@ class _Bytes:
 @functools.lru_cache(maxsize=512)
 def _implementation(digest: bytes, command: _Bytes) -> str:
     # The bytes are the driver's own: Spark pickled the user's function a moment ago, in this very process.
-    function: Any = pickle.loads(command.data)
+    try:
+        function: Any = pickle.loads(command.data)
+    except BaseException:  # too large a function is a broadcast variable, which only workers can read
+        return f"python:{digest.hex()}{UNIDENTIFIED}"
     if isinstance(function, tuple):
         function = function[0]
     for _ in range(8):  # pyspark wraps what it registers

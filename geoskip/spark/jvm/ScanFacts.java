@@ -75,7 +75,8 @@ class PlanFacts {
                     return;
                 }
             }
-            leaf(plan);
+            found.add(plan);
+            scans.add(new ScanFacts((FileSourceScanExec) plan, session).finished());
         }
         for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
             dropped((SparkPlan) i.next());
@@ -151,6 +152,14 @@ class ScanFacts {
         enabled = true;
         reason = "left alone: a DataSource V2 scan, " + scan.getClass().getSimpleName()
                 + "; Spark's own readers of files (spark.sql.sources.useV1SourceList) can skip";
+    }
+
+    /** The facts of a scan that will not run any more: what it has not read by now it does not read. */
+    ScanFacts finished() {
+        if (readFiles == 0) {
+            kept = new ArrayList();
+        }
+        return this;
     }
 
     private static long metric(FileSourceScanExec scan, String name) {

@@ -78,7 +78,8 @@ class Wire {
         }
         json.writeStringField("class", expression.getClass().getName());
         json.writeStringField("type", type(expression.dataType()));
-        if (expression instanceof PlanExpression || !expression.deterministic()) {
+        boolean chain = expression instanceof And || expression instanceof Or; // whose other members may still serve
+        if (expression instanceof PlanExpression || !expression.deterministic() && !chain) {
             opaque(json, expression);
         } else if (expression instanceof AttributeReference) {
             column(json, (AttributeReference) expression, names);
