@@ -64,6 +64,7 @@ class Outcome:
 def compare(sessions: dict[bool, SparkSession], query: Query, layout: str, *, repeat: int = 3) -> Outcome:
     """Run a query with geoskip off and on, in turn; raises RowsDiffer where the rows are not the same."""
     spark = sessions[query.paper]
+    _run(spark, query.sql)  # starts Python's workers, has the JVM compile what both need
     offs: list[float] = []
     ons: list[float] = []
     for _ in range(repeat):
@@ -104,19 +105,20 @@ def with_views(sessions: Iterable[SparkSession], folder: Path, name: str) -> Non
 # ---- what is printed
 
 
-def _table(outcomes: list[Outcome]) -> Table:
-    table = Table(title="\nThe same rows, from fewer files", title_justify="left", header_style="bold")
-    table.add_column("query", min_width=28)
+def table(outcomes: list[Outcome]) -> Table:
+    """One row a query and layout."""
+    shown = Table(title="\nThe same rows, from fewer files", title_justify="left", header_style="bold")
+    shown.add_column("query", min_width=28)
     for head in ("rows", "files read", "MB read", "seconds off", "on", "ratio"):
-        table.add_column(head, justify="right", no_wrap=True)
+        shown.add_column(head, justify="right", no_wrap=True)
     layout = ""
     for one in outcomes:
         if one.layout != layout:
             layout = one.layout
-            table.add_section()
-            table.add_row(f"[bold]{_title(layout)}[/]")
+            shown.add_section()
+            shown.add_row(f"[bold]{_title(layout)}[/]")
         report = one.report
-        table.add_row(
+        shown.add_row(
             "  " + one.query.title,
             f"{one.rows:,}",
             f"{report.files_kept:,} of {report.files_total:,}",
@@ -125,7 +127,7 @@ def _table(outcomes: list[Outcome]) -> Table:
             f"{one.on:.2f}",
             f"{one.off / one.on:.1f}",
         )
-    return table
+    return shown
 
 
 def _title(layout: str) -> str:
@@ -241,18 +243,19 @@ def main() -> None:
     for name, folder in folders.items():
         report = geoskip.dataset(spark, str(folder)).create_index(*INDEXES[name.partition("_")[0]])
         console.print(f"[bold]{name}[/]: {report}", highlight=False)
-    outcomes = _outcomes(console, spark, folders)
-    console.print(_table(outcomes))
-    for line in _clauses(outcomes):
+    found = outcomes(console, spark, folders)
+    console.print(table(found))
+    for line in _clauses(found):
         console.print(line, highlight=False, soft_wrap=True)
     console.print(
-        f"\n{len(outcomes)} queries, all with the same rows off and on; {time.perf_counter() - started:.0f} s in all.",
+        f"\n{len(found)} queries, all with the same rows off and on; {time.perf_counter() - started:.0f} s in all.",
         highlight=False,
     )
     spark.stop()
 
 
-def _outcomes(console: Console, spark: SparkSession, folders: dict[str, Path]) -> list[Outcome]:
+def outcomes(console: Console, spark: SparkSession, folders: dict[str, Path]) -> list[Outcome]:
+    """All queries over all of the layouts, off and on."""
     paper = spark.newSession()
     for key, value in CONFIG.items():
         if key.startswith("spark.sql."):
@@ -262,11 +265,10 @@ def _outcomes(console: Console, spark: SparkSession, folders: dict[str, Path]) -
     found: list[Outcome] = []
     todo = [(name, query) for name in folders for query in queries() if name.startswith(query.table)]
     with _bars(console) as bars:
-        bar = bars.add_task("warming up", total=len(todo))
+        bar = bars.add_task("queries", total=len(todo))
         for number, (name, query) in enumerate(todo):
             if number == 0 or todo[number - 1][0] != name:
                 with_views(sessions.values(), folders[name], name)
-                compare(sessions, query, name, repeat=1)  # page cache, JIT, Python workers
             bars.update(bar, description=f"{name}: {query.title}")
             found.append(compare(sessions, query, name))
             bars.advance(bar)

@@ -113,13 +113,13 @@ def queries() -> tuple[Query, ...]:
     in_virginia = f"ST_CONTAINS(ST_WKTToSQL('{VIRGINIA}'), lat, lng)"
     return (
         Query(
-            "paper, section I: max(...) in a polygon AND LIKE",
+            "paper, I: max(zip) in a polygon AND LIKE",
             "zipcodes",
             f"SELECT max(zip) FROM zipcodes WHERE {in_virginia} AND city LIKE 'Pur%'",
             paper=True,
         ),
         Query(
-            "paper, section V-C: the Research Triangle",
+            "paper, V-C: the Research Triangle",
             "zipcodes",
             f"SELECT * FROM zipcodes WHERE {in_triangle}",
             paper=True,
@@ -135,7 +135,7 @@ def queries() -> tuple[Query, ...]:
         Query("within 50 km of Chicago", "zipcodes", zips + chicago),
         Query("lat and lng BETWEEN", "zipcodes", zips + "lat BETWEEN 35 AND 37 AND lng BETWEEN -80 AND -77"),
         Query(
-            "paper, section I: max(...) in a polygon",
+            "paper, I: max(delay) in a polygon",
             "flights",
             f"SELECT max(delay) FROM flights WHERE {in_triangle.replace('ST_POINT(lat, lng)', 'lat, lng')}",
             paper=True,

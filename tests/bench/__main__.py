@@ -1,0 +1,39 @@
+"""Run all sections of the benchmark, or those named on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+from tests.bench.measure import console
+
+SECTIONS: Mapping[str, str] = {
+    "kernels": "deciding over 10,000 to 1,000,000 synthetic files, without an engine",
+    "queries": "what geoskip adds to a Spark query on 10,000 real files",
+    "build": "building indexes, beside Spark scanning the same columns",
+    "demo": "the demo's queries",
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the sections in their order."""
+    listed = "\n".join(f"  {name:8} {what}" for name, what in SECTIONS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=f"Measure geoskip side by side with its floors.\n\nSections:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("section", nargs="*", metavar="section", help="default: all")
+    named = parser.parse_args(arguments).section or list(SECTIONS)
+    console.print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    for name in SECTIONS:
+        if name in named:
+            console.rule(f"[bold]{name}[/]: {SECTIONS[name]}")
+            run: Callable[[], None] = import_module(f"tests.bench.{name}").run
+            run()
+
+
+if __name__ == "__main__":
+    main()

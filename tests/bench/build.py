@@ -1,0 +1,114 @@
+"""Building indexes, beside what the same data cost Spark anyway.
+
+The scan reads the same columns into nothing (Spark's ``noop`` sink). One job a file is what an index build costs that
+asks Spark for each file's bounds in turn: sampled, and scaled to all files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+
+import geoskip
+from geoskip import GeoBox, Index, MinMax
+from geoskip.predicates import Column
+from geoskip.spark.tasks import Plan, read_files
+from tests.bench.measure import console, interleaved, table
+from tests.bench.sessions import flights, readings, session
+
+SAMPLED = 20
+FLIGHTS = (MinMax("delay"), MinMax("distance"), GeoBox("lng", "lat"))
+READINGS = (MinMax("temp"), GeoBox("lng", "lat"))
+
+
+def run() -> None:
+    """Print the tables."""
+    shown = table("Building, seconds", "", "geoskip", "compared with", "seconds", "ratio", "target")
+    with console.status("measuring builds") as status:
+        for what, folder, indexes in (
+            ("3,000,000 flights in 400 files", flights(), FLIGHTS),
+            ("1,000,000 readings in 10,000 files", readings(10_000), READINGS),
+        ):
+            status.update(f"building, {what}")
+            built, scanned = interleaved([_building(folder, indexes), _scanning(folder, indexes)], times=3)
+            _row(shown, what, built, "Spark scans the columns", scanned, _at_most(built / scanned, 1.5))
+        status.update("one job a file")
+        apart = _one_job_a_file(readings(10_000)) * 10_000
+        _row(shown, "", built, f"one job a file (of {SAMPLED})", apart, _at_least(apart / built, 20))
+        status.update("columns apart and together")
+        _columns(shown)
+        status.update("footers")
+        _footers(shown)
+    console.print(shown)
+
+
+def _building(folder: Path, indexes: Sequence[Index]) -> Any:
+    def build(_: int) -> None:
+        shutil.rmtree(folder / "_geoskip", ignore_errors=True)
+        geoskip.dataset(session(), str(folder)).create_index(*indexes)
+
+    return build
+
+
+def _scanning(folder: Path, indexes: Sequence[Index]) -> Any:
+    columns = [text for index in indexes for text in index.expressions()]
+
+    def scan(_: int) -> None:
+        with geoskip.disabled(session()):
+            frame = session().read.parquet(str(folder)).select(*columns)
+            frame.write.format("noop").mode("overwrite").save()
+
+    return scan
+
+
+def _one_job_a_file(folder: Path) -> float:
+    """Seconds a file."""
+    paths = sorted(folder.glob("*.parquet"))[: SAMPLED + 3]
+    for number, path in enumerate(paths):
+        if number == 3:
+            started = time.perf_counter()
+        frame = session().read.parquet(str(path))
+        frame.agg(*(f(c) for c in ("temp", "lat", "lng") for f in (F.min, F.max))).collect()
+    return (time.perf_counter() - started) / SAMPLED
+
+
+def _columns(shown: Any) -> None:
+    names = ("id", "temp", "lat", "lng", "city", "day")
+    folder = readings(10_000)
+    together, *apart = interleaved(
+        [_building(folder, [MinMax(n) for n in names]), *(_building(folder, [MinMax(n)]) for n in names)], times=1
+    )
+    _row(shown, "six columns, together", together, "apart", sum(apart), _at_least(sum(apart) / together, 2))
+
+
+def _footers(shown: Any) -> None:
+    """The reading of files alone, in this process: bounds from footers, and the same ones from data."""
+    paths = [(str(path), str(path)) for path in sorted(flights().glob("*.parquet"))]
+    bound = MinMax("delay").bind([Column("delay", "int")])
+    plan = Plan("minmax(delay)", bound, (("delay", "int"),))
+    pair = tuple((name, "double") for name in ("lng", "lat"))
+    wanted = Plan("geobox(lng, lat)", GeoBox("lng", "lat").bind([Column(*column) for column in pair]), pair)
+    doubles = Plan("minmax(lat)", MinMax("lat").bind([Column("lat", "double")]), (("lat", "double"),))
+    footers, data, boxes = interleaved(
+        [lambda _, p=one: list(read_files(paths, [p], False)) for one in (plan, doubles, wanted)],  # type: ignore[misc]
+        times=3,
+    )
+    _row(shown, "MinMax of 400 files from footers, one core", footers, "from data", data, _at_least(data / footers, 10))
+    _row(shown, "", footers, "GeoBox from data", boxes, (f"{boxes / footers:.1f}", ""))
+
+
+def _row(shown: Any, what: str, ours: float, other: str, theirs: float, judged: tuple[str, str]) -> None:
+    shown.add_row(what, f"{ours:.2f}", other, f"{theirs:.2f}", *judged)
+
+
+def _at_most(ratio: float, most: float) -> tuple[str, str]:
+    return f"[{'green' if ratio <= most else 'red'}]{ratio:.2f}[/]", f"at most {most:g}"
+
+
+def _at_least(ratio: float, least: float) -> tuple[str, str]:
+    return f"[{'green' if ratio >= least else 'red'}]{ratio:.1f}[/]", f"at least {least:g}"
