@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 import geoskip
 from geoskip import GeoBox, MinMax
@@ -285,3 +286,29 @@ def test_floats(spark: Any, parts: Parts) -> None:
             )
         finally:
             spark.conf.unset("spark.sql.parquet.filterPushdown")
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_columns_found_by_field_ids(spark: Any, tmp_path: Path, enabled: str) -> None:
+    fields = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": i}) for i, name in (("1", "a"), ("2", "b"))]
+    for number in range(3):
+        table = pa.Table.from_arrays([pa.array([number]), pa.array([100 + number])], schema=pa.schema(fields))
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    swapped = T.StructType(
+        [T.StructField(name, T.LongType(), True, {"parquet.field.id": i}) for i, name in ((2, "a"), (1, "b"))]
+    )
+    before = spark.conf.get("spark.sql.parquet.fieldId.read.enabled")
+    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", enabled)
+    try:
+        by_name = geoskip.dataset(spark, str(tmp_path))
+        assert by_name.create_index(MinMax("a")).readers == {"minmax(a)": "footers"}
+        for where in ("a = 101", "a = 1"):
+            same_as_off(lambda where=where: spark.read.schema(swapped).parquet(str(tmp_path)).where(where))
+        assert same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("a = 1")).files_kept == 1
+        by_id = geoskip.dataset(spark, str(tmp_path), schema=swapped, metadata=str(tmp_path / "_ids"))
+        by_id.create_index(MinMax("a"))
+        matching = "a = 101" if enabled == "true" else "a = 1"
+        assert same_as_off(lambda: by_id.to_df().where(matching)).files_kept == 1
+        same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("a = 1"))
+    finally:
+        spark.conf.set("spark.sql.parquet.fieldId.read.enabled", before)

@@ -22,6 +22,7 @@ from geoskip.spark.analysis import Source
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed, changed, etags_of, listing, relative, settled
 from geoskip.spark.reading import directly, through_spark
+from geoskip.spark.signature import ID_OF
 from geoskip.spark.tasks import SPARK, FileResult, Plan
 
 __all__ = ["BuildReport", "Built", "build"]
@@ -143,7 +144,7 @@ def _put(results: dict[str, FileResult], found: Iterable[FileResult]) -> None:
 
 def _plans(source: Source, entries: Sequence[IndexEntry], files: Sequence[Listed]) -> list[Plan] | None:
     """What Python tasks are to do with the files; None where an index needs Spark's reader, which then serves all."""
-    by_id = str(source.settings.get("spark.sql.parquet.fieldId.read.enabled")).lower() == "true"
+    by_id = any(name.startswith(ID_OF) for name in source.settings)
     if source.file_format != _PARQUET or by_id or not all(local_path(file.uri) for file in files):
         return None
     plans = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.errors import ConflictError, DatasetNotFoundError, InvalidSpecificationError, NotIndexedError
+from geoskip.errors import (
+    ConflictError,
+    DatasetNotFoundError,
+    InvalidSpecificationError,
+    MetadataError,
+    NotIndexedError,
+)
 from geoskip.indexes.base import Index
 from geoskip.metadata import Header, IndexEntry, Snapshot, add_indexes, build_table, replace_files
 from geoskip.spark.analysis import Source, bind, sentence, source_of
@@ -24,7 +31,7 @@ from geoskip.spark.listing import Listed, listing
 from geoskip.spark.reading import said
 from geoskip.spark.roots import is_glob, qualified, root_of
 from geoskip.spark.session import java, known
-from geoskip.spark.state import State, divided, fresh, only
+from geoskip.spark.state import State, divided, fresh, only, unseen
 from geoskip.stores.base import Store
 
 __all__ = ["Dataset", "dataset", "datasets"]
@@ -59,9 +66,14 @@ def dataset(
 
 
 def datasets(spark: SparkSession) -> dict[str, Snapshot]:
-    """What this session knows to be indexed: the latest snapshot by root."""
-    found = {root: known.snapshot(root) for root in known.roots()}
-    return {root: snapshot for root, snapshot in found.items() if snapshot is not None}
+    """What this session knows to be indexed: the latest snapshot by root; what cannot be reached now is left out."""
+    found: dict[str, Snapshot] = {}
+    for root in known.roots():
+        with suppress(MetadataError):
+            snapshot = known.snapshot(root)
+            if snapshot is not None:
+                found[root] = snapshot
+    return found
 
 
 class Dataset:
@@ -165,6 +177,10 @@ class Dataset:
         everything = [*kept, *entries]
         table = add_indexes(base, build_table(entries, added.rows))
         table = replace_files(table, table["path"], build_table(everything, built.rows))
+        before = {entry.name: entry for entry in snapshot.header.entries}
+        others = [entry.name for entry in entries if not _means_the_same(before.get(entry.name), entry)]
+        rest = unseen(old.select([n for n in old.schema.names if n not in others]), state)
+        table = replace_files(table, table["path"], rest)
         if stale:
             built.failures.update({name: [f"new files were left out: {why}"] for name, why in changes.items()})
         return self._commit(state, everything, table, added + built, "create", started)
@@ -189,8 +205,9 @@ class Dataset:
             )
         stale, unchanged = divided(state)
         built = build(state.spark, state.frame, state.source, entries, stale)
-        table = only(self._required(state).files.table(), state, unchanged)
-        table = replace_files(table, table["path"], build_table(entries, built.rows))
+        old = self._required(state).files.table()
+        table = replace_files(only(old, state, unchanged), old["path"], build_table(entries, built.rows))
+        table = replace_files(table, table["path"], unseen(old, state))
         return self._commit(state, entries, table, built, "refresh", started)
 
     def _unchanged(self, state: State, entries: Sequence[IndexEntry]) -> tuple[list[IndexEntry], dict[str, str]]:
@@ -217,14 +234,8 @@ class Dataset:
     def _as_recorded(self, state: State) -> State:
         """The same state read under the settings that the indexes were built with, not the session's own."""
         assert state.snapshot is not None
-        recorded = state.snapshot.header.source.get("settings")
-        if not isinstance(recorded, dict):
-            return state
-        differing = {
-            name: value
-            for name, value in recorded.items()
-            if isinstance(value, str) and name in state.source.settings and state.source.settings[name] != value
-        }
+        recorded, now = dict(state.snapshot.header.source.get("settings") or {}), state.source.settings
+        differing = {name: value for name, value in recorded.items() if name in now and now[name] != value and value}
         if not differing:
             return state
         session: Any = self.spark
@@ -375,6 +386,10 @@ class Dataset:
             except ConflictError:
                 continue  # somebody else was faster: look again and do what is left to do
         return operation()
+
+
+def _means_the_same(old: IndexEntry | None, new: IndexEntry) -> bool:
+    return old is not None and (old.index.bound, dict(old.depends)) == (new.index.bound, dict(new.depends))
 
 
 def _latest(store: Store) -> Snapshot | None:

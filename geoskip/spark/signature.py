@@ -23,9 +23,10 @@ Json = Mapping[str, Any]
 
 DEFAULT_OF = "default of "
 """What begins the names of existence defaults: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5, read from older files."""
+ID_OF = "field id of "
+"""What begins the names of Parquet's field ids, by which Spark finds columns where a schema has them."""
 
 _PARQUET = (
-    "spark.sql.parquet.fieldId.read.enabled",
     "spark.sql.parquet.binaryAsString",
     "spark.sql.parquet.int96AsTimestamp",
     "spark.sql.legacy.parquet.nanosAsLong",
@@ -86,7 +87,8 @@ def depends_on(
     """The settings and versions that an index over these expressions depends on, with their values now."""
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
-    names += [DEFAULT_OF + column for column in sorted(set().union(*map(_top_level, expressions)))]
+    columns = sorted(set().union(*map(_top_level, expressions)))
+    names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
     if is_text(file_format):
         names += _TEXT

@@ -15,7 +15,7 @@ from geoskip.spark.listing import Listed, relative
 from geoskip.spark.roots import below
 from geoskip.stores.base import Store
 
-__all__ = ["State", "divided", "fresh", "only"]
+__all__ = ["State", "divided", "fresh", "only", "unseen"]
 
 
 @dataclass
@@ -50,14 +50,16 @@ def divided(state: State) -> tuple[list[Listed], list[Listed]]:
     return stale, unchanged
 
 
-def only(table: pa.Table, state: State, unchanged: Sequence[Listed]) -> pa.Table:
-    """The rows of unchanged files, and of those that this handle does not see: another handle's, in the same folder."""
+def only(table: pa.Table, state: State, files: Sequence[Listed]) -> pa.Table:
+    """The rows of these files."""
+    paths = pa.array([relative(file.uri, state.source.root) for file in files], pa.string())
+    return table.filter(pc.is_in(table["path"], value_set=paths))
+
+
+def unseen(table: pa.Table, state: State) -> pa.Table:
+    """The rows of files that this handle does not see: those of other handles on the same folder."""
     root = state.source.root
-    paths = pa.array([relative(file.uri, root) for file in unchanged], pa.string())
-    stays = pc.is_in(table["path"], value_set=paths)
-    if list(state.source.roots) != [root]:
-        whole = [path if ":/" in path else f"{root.rstrip('/')}/{path}" for path in table["path"].to_pylist()]
-        stays = pc.or_(
-            stays, pa.chunked_array([pa.array([not below(p, state.source.roots) for p in whole], pa.bool_())])
-        )
-    return table.filter(stays)
+    if list(state.source.roots) == [root]:
+        return table.slice(0, 0)
+    whole = [path if ":/" in path else f"{root.rstrip('/')}/{path}" for path in table["path"].to_pylist()]
+    return table.filter(pa.array([not below(path, state.source.roots) for path in whole], pa.bool_()))

@@ -84,7 +84,7 @@ class Known {
         return null;
     }
 
-    /** Settings and versions that indexes may depend on, and what columns read where a file lacks them. */
+    /** Settings and versions that indexes may depend on, what columns read where a file lacks them, and field ids. */
     static void settings(JsonGenerator json, SQLConf conf, StructType columns) throws IOException {
         json.writeObjectFieldStart("settings");
         for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
@@ -93,8 +93,13 @@ class Known {
         }
         json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         json.writeStringField("java.version", System.getProperty("java.version"));
+        boolean byId = "true".equals(setting(conf, "spark.sql.parquet.fieldId.read.enabled"));
         for (int i = 0; i < columns.length(); i++) {
             StructField column = columns.apply(i);
+            String ids = byId ? column.metadata().json() + column.dataType().json() : "";
+            if (ids.contains("\"parquet.field.id\"")) { // then Parquet's columns are not found by their names
+                json.writeStringField("field id of " + column.name().toLowerCase(Locale.ROOT), ids);
+            }
             if (column.metadata().contains("EXISTS_DEFAULT")) {
                 json.writeStringField(
                         "default of " + column.name().toLowerCase(Locale.ROOT),
