@@ -70,13 +70,13 @@ class Scan:
         }
 
     def __str__(self) -> str:
-        lines = [
-            f"{_short(self.dataset, 76)}",
-            f"  read {_share(self)}; planned in {1000 * self.planning_seconds:.1f} ms",
-        ]
+        planned = f"; planned in {1000 * self.planning_seconds:.1f} ms" if self.planning_seconds else ""
+        lines = [f"{_short(self.dataset, 78)}", f"  read {_share(self)}{planned}"]
         if self.predicate:
-            lines.append(f"  where {_short(self.predicate, 90)}")
-        lines += [f"  {_short(text, 90)}: alone skips {count:,}" for text, count in self.clauses() if count]
+            lines.append(f"  where {_short(self.predicate, 110)}")
+        skipping = [(text, count) for text, count in self.clauses() if count]
+        lines += ["  files that each clause alone skips:"] if skipping else []
+        lines += [f"  {count:>9,}  {_short(text, 108)}" for text, count in skipping]
         lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
         return "\n".join(lines)
 
@@ -132,32 +132,31 @@ class Report:
         notes = f"<ul>{notes}</ul>" if notes else ""
         if not self.scans:
             return "<p>geoskip: the query reads no files</p>" + notes
-        rows = "".join(_row(scan) for scan in self.scans)
-        heads = "".join(
-            f'<th style="text-align:left">{h}</th>' for h in ("dataset and condition", "files", "bytes", "why")
-        )
-        return (
-            f"<p><b>geoskip</b>: read {_share(self)}</p>"
-            f'<table><thead><tr>{heads}</tr></thead><tbody style="vertical-align:top">{rows}</tbody></table>{notes}'
-        )
+        heads = "".join(f'<th style="{_CELL}">{head}</th>' for head in ("read from", "files", "bytes", "why"))
+        rows = "".join(map(_row, self.scans))
+        table = f'<table style="border-collapse:collapse"><tr>{heads}</tr>{rows}</table>'
+        return f"<p><b>geoskip</b>: read {_share(self)}</p>{table}{notes}"
+
+
+_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
 
 
 def _row(scan: Scan) -> str:
     share = 100 * scan.files_kept / scan.files_total if scan.files_total else 100.0
     bar = (
-        '<div style="background:#d9e2ec;width:10em;height:0.6em">'
+        '<div style="background:#8883;width:8em;height:0.5em;margin-top:0.3em">'
         f'<div style="background:#2f6f9f;width:{share:.1f}%;height:100%"></div></div>'
     )
-    clauses = [f"{_short(text, 90)}: alone skips {count:,}" for text, count in scan.clauses() if count]
-    why = [*clauses, *scan.reasons]
-    items = "".join(f"<li>{html.escape(_short(text, 300))}</li>" for text in why)
-    return (
-        f'<tr><td style="text-align:left"><code>{html.escape(_short(scan.dataset, 80))}</code><br>'
-        f"{html.escape(_short(scan.predicate, 160))}</td>"
-        f"<td>{scan.files_kept:,} of {scan.files_total:,}{bar}</td>"
-        f"<td>{_size(scan.bytes_kept)} of {_size(scan.bytes_total)}</td>"
-        f'<td style="text-align:left"><ul style="margin:0">{items}</ul></td></tr>'
+    where = f"<br>where {html.escape(_short(scan.predicate, 240))}" if scan.predicate else ""
+    why = [f"{html.escape(_short(text, 200))} <b>skips&nbsp;{count:,}</b>" for text, count in scan.clauses() if count]
+    why += [f"<i>{html.escape(_short(reason, 300))}</i>" for reason in scan.reasons]
+    cells = (
+        f"<code>{html.escape(_short(scan.dataset, 80))}</code>{where}",
+        f'<span style="white-space:nowrap">{scan.files_kept:,} of {scan.files_total:,}</span>{bar}',
+        f'<span style="white-space:nowrap">{_size(scan.bytes_kept)} of {_size(scan.bytes_total)}</span>',
+        "<br>".join(why),
     )
+    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 
 def _share(read: Report | Scan) -> str:
