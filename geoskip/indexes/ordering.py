@@ -150,7 +150,8 @@ def physical(value: Any) -> Any:
 def folded(values: Doubles) -> Ints:
     """Keys in the order of numbers: the bits of negative ones count downwards."""
     bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
-    return np.where(bits < 0, bits ^ LAST, bits)
+    bits ^= (bits >> 63) & LAST
+    return bits
 
 
 def real_place(value: Any, kind: str | None) -> Place:
