@@ -235,6 +235,8 @@ def arrow_type(field: T.StructField) -> pa.DataType:
     kind = field.dataType
     if isinstance(kind, T.UserDefinedType):
         return pa.binary()
+    if isinstance(kind, T.TimestampType):  # newer versions of PySpark ask in which zone to show it
+        return pa.timestamp("us", "UTC")
     try:
         return to_arrow_type(kind)
     except Exception:

@@ -11,8 +11,8 @@ from geoskip.errors import EnvironmentProblem
 
 __all__ = ["is_there", "packages", "register"]
 
-_SHADED = {"3.5": "3.5_2.12:1.8.1", "4.0": "4.0_2.13:1.8.0"}
-_WRAPPERS = {"3.5": "1.8.1-33.1", "4.0": "1.8.0-33.1"}
+_SHADED = {"3.5": "3.5_2.12:1.8.0", "4.0": "4.0_2.13:1.8.0"}
+_WRAPPER = "1.8.0-33.1"
 
 
 def packages() -> tuple[str, str]:
@@ -25,7 +25,7 @@ def packages() -> tuple[str, str]:
         )
     return (
         f"org.apache.sedona:sedona-spark-shaded-{_SHADED[line]}",
-        f"org.datasyslab:geotools-wrapper:{_WRAPPERS[line]}",
+        f"org.datasyslab:geotools-wrapper:{_WRAPPER}",
     )
 
 
