@@ -23,8 +23,10 @@ PLACE = Path(__file__).resolve().parents[2] / ".demo"
 Run = Callable[[int], Any]
 
 
-def interleaved(runs: Sequence[Run], *, times: int, warm: int = 1) -> list[float]:
-    """The median seconds of each run, taken in turn; each is called with the number of the round.
+def interleaved(
+    runs: Sequence[Run], *, times: int, warm: int = 1, of: Callable[[list[float]], float] = statistics.median
+) -> list[float]:
+    """The median seconds of each run (or another statistic of them), taken in turn; each hears the round's number.
 
     The collector of garbage rests meanwhile: what it does is nobody's in particular.
     """
@@ -40,7 +42,7 @@ def interleaved(runs: Sequence[Run], *, times: int, warm: int = 1) -> list[float
                     found.append(time.perf_counter() - started)
     finally:
         gc.enable()
-    return [statistics.median(found) for found in seconds]
+    return [of(found) for found in seconds]
 
 
 def milliseconds(seconds: float) -> str:
