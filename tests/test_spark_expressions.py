@@ -50,7 +50,7 @@ EXPRESSIONS = {
     "temp * 2": {"temp * 2 > 30": 1, "(temp) * 2.0D = 20": 1, "temp*2 IN (2, 22)": 2},
     "place.zip": {"place.zip = 101": 1, "place.zip < 50": 1},
     "place.country.code": {"place.country.code >= '20'": 1},
-    "CASE WHEN temp > 15 THEN 'hot' ELSE 'cold' END": {"CASE WHEN temp > 15 THEN 'hot' ELSE 'cold' END = 'hot'": 1},
+    "concat_ws('-', city, 'x')": {"concat_ws('-', city, 'x') > 'X'": 1},
     "city": {"city = 'Rom'": 1, "city BETWEEN 'U' AND 'V'": 1},
     "coalesce(city, 'nowhere')": {"coalesce(city, 'nowhere') = 'nowhere'": 1},
 }
@@ -151,11 +151,14 @@ def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, fu
     if functions == "sedona" and not sedona.is_there(spark):
         pytest.skip("Sedona has no release for this Spark")
     session = spark if functions == "sedona" else plain
-    indexes = [GeoBox(text) for text in ("ST_GeomFromWKB(geom)", "ST_GeomFromText(wkt)", "ST_Point(lng, lat)")]
+    shaped = ["ST_GeomFromText(wkt)"]
+    if functions == "sedona" or spark.version < "4.1":  # then Spark has an ST_GeomFromWKB of its own
+        shaped.append("ST_GeomFromWKB(geom)")
+    indexes = [GeoBox(text) for text in (*shaped, "ST_Point(lng, lat)")]
     handle = geoskip.dataset(session, shapes, metadata=f"{shapes}/_of_{functions}")
     report = handle.create_index(*indexes, GeoBox("lng", "lat"))
     assert (report.files, report.rows, report.excluded) == (4, 24, {})
-    for shape in ("ST_GeomFromWKB(geom)", "ST_GeomFromText(wkt)"):
+    for shape in shaped:
         found = same_as_off(lambda shape=shape: session.read.parquet(shapes).where(f"ST_Intersects({WINDOW}, {shape})"))
         assert found.files_kept == 1, shape
     near = "ST_Distance(ST_Point(lng, lat), ST_Point(31.0D, 0.5D)) < 0.5"
@@ -195,7 +198,9 @@ def test_columns_with_odd_names(spark: Any, tmp_path: Path, monkeypatch: pytest.
     for place, name in enumerate(NAMES):
         quoted = "`" + name.replace("`", "``") + "`"
         where = f"{quoted} = {10 + place}"
-        assert same_as_off(lambda where=where: spark.read.parquet(str(tmp_path)).where(where)).files_kept == 1, name
+        assert geoskip.explain(spark.read.parquet(str(tmp_path)).where(where)).files_kept == 1, name
+        if place % 5 == 0:
+            same_as_off(lambda where=where: spark.read.parquet(str(tmp_path)).where(where))
     assert [str(index) for index in handle.indexes] == [f"minmax({name})" for name in NAMES]
 
 

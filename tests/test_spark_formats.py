@@ -141,6 +141,29 @@ def test_rows_that_depend_on_the_columns_read_are_declined(spark: Any, tmp_path:
     assert "depend on the columns" in str(report)
 
 
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_the_column_of_corrupt_records_is_declined(spark: Any, tmp_path: Path, kind: str) -> None:
+    """A record whose b is no number is corrupt to queries that read b, and to no others."""
+    for number, value in enumerate(("1", '"x"', "3")):
+        text = f'{{"a": {number}, "b": {value}}}' if kind == "json" else f"{number},{value}"
+        (tmp_path / f"{number}.{kind}").write_text(text + "\n")
+    handle = geoskip.dataset(spark, str(tmp_path), format=kind, schema="a int, b int, _corrupt_record string")
+    for text in ("_corrupt_record", "length(_corrupt_record)"):
+        with pytest.raises(InvalidSpecificationError, match="could not be parsed"):
+            handle.create_index(MinMax(text))
+    handle.create_index(MinMax("a"))
+    assert same_as_off(lambda: handle.to_df().where("_corrupt_record IS NOT NULL")).files_kept == 3
+    assert same_as_off(lambda: handle.to_df().where("a = 1")).files_kept == 1
+    schema = "a int, b int, bad string"
+    bad = geoskip.dataset(spark, str(tmp_path), format=kind, schema=schema, metadata=str(tmp_path / "_bad"))
+    bad.create_index(MinMax("bad"))  # as long as it is a column of the data
+    spark.conf.set("spark.sql.columnNameOfCorruptRecord", "bad")
+    try:
+        assert same_as_off(lambda: bad.to_df().where("bad IS NOT NULL")).files_kept == 3
+    finally:
+        spark.conf.unset("spark.sql.columnNameOfCorruptRecord")
+
+
 @pytest.mark.parametrize("partial", ["true", "false"])
 def test_malformed_rows_of_json(spark: Any, tmp_path: Path, partial: str) -> None:
     bad = ['{"id": 1, "name": {"x": tru}}', '{"id": 2, "at": "never"}', '{"id": 3', "{}", '{"id": "4"}', '{"id": 5.5}']
