@@ -149,8 +149,12 @@ class Bridge:
         if not indexes:
             return []
         masks: list[Mask] = []
+        deadline = time.monotonic() + float(request["budget"]) / 2
         rename = renamer(snapshot.header, request)
         for slots in request["vectors"]:
+            if masks and time.monotonic() > deadline:
+                reasons.append("too many different partitions for the planning budget: the files of some are all read")
+                break
             translator = Translator(slots=slots, names=rename)
             predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
             decision = decide(snapshot, predicate, indexes)

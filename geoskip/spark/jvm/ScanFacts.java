@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.execution.CommandResultExec;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
@@ -43,12 +44,17 @@ class PlanFacts {
     final List scans = new ArrayList(); // of ScanFacts
     final List notes = new ArrayList(); // why leaves that are no scans of files were left alone
     private final List found = new ArrayList(); // of FileSourceScanExec
+    private final List subqueries = new ArrayList();
     private final HashSet met = new HashSet(); // ids of cached plans
     private final SparkSession session;
 
     PlanFacts(QueryExecution execution) {
         session = execution.sparkSession();
-        collect(execution.executedPlan());
+        if (execution.commandExecuted() instanceof CommandResult) { // of a frame that stands for an INSERT
+            collect(((CommandResult) execution.commandExecuted()).commandPhysicalPlan());
+        } else {
+            collect(execution.executedPlan());
+        }
     }
 
     private void collect(SparkPlan plan) {
@@ -62,8 +68,12 @@ class PlanFacts {
         } else if (!(plan instanceof ReusedExchangeExec || plan instanceof ReusedSubqueryExec)) {
             // what is reused stands once elsewhere in the plan
             leaf(plan);
-            collect(Scala.list(plan.subqueries()));
-            collect(Scala.list(plan.children()));
+            for (Iterator i = Scala.list(plan.subqueries()).iterator(); i.hasNext();) {
+                subquery((SparkPlan) i.next());
+            }
+            for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+                collect((SparkPlan) i.next());
+            }
         }
     }
 
@@ -83,10 +93,15 @@ class PlanFacts {
         }
     }
 
-    private void collect(List plans) {
-        for (Iterator i = plans.iterator(); i.hasNext();) {
-            collect((SparkPlan) i.next());
+    /** A subquery, once: it stands in a filter and in the scan that the filter was pushed to, and runs once. */
+    private void subquery(SparkPlan plan) {
+        for (Iterator i = subqueries.iterator(); i.hasNext();) {
+            if (((SparkPlan) i.next()).sameResult(plan)) {
+                return;
+            }
         }
+        subqueries.add(plan);
+        collect(plan);
     }
 
     private void leaf(SparkPlan plan) {

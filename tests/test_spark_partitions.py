@@ -1,0 +1,152 @@
+"""Partition columns count as indexed exactly, by the catalogue's values: issue 3, section 3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import MinMax
+from tests.conftest import same_as_off
+
+pytestmark = pytest.mark.spark
+
+FILES = {"1": [1, 9], "2": [10, 19], "3": [20, 29], "__HIVE_DEFAULT_PARTITION__": [30, None]}
+
+
+@pytest.fixture(scope="module")
+def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file a partition ``p``: 1, 2, 3 and NULL, ``temp`` 1..9, 10..19, 20..29, 30 and NULL."""
+    root = tmp_path_factory.mktemp("partitions") / "data"
+    for value, temps in FILES.items():
+        write(root / f"p={value}", temps)
+    geoskip.dataset(spark, str(root)).create_index(MinMax("temp"))
+    return root
+
+
+def write(folder: Path, temps: list[Any]) -> None:
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"temp": pa.array(temps, pa.int64())}), folder / "part-0.parquet")
+
+
+def kept(report: geoskip.Report) -> tuple[int, int]:
+    print(report)  # pytest shows it where an assertion fails
+    return report.files_kept, report.files_total
+
+
+# condition -> files kept of 4
+CONDITIONS = {
+    "p = 1": 1,
+    "P = 1": 1,
+    "p = 1 OR temp > 25": 3,
+    "p = 1 OR temp > 1000": 1,
+    "p = 1 AND temp > 25": 0,
+    "p IS NULL": 1,
+    "p IS NULL OR temp < 5": 2,
+    "p IS NOT NULL AND temp >= 20": 1,
+    "p <=> NULL AND temp > 5": 1,
+    "NOT (p = 1 OR temp < 15)": 2,  # p = NULL is NULL, so is NOT (NULL OR ..)
+    "p IN (2, 3) OR temp IS NULL": 3,
+    "temp > p * 10": 0,
+    "temp >= p * 10 - 5": 3,
+    "temp + p > 30": 1,
+    "coalesce(p, 7) = 7": 1,
+    "CASE WHEN p = 2 THEN temp > 100 ELSE temp < 5 END": 1,
+    "pmod(p, 2) = 1 AND temp < 15": 1,
+    "cast(p AS string) LIKE '3%' OR temp < 0": 1,
+    "1 / (p - 2) > 0 OR temp > 1000": 2,  # it throws for p = 2
+    "p = 1 AND monotonically_increasing_id() >= 0": 1,
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition(spark: Any, place: Path, condition: str) -> None:
+    frame = lambda: spark.read.parquet(str(place)).where(condition)  # noqa: E731
+    if condition.startswith("1 /"):
+        assert kept(geoskip.explain(frame())) == (CONDITIONS[condition], 4)
+    else:
+        assert kept(same_as_off(frame)) == (CONDITIONS[condition], 4)
+
+
+def test_one_partition_alone_has_no_partition_column(spark: Any, place: Path) -> None:
+    assert kept(same_as_off(lambda: spark.read.parquet(str(place / "p=2")).where("temp > 15"))) == (1, 1)
+    based = lambda: spark.read.option("basePath", str(place)).parquet(f"{place}/p=[23]")  # noqa: E731
+    assert kept(same_as_off(lambda: based().where("p = 3 OR temp > 1000"))) == (1, 2)
+
+
+def test_everything_skipped_leaves_schema_and_count(spark: Any, place: Path) -> None:
+    frame = spark.read.parquet(str(place)).where("p = 1 AND temp > 500")
+    assert frame.columns == ["temp", "p"]
+    assert frame.groupBy("p").count().collect() == []
+    assert frame.agg({"temp": "count"}).collect()[0][0] == 0
+
+
+def test_the_catalogue_says_which_partition_a_directory_is(spark: Any, place: Path, tmp_path: Path) -> None:
+    root = tmp_path / "lying"
+    spark.sql("DROP TABLE IF EXISTS lying")
+    spark.sql(f"CREATE TABLE lying (temp bigint, p int) USING parquet PARTITIONED BY (p) LOCATION '{root}'")
+    for directory, value, temps in (("p=7", 5, [1, 2]), ("p=5", 7, [30, 40]), ("other", 6, [50, 60])):
+        write(root / directory, temps)
+        spark.sql(f"ALTER TABLE lying ADD PARTITION (p = {value}) LOCATION '{root / directory}'")
+    outside = tmp_path / "outside"
+    write(outside, [70, 80])
+    spark.sql(f"ALTER TABLE lying ADD PARTITION (p = 8) LOCATION '{outside}'")
+    geoskip.dataset(spark, table="lying").create_index(MinMax("temp"))
+    for condition, files in {
+        "p = 5 OR temp > 75": 2,
+        "p = 7 OR temp > 1000": 1,
+        "p = 5 AND temp > 5": 0,
+        "p = 8 AND temp > 100": 0,
+        "p = 7 AND temp > 35": 1,
+        "temp >= p * 9": 2,
+        "temp = 55": 1,
+    }.items():
+        report = same_as_off(lambda c=condition: spark.sql(f"SELECT * FROM lying WHERE {c}"))
+        assert kept(report) == (files, 4), condition
+    spark.sql(f"ALTER TABLE lying ADD PARTITION (p = 9) LOCATION '{root / 'p=7'}'")  # the same files twice
+    assert kept(same_as_off(lambda: spark.sql("SELECT * FROM lying WHERE p = 9 OR temp > 1000"))) == (1, 5)
+
+
+def test_types_of_partition_columns(spark: Any, tmp_path: Path) -> None:
+    odd = ["a b", "x%20y", "1+1", "quo'te", "a=b", "2024-01-01"]
+    for number, text in enumerate(odd):
+        write(tmp_path / "odd" / f"d=2024-01-0{number + 1}" / f"s={quote(text, safe='')}", [number])
+    geoskip.dataset(spark, str(tmp_path / "odd")).create_index(MinMax("temp"))
+    frame = lambda: spark.read.parquet(str(tmp_path / "odd"))  # noqa: E731
+    for number, text in enumerate(odd):
+        escaped = text.replace("'", "\\'")
+        report = same_as_off(lambda e=escaped, n=number: frame().where(f"s = '{e}' OR temp = {(n + 1) % 6}"))
+        assert kept(report) == (2, 6), text
+    assert kept(same_as_off(lambda: frame().where("d >= DATE'2024-01-06' OR temp = 0"))) == (2, 6)
+    assert kept(same_as_off(lambda: frame().where("year(d) = 2023 OR temp = 0"))) == (1, 6)
+    assert kept(same_as_off(lambda: frame().where("s LIKE 'a%' OR temp = 5"))) == (3, 6)
+
+
+def test_many_partitions(spark: Any, tmp_path: Path) -> None:
+    for number in range(50):
+        write(tmp_path / f"p={number}", [number, number + 100 * (number % 10 == 0)])
+    geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("temp"))
+    frame = lambda: spark.read.parquet(str(tmp_path))  # noqa: E731
+    assert kept(same_as_off(lambda: frame().where("p = 45 OR temp = 7"))) == (3, 50)
+    each = same_as_off(lambda: frame().where("temp > p"))
+    assert kept(each) == (5, 50)
+    assert each.scans[0].predicate == "NOT temp IS NULL AND NOT p IS NULL AND temp > CAST(p AS bigint)"
+
+
+def test_a_column_named_like_a_partition_is_the_partition(spark: Any, tmp_path: Path) -> None:
+    for value in (1, 2):
+        folder = tmp_path / f"p={value}"
+        folder.mkdir()
+        pq.write_table(pa.table({"temp": [value], "p": [3 - value]}), folder / "part.parquet")
+        geoskip.dataset(spark, str(folder)).create_index(MinMax("p"))  # over the files' own column
+    geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("temp"))
+    for column in ("p", "P"):
+        report = same_as_off(lambda c=column: spark.read.parquet(str(tmp_path)).where(f"{c} = 1"))
+        assert kept(report) == (1, 2)
+    roots = lambda: spark.read.option("basePath", str(tmp_path)).parquet(*map(str, tmp_path.glob("p=*")))  # noqa: E731
+    assert same_as_off(lambda: roots().where("P = 1")).files_kept == 1

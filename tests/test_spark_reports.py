@@ -1,0 +1,181 @@
+"""Reports say what was truly read: issue 3, section 7."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import MinMax
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four files with ``temp`` 0..9, 10..19, 20..29 and 30..39."""
+    root = tmp_path_factory.mktemp("reports") / "data"
+    root.mkdir()
+    for number in range(4):
+        temps = list(range(10 * number, 10 * number + 10))
+        pq.write_table(pa.table({"temp": temps, "id": temps}), root / f"part-{number}.parquet")
+    return root
+
+
+@pytest.fixture(scope="module")
+def own(spark: Any, place: Path) -> Any:
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    geoskip.dataset(session, str(place)).create_index(MinMax("temp"))
+    session.read.parquet(str(place)).createOrReplaceTempView("t")
+    return session
+
+
+def read_by_spark(session: Any) -> int:
+    """The files that the last execution read, as Spark's own SQL tab has it."""
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(20_000)
+    store = session._jsparkSession.sharedState().statusStore()
+    last = store.executionsList().last()
+    metrics = store.executionMetrics(last.executionId())
+    listed = last.metrics()
+    ids = set()
+    for number in range(listed.size()):
+        if listed.apply(number).name() == "number of files read":
+            ids.add(listed.apply(number).accumulatorId())  # adaptive execution lists one again with every new plan
+    values = [metrics.get(found) for found in ids]
+    return sum(int(re.sub(r"\D", "", value.get())) for value in values if value.isDefined())
+
+
+COUNTS = "(SELECT id, count(*) AS n FROM t WHERE temp > 25 GROUP BY id)"
+QUERIES = {
+    "a filter": ("SELECT * FROM t WHERE temp > 25", 2, 4),
+    "no filter": ("SELECT * FROM t", 4, 4),
+    "nothing": ("SELECT * FROM t WHERE temp > 99", 0, 4),
+    "groups of nothing": ("SELECT id, count(*) FROM t WHERE temp > 99 GROUP BY id", 0, 4),
+    "a union": ("SELECT id FROM t WHERE temp > 35 UNION ALL SELECT id FROM t WHERE temp < 15", 3, 8),
+    "a scalar subquery": ("SELECT * FROM t WHERE temp > (SELECT max(temp) FROM t WHERE temp < 25)", 7, 8),
+    "a join": ("SELECT a.id FROM t a JOIN t b ON a.id = b.id WHERE a.temp > 25 AND b.temp < 35", 6, 8),
+    "a subquery of IN": ("SELECT * FROM t WHERE id IN (SELECT id FROM t WHERE temp > 35) AND temp > 15", 4, 8),
+    "an exchange used twice": (f"WITH c AS {COUNTS} SELECT * FROM c a JOIN c b ON a.id = b.id", 2, 4),
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_totals_are_those_of_the_executed_scans(own: Any, query: str) -> None:
+    sql, kept, total = QUERIES[query]
+    frame = own.sql(sql)
+    expected = geoskip.explain(own.sql(sql))
+    frame.collect()
+    report = geoskip.report(frame)
+    print(report)
+    assert report.files_kept == kept == read_by_spark(own)
+    assert report.files_total == total
+    if query != "an exchange used twice":  # what is reused shows when it is run
+        assert expected.files_kept == kept
+    last = geoskip.last_report(own)
+    assert (last.files_kept, last.files_total) == (kept, total)
+    for scan in report.scans:
+        assert len(scan.kept_files()) == scan.files_kept
+        assert len(scan.skipped_files()) == scan.files_total - scan.files_kept
+        assert scan.bytes_kept == sum(Path(path.removeprefix("file:")).stat().st_size for path in scan.kept_files())
+        assert {*scan.kept_files(), *scan.skipped_files()} == {
+            f"file:{path}" for path in Path(scan.dataset.removeprefix("file:")).glob("*.parquet")
+        }
+
+
+def test_a_report_at_every_moment(own: Any) -> None:
+    before = len(geoskip.reports(own))
+    frame = own.sql("SELECT * FROM t WHERE temp > 25")
+    assert geoskip.explain(frame).files_kept == 2
+    assert geoskip.report(frame).files_kept == 2
+    assert len(geoskip.reports(own)) == before  # nothing was run
+    for _ in range(2):  # the second collect has no planning of its own
+        frame.collect()
+        assert geoskip.report(frame).files_kept == 2
+    assert len(geoskip.reports(own)) == min(before + 2, 50)
+    frame.count()
+    assert geoskip.last_report(own).files_kept == 2
+    own.sql("EXPLAIN SELECT * FROM t WHERE temp > 35").collect()
+    own.sql("SET spark.some.key = 1").collect()
+    own.sql("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM t WHERE temp > 35")
+    assert geoskip.last_report(own).files_kept in (0, 2)  # the last that ran, not what was only explained
+
+
+def test_cached_frames(own: Any) -> None:
+    frame = own.table("t").where("temp > 25").cache()
+    try:
+        frame.collect()
+        twice = frame.where("id < 35").union(frame.where("id > 35"))
+        twice.collect()
+        report = geoskip.report(twice)
+        assert [(scan.files_kept, scan.files_total) for scan in report.scans] == [(2, 4)]
+    finally:
+        frame.unpersist(blocking=True)
+
+
+def test_commands_that_read(own: Any, tmp_path: Path) -> None:
+    own.table("t").where("temp > 25").write.parquet(str(tmp_path / "out"))
+    assert geoskip.last_report(own).files_kept == 2
+    own.sql(f"INSERT OVERWRITE DIRECTORY '{tmp_path / 'out'}' USING parquet SELECT * FROM t WHERE temp > 35")
+    assert geoskip.last_report(own).files_kept == 1
+    own.sql("DROP TABLE IF EXISTS copied")
+    own.sql("CREATE TABLE copied (temp bigint) USING parquet")
+    inserted = own.sql("INSERT INTO copied SELECT temp FROM t WHERE temp > 35")
+    assert geoskip.report(inserted).files_kept == 1
+    assert geoskip.last_report(own).files_kept == 1
+
+
+def test_sessions_and_threads_have_reports_of_their_own(own: Any, place: Path) -> None:
+    def run(number: int) -> tuple[int, int, int]:
+        session = own.newSession()
+        frame = session.read.parquet(str(place)).where(f"temp >= {10 * number}")
+        frame.collect()
+        reports = geoskip.reports(session)
+        return geoskip.report(frame).files_kept, len(reports), geoskip.last_report(session).files_kept
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(4))) == [(4 - number, 1, 4 - number) for number in range(4)]
+    assert geoskip.last_report(own.newSession()).scans == ()
+
+
+def test_why_nothing_was_skipped(own: Any, tmp_path: Path) -> None:
+    own.range(5).write.parquet(str(tmp_path / "bare"))
+    reasons = {
+        "no filter of the query": own.table("t"),
+        "no metadata": own.read.parquet(str(tmp_path / "bare")).where("id > 3"),
+        "above LIMIT": own.table("t").limit(5).where("temp > 3"),
+    }
+    for words, frame in reasons.items():
+        assert any(words in reason for reason in geoskip.explain(frame).reasons), words
+    assert geoskip.explain(own.table("t").where("id > 25")).files_kept == 4
+
+
+def test_the_words_of_a_report(own: Any) -> None:
+    values = ", ".join(str(k) for k in range(30, 400))
+    frame = own.sql(f"SELECT * FROM t WHERE temp > 25 AND temp IN ({values}) AND id <> 7")
+    report = geoskip.explain(frame)
+    scan = report.scans[0]
+    assert "temp > 25" in scan.predicate
+    assert dict(scan.clauses())["max(temp) > 25"] == 2
+    assert scan.planning_seconds > 0
+    text = str(report)
+    assert "read 1 of 4 files" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert len(text.splitlines()) <= 12
+    html = report._repr_html_()
+    assert html.count("<table") == html.count("</table>") == 1
+    assert "1 of 4" in html
+    assert json.loads(json.dumps(report.to_dict()))["files_kept"] == 1
+    assert (
+        "<script"
+        not in geoskip.explain(
+            own.sql("SELECT * FROM t WHERE temp > 25 AND cast(id AS string) <> '<script>'")
+        )._repr_html_()
+    )
