@@ -77,9 +77,7 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
-def lay_out(
-    target: Path, *, which: Iterable[str] | None = None, progress: Progress | None = None
-) -> dict[str, Path]:
+def lay_out(target: Path, *, which: Iterable[str] | None = None, progress: Progress | None = None) -> dict[str, Path]:
     """Write the named layouts (default all) under `target` unless they are there; return name -> directory.
 
     `progress` is called with (name, files written, files of all) after each file.
@@ -173,8 +171,7 @@ def hilbert(lng: ArrayLike, lat: ArrayLike, *, bits: int = 16) -> NDArray[np.int
     """
     side = 1 << bits
     x, y = (
-        np.clip((np.asarray(degrees, float) + 180) / 360 * side, 0, side - 1).astype(np.int64)
-        for degrees in (lng, lat)
+        np.clip((np.asarray(degrees, float) + 180) / 360 * side, 0, side - 1).astype(np.int64) for degrees in (lng, lat)
     )
     along = np.zeros_like(x)
     for level in reversed(range(bits)):
