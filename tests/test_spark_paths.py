@@ -110,6 +110,24 @@ def test_partition_columns_are_known_without_an_index(spark: Any, tree: Path) ->
     assert kept(lambda: spark.read.parquet(str(tree)), "year = 1 OR a = 310") == (3, 6)
 
 
+def test_a_column_of_the_files_under_a_partition_columns_name(spark: Any, tmp_path: Path) -> None:
+    """Read by a glob, p is what the files hold; read from the root, what the directories say."""
+    for says in (1, 2):
+        place = tmp_path / "data" / f"p={says}"
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"p": pa.array([says * 100], pa.int32()), "a": [says]}), place / "x.parquet")
+    root = str(tmp_path / "data")
+    geoskip.dataset(spark, f"{root}/p=*").create_index(MinMax("p"), MinMax("p + a"))
+    by_glob = lambda: spark.read.parquet(f"{root}/p=*")  # noqa: E731
+    by_root = lambda: spark.read.parquet(root)  # noqa: E731
+    assert kept(by_glob, "p = 200") == (1, 2)
+    assert kept(by_glob, "p = 2") == (0, 2)
+    assert kept(by_root, "p = 2")[0] == 1
+    assert kept(by_root, "p = 200")[0] == 0
+    for where in ("p = 2 OR a = 1", "p + a = 4", "p > 1 AND p < 3 AND a = 2", "p IN (1, 2) AND a > 1"):
+        same_as_off(lambda where=where: by_root().where(where))
+
+
 def test_paths_that_share_nothing_need_a_place_for_metadata(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpecificationError, match="span the file systems"):
         shared_folder(["file:/a", "s3a://b/c"])

@@ -139,6 +139,23 @@ def replace_by_rename(path: Path) -> None:
     other.replace(path)
 
 
+@pytest.mark.parametrize("replace", [overwrite_in_place, replace_by_rename])
+def test_refresh_reads_what_was_replaced_unseen_by_size_and_time(
+    spark: Any, place: Path, replace: Callable[[Path], None]
+) -> None:
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"))
+    replace(place / "1.parquet")
+    assert [row.files_covered for row in handle.describe().collect()] == [3]
+    assert handle.refresh_index().read == 1
+    spark.conf.set("spark.geoskip.recheck", "0")  # as where more files would have to be looked at
+    try:
+        assert reading(spark, place, "a > 70").files_kept == 1
+        assert reading(spark, place, "a BETWEEN 10 AND 11").files_kept == 0
+    finally:
+        spark.conf.unset("spark.geoskip.recheck")
+
+
 STALE: dict[str, Callable[[Path], Any]] = {
     "overwritten with size and time restored": overwrite_in_place,
     "replaced by a rename": replace_by_rename,

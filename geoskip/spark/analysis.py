@@ -32,7 +32,7 @@ from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.catalyst import UNIDENTIFIED, Translator
 from geoskip.spark.gateway import Jvm
-from geoskip.spark.signature import depends_on, options_that_matter
+from geoskip.spark.signature import corrupt_record, depends_on, options_that_matter
 
 __all__ = ["Source", "arrow_type", "bind", "columns_for", "sentence", "source_of"]
 
@@ -218,6 +218,12 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
                 f"{index} cannot be built: nobody can tell one version of {vertex.name} from another; "
                 f'state one that you raise with every change: geoskip.declare({vertex.name}, version="1")'
             )
+    corrupt = corrupt_record([predicate], source.file_format, source.options, source.settings)
+    if corrupt is not None:
+        raise InvalidSpecificationError(
+            f"{index} reads {corrupt}, the column of records that could not be parsed: which those are depends on the "
+            "columns that a query reads beside it; index other columns"
+        )
     partitioned = columns_of(predicate) & set(source.partitions)
     if partitioned:
         raise InvalidSpecificationError(

@@ -202,7 +202,8 @@ class Bridge:
 def _parts(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
     """The conditions and the members of their ANDs; one that cannot be translated leaves the others in use."""
     for node in conditions:
-        if node.get("class") == AND:
+        evaluated = "slot" in node and translator.slots  # over partition columns alone: Spark's own answer stands
+        if node.get("class") == AND and not evaluated:
             yield from _parts(node["children"], translator, reasons)
             continue
         try:

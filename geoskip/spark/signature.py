@@ -17,7 +17,7 @@ from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
 
-__all__ = ["depends_on", "options_that_matter", "renamer", "unusable"]
+__all__ = ["corrupt_record", "depends_on", "options_that_matter", "renamer", "unusable"]
 
 Json = Mapping[str, Any]
 
@@ -81,6 +81,20 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
     return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
 
 
+def corrupt_record(
+    expressions: Iterable[Predicate], file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None]
+) -> str | None:
+    """The column of records that could not be parsed, where one of these expressions reads it.
+
+    Which records those are depends on the columns that a query reads beside it.
+    """
+    if not is_text(file_format):
+        return None
+    lowered = {name.lower(): value for name, value in options.items()}
+    name = lowered.get("columnnameofcorruptrecord") or settings.get("spark.sql.columnNameOfCorruptRecord") or ""
+    return name if any(name.lower() in _top_level(expression) for expression in expressions) else None
+
+
 def depends_on(
     expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None]
 ) -> dict[str, str]:
@@ -131,6 +145,9 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     if options != source.get("options"):
         return f"it was built with the reader options {source.get('options')}, the query has {options}"
     settings = request["settings"]
+    corrupt = corrupt_record(entry.index.bound, request["format"], request["options"], settings)
+    if corrupt is not None:
+        return f"what {corrupt} holds depends on the columns that a query reads beside it"
     for name, value in entry.depends.items():
         if str(settings.get(name)) != value and name.startswith(DEFAULT_OF):
             column = name.removeprefix(DEFAULT_OF)

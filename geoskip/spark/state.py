@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.metadata import Snapshot
 from geoskip.spark.analysis import Source
+from geoskip.spark.bridge import local_etag
+from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed, relative
 from geoskip.spark.roots import below
 from geoskip.stores.base import Store
@@ -34,9 +36,17 @@ def fresh(state: State) -> pa.Array:
     """One entry a row of the files table: is the file there now, as it was indexed?"""
     assert state.snapshot is not None
     files = state.snapshot.files
-    now = {relative(file.uri, state.source.root): (file.size, file.mtime) for file in state.files}
-    paths, sizes, times = (files.column(name).to_pylist() for name in ("path", "size", "mtime"))
-    return pa.array([now.get(p) == (s, t) for p, s, t in zip(paths, sizes, times, strict=True)], pa.bool_())
+    now = {relative(file.uri, state.source.root): file for file in state.files}
+    columns = [files.column(name).to_pylist() for name in ("path", "size", "mtime", "etag")]
+    return pa.array([_is_same(now.get(path), *indexed) for path, *indexed in zip(*columns, strict=True)], pa.bool_())
+
+
+def _is_same(file: Listed | None, size: int, mtime: int, etag: str | None) -> bool:
+    """Has a file of the listing the fingerprint that it was indexed under? A local one may be replaced unseen by it."""
+    if file is None or (file.size, file.mtime) != (size, mtime):
+        return False
+    path = local_path(file.uri)
+    return path is None or etag is None or local_etag(path) == etag
 
 
 def divided(state: State) -> tuple[list[Listed], list[Listed]]:
