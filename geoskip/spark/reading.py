@@ -68,27 +68,34 @@ def directly(
 def through_spark(
     spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
 ) -> list[FileResult]:
-    """Summaries through Spark's own reader: one job, and one more for each file that cannot be read."""
-    left = list(files)
-    failed: list[FileResult] = []
-    while left:
+    """Summaries through Spark's own reader: one job, and some more for each file that cannot be read."""
+    groups = [list(files)]
+    found: list[FileResult] = []
+    failed = 0
+    while groups:
+        group = groups.pop()
         try:
-            return failed + _one_job(spark, frame, entries, left)
-        except EnvironmentProblem:
-            raise
+            found += _one_job(spark, frame, entries, group)
         except (PySparkException, Py4JJavaError) as error:
             message = _message(error)
-            culprit = _culprit(message, left)
-            if culprit is None:
+            culprit = _culprit(message, group)
+            if culprit is None and not _OF_A_FILE.search(message):
                 raise GeoskipError(f"the indexed expressions could not be evaluated: {_first_line(message)}") from error
-            if len(failed) >= _MOST_UNREADABLE:
+            if culprit is None and len(group) == 1:
+                culprit = group[0]
+            if culprit is None:  # Spark 3.5 does not name every file that it cannot read
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+                continue
+            failed += 1
+            if failed > _MOST_UNREADABLE:
                 raise GeoskipError(
                     f"more than {_MOST_UNREADABLE} files cannot be read; the last was {culprit.uri}: "
                     f"{_first_line(message)}"
                 ) from error
-            failed.append(FileResult(culprit.uri, problem=f"unreadable: {_first_line(message)}"))
-            left.remove(culprit)
-    return failed
+            found.append(FileResult(culprit.uri, problem=f"unreadable: {_first_line(message)}"))
+            group.remove(culprit)
+            groups += [group] if group else []
+    return found
 
 
 def said(error: BaseException) -> str:
@@ -125,6 +132,9 @@ def _first_line(message: str) -> str:
     return "Spark gives no reason"
 
 
+_OF_A_FILE = re.compile(
+    r"(?:\): |Caused by: |^)(?:java\.io|java\.util\.zip|org\.apache\.(?:orc|parquet|hadoop))\.", re.MULTILINE
+)
 _NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) +'?([a-z0-9+.-]+:/\S+|/\S+)")
 
 
