@@ -29,10 +29,10 @@ def test_blocks_run_and_print_what_is_said(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     blocks = BLOCK.findall(README.read_text("utf-8"))
     assert len(blocks) >= 5
-    names: dict[str, Any] = {"__name__": "readme"}
+    names: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook: what is defined there travels by value
     with geoskip.mappings():
         for code, said in blocks:
-            exec(compile(code, str(README), "exec"), names)
+            exec(compile(code, str(README), "exec", dont_inherit=True), names)
             printed = capsys.readouterr().out
             shown = settled(said)
             assert settled(printed)[: len(shown)] == shown, f"{printed}\nafter\n{code}"
