@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 NOTHING_TO_SKIP = "NOT in Texas"  # its files also hold rows elsewhere, when there are so few of them
 FILES = 24
-EVERY = 20
+EVERY = 40
 
 
 def _fewer_rows(name: str, **options: Any) -> pa.Table:
