@@ -36,7 +36,6 @@ class Known:
 
     def __init__(self) -> None:
         self._stores: dict[str, Store] = {}
-        self._given: set[str] = set()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -44,11 +43,6 @@ class Known:
         """Use this store for the dataset at ``root``."""
         with self._lock:
             self._stores[root] = store
-            self._given.add(root)
-
-    def is_registered(self, root: str) -> bool:
-        """Was a store given for this very root?"""
-        return root in self._given
 
     def store(self, root: str) -> Store:
         """The store of the dataset at ``root``."""
