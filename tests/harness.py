@@ -1,7 +1,8 @@
 """Files with known rows, their summaries, and the check that every test of soundness makes.
 
-A *world* is a list of files, a file a list of rows. :func:`sound` labels a predicate over the MinMax indexes of its
-columns and looks for a file whose verdict excludes an outcome that one of its rows has.
+A *world* is a list of files, a file a list of rows, with the indexes that its ``kinds`` make of its columns: MinMax
+where nothing else is said. :func:`sound` labels a predicate over the indexes of its columns and looks for a file whose
+verdict excludes an outcome that one of its rows has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -19,7 +20,8 @@ import pyarrow as pa
 
 from geoskip import predicates as p
 from geoskip.clauses import Mask, keep_mask
-from geoskip.indexes.base import SourceColumn
+from geoskip.errors import UnsupportedColumnError
+from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import Labeller, fold_constants, gather
 from geoskip.metadata import FileMetadata
@@ -59,6 +61,10 @@ POOLS: dict[str, list[Any]] = {
 }
 
 
+Kind = Callable[[str], Index | None]
+"""The index over a column, by its name; None where there is none. Over several columns: one of them stands for all."""
+
+
 @dataclass
 class World:
     """Some files, and for which columns of which of them the summary is lost."""
@@ -67,23 +73,43 @@ class World:
     lost: set[tuple[int, str]] = field(default_factory=set)
     cut: int = 1
     """Rows in the first part of each file: summaries are merged from parts."""
+    kinds: tuple[Kind, ...] = (MinMax,)
+
+    @functools.cached_property
+    def types(self) -> dict[Index, pa.DataType]:
+        """The indexes, bound, each with the type that it stores; columns that a kind refuses have none of it."""
+        found: dict[Index, pa.DataType] = {}
+        names = sorted({name for rows in self.files for row in rows for name in row})
+        for index in (index for kind in self.kinds for name in names if (index := kind(name)) is not None):
+            texts = index.expressions()
+            if set(texts) <= set(names):
+                try:
+                    stored = index.metadata_type(*(SourceColumn(text, *TYPES[text]) for text in texts))
+                except UnsupportedColumnError:
+                    continue
+                found[index.bind([COLUMNS[text] for text in texts])] = stored
+        return found
 
     @functools.cached_property
     def metadata(self) -> FileMetadata:
-        """The files table of MinMax over all columns."""
-        table = {}
-        for name in sorted({name for rows in self.files for row in rows for name in row}):
-            index = MinMax(name)
-            kind = index.metadata_type(SourceColumn(name, *TYPES[name]))
-            found = [None if (i, name) in self.lost else self._summary(index, f) for i, f in enumerate(self.files)]
-            table[str(index)] = pa.array(found, kind)
-        table["file"] = pa.array(range(len(self.files)))
+        """The files table of all indexes."""
+        table = {"file": pa.array(range(len(self.files)))}
+        for index, stored in self.types.items():
+            lost = {i for i, name in self.lost if name in index.expressions()}
+            found = [None if i in lost else self._summary(index, rows) for i, rows in enumerate(self.files)]
+            table[str(index)] = pa.array(found, stored)
         return FileMetadata.of(pa.table(table))
 
-    def _summary(self, index: MinMax, rows: list[dict[str, Any]]) -> Any:
-        parts = [part for part in (rows[: self.cut], rows[self.cut :]) if part]
-        found = [index.collect(array_of(index.expr, [row[index.expr] for row in part])) for part in parts]
-        return index.merge([f for f in found if f is not None])
+    def _summary(self, index: Index, rows: list[dict[str, Any]]) -> Any:
+        parts = [part for part in (rows[: self.cut], rows[self.cut :]) if part] or [[]]
+        found = [
+            index.collect(*(array_of(name, [row[name] for row in part]) for name in index.expressions()))
+            for part in parts
+        ]
+        known = [summary for summary in found if summary is not None]
+        if len(known) < len(found):
+            return None
+        return known[0] if len(known) == 1 else index.merge(known)
 
 
 def array_of(name: str, values: Sequence[Any]) -> pa.Array:
@@ -111,10 +137,10 @@ class Verdict:
 
 def verdict(predicate: p.Predicate, world: World) -> Verdict:
     """What geoskip says."""
-    columns = sorted(p.columns_of(predicate))
+    columns = p.columns_of(predicate)
     files = world.metadata
     problems: list[str] = []
-    label = Labeller([MinMax(name).bind([COLUMNS[name]]) for name in columns], report=problems.append)
+    label = Labeller([i for i in world.types if columns.intersection(i.expressions())], report=problems.append)
     node = gather(p.normalise(fold_constants(predicate)))
     masks = [keep_mask(clause, files) for clause in (label.true(node), label.false(node), label.null(node))]
     assert not problems, problems
@@ -251,7 +277,7 @@ def leaves(name: str) -> Iterator[p.Predicate]:
         yield from (p.Like(column, pattern, "!") for pattern in PATTERNS)
 
 
-def canned(name: str) -> World:
+def canned(name: str, *kinds: Kind) -> World:
     """Files named by their state, for one column: empty, all null, one value (with and without null), pairs, lost."""
     pool = POOLS[name]
     states: list[list[Any]] = [[], [None], [None, None], pool]
@@ -259,4 +285,4 @@ def canned(name: str) -> World:
         states += [[value], [value, None], [value, value]]
     states += [[u, v] for u, v in itertools.combinations(pool, 2)]
     files = [[{name: value} for value in values] for values in [*states, pool, [pool[0]], [None]]]
-    return World(files, {(len(files) - i, name) for i in (1, 2, 3)})
+    return World(files, {(len(files) - i, name) for i in (1, 2, 3)}, kinds=kinds or (MinMax,))

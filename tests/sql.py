@@ -146,10 +146,23 @@ class Reader:
 
 
 def _like(child: p.Predicate, pattern: str) -> p.Predicate:
-    """As Spark's optimizer leaves it: a pattern with nothing but a last % is StartsWith."""
-    plain = pattern.strip("%")
-    if "%" not in plain and "_" not in plain and pattern.count("%") == 1 and pattern.endswith("%"):
-        return p.StartsWith(child, plain)
+    """As Spark's optimizer leaves it: a pattern with one % or two around a text is no LIKE any more."""
+    start, *rest = pattern.split("%")
+    if "_" in pattern or "\\" in pattern or len(rest) > 2:
+        return p.Like(child, pattern)
+    match start, rest:
+        case _, []:
+            return p.Comparison("=", child, p.Literal(pattern, "string"))
+        case "", [end] if end:
+            return p.EndsWith(child, end)
+        case "", [middle, ""] if middle:
+            return p.Contains(child, middle)
+        case _, [""] if start:
+            return p.StartsWith(child, start)
+        case _, [end] if start:
+            length = p.Call("length", (child,), _EXPRESSIONS + "Length", (), "int")
+            least = p.Comparison(">=", length, p.Literal(len(start) + len(end), "int"))
+            return p.And((least, p.StartsWith(child, start), p.EndsWith(child, end)))
     return p.Like(child, pattern)
 
 

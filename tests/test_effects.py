@@ -1,8 +1,13 @@
-"""The tables of effects: each predicate reads these files and no more."""
+"""The tables of effects: each predicate reads these files and no more.
+
+A table names its columns, the index (MinMax where it does not), the files with their values, then a predicate a line.
+"""
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -13,8 +18,7 @@ import pyarrow as pa
 import pytest
 
 from geoskip.clauses import keep_mask
-from geoskip.indexes.base import SourceColumn
-from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.base import Index, SourceColumn, index_kinds
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Column
@@ -30,36 +34,61 @@ _ARROW: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
 }
 
 
+Columns = dict[str, str]
+
+
 def effects() -> Iterator[Any]:
-    """The rows of the tables: the column, its files, a predicate, the files it reads."""
+    """The rows of the tables: the columns, the index, the files, a predicate, the files it reads."""
     for path in sorted(Path(__file__).parent.glob("effects/*.txt")):
-        column, files = ("", ""), dict[str, list[str]]()
+        columns, files, index = Columns(), dict[str, list[str]](), ""
         for line in path.read_text(encoding="utf-8").splitlines():
             if not line.strip() or line.startswith("#"):
                 continue
             if line.startswith("column "):
+                if files:
+                    columns, files, index = {}, {}, ""
                 _, name, kind = line.split()
-                column, files = (name, kind), {}
+                columns[name] = kind
+            elif line.startswith("index "):
+                index = line.removeprefix("index ")
             elif line.startswith("  "):
                 state, *values = line.split()
                 files[state] = values
             else:
-                predicate, _, kept = line.partition("  ")
-                yield pytest.param(column, files, predicate.strip(), kept.split(), id=predicate.strip())
+                predicate, _, kept = (part.strip() for part in line.partition("  "))
+                text = index or f"minmax({', '.join(columns)})"
+                yield pytest.param(dict(columns), text, dict(files), predicate, kept.split(), id=f"{text}: {predicate}")
 
 
-@pytest.mark.parametrize(("column", "files", "predicate", "kept"), [*effects()])
+def index_of(text: str, columns: Columns) -> Index:
+    """The index of a text like ``gaplist(x, gaps=2)``, bound."""
+    found = re.fullmatch(r"(\w+)\((.*)\)", text)
+    assert found, text
+    parts = [part.strip() for part in found[2].split(",")]
+    options = dict(part.split("=") for part in parts if "=" in part)
+    kind: Any = index_kinds()[found[1]]
+    index: Index = kind(*(p for p in parts if "=" not in p), **{k: ast.literal_eval(v) for k, v in options.items()})
+    return index.bind([Column(name, columns[name]) for name in index.expressions()])
+
+
+def values_of(values: list[str], columns: Columns, name: str) -> pa.Array:
+    """A file's values of one column; those of several stand behind each other, as in ``3|4``."""
+    arrow, value = _ARROW[columns[name]]
+    texts = [text.split("|")[[*columns].index(name)] for text in values]
+    return pa.array([None if text == "NULL" else value(text) for text in texts], arrow)
+
+
+@pytest.mark.parametrize(("columns", "text", "files", "predicate", "kept"), [*effects()])
 def test_a_predicate_reads(
-    column: tuple[str, str], files: dict[str, list[str]], predicate: str, kept: list[str]
+    columns: Columns, text: str, files: dict[str, list[str]], predicate: str, kept: list[str]
 ) -> None:
-    name, kind = column
-    arrow, value = _ARROW[kind]
-    index = MinMax(name).bind([Column(name, kind)])
-    stored = index.metadata_type(SourceColumn(name, kind, arrow))
+    index = index_of(text, columns)
+    names = index.expressions()
+    stored = index.metadata_type(*(SourceColumn(name, columns[name], _ARROW[columns[name]][0]) for name in names))
     summaries = [
-        None if values == ["?"] else index.collect(pa.array([None if v == "NULL" else value(v) for v in values], arrow))
+        None if values == ["?"] else index.collect(*(values_of(values, columns, name) for name in names))
         for values in files.values()
     ]
     metadata = FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
-    clause = clause_for(read(predicate, {name: kind}), [index])
+    clause = clause_for(read(predicate, columns), [index])
     assert np.array([*files])[keep_mask(clause, metadata)].tolist() == kept

@@ -1,0 +1,95 @@
+"""One property over all index types: no verdict excludes an outcome that a row of the file has. And none is vacuous.
+
+To add an index type, add a line to KINDS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from geoskip import predicates as p
+from geoskip.indexes.minmax import MinMax
+from tests.harness import TYPES, Kind, World, canned, leaves, sound, verdict
+from tests.strategies import predicates, worlds
+
+EXAMPLES = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """An index type: how it is made for a column, which columns it takes, the leaf shapes that it cannot decide."""
+
+    make: Kind
+    columns: tuple[str, ...] = tuple(TYPES)
+    undecided: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def triples(self) -> list[tuple[str, ...]]:
+        """The columns, three at a time."""
+        found = [self.columns[at : at + 3] for at in range(0, len(self.columns), 3)]
+        return [triple if len(triple) == 3 else self.columns[-3:] for triple in found]
+
+
+def undecided(*shapes: str) -> frozenset[str]:
+    return frozenset(shapes)
+
+
+KINDS: dict[str, Case] = {
+    "minmax": Case(MinMax, undecided=undecided("Contains", "NOT Contains", "EndsWith", "NOT EndsWith")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_verdict_excludes_an_outcome_that_a_row_has(kind: str) -> None:
+    case = KINDS[kind]
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(_cases(case))
+    def holds(drawn: tuple[World, p.Predicate]) -> None:
+        world, predicate = drawn
+        sound(predicate, replace(world, kinds=(case.make,)))
+
+    holds()
+
+
+@st.composite
+def _cases(draw: Any, case: Case) -> tuple[World, p.Predicate]:
+    names = draw(st.sampled_from(case.triples))
+    return draw(worlds(names)), draw(predicates(names))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_leaf_shape_skips_a_file_with_values_or_is_listed_as_undecided(kind: str) -> None:
+    case = KINDS[kind]
+    seen: set[str] = set()
+    skipping: set[str] = set()
+    for name in case.columns:
+        world = canned(name, case.make)
+        held = [any(row[name] is not None for row in rows) for rows in world.files]
+        for leaf in leaves(name):
+            for node in (leaf, p.Not(leaf)):
+                shape = shape_of(node)
+                seen.add(shape)
+                if shape not in skipping:
+                    kept = verdict(node, world).true.tolist()
+                    counts = held if "IsNull" not in shape else map(bool, world.files)
+                    if any(has and not keeps for has, keeps in zip(counts, kept, strict=True)):
+                        skipping.add(shape)
+    assert seen - skipping == case.undecided & seen
+
+
+def shape_of(node: p.Predicate) -> str:
+    """A leaf's shape: ``NOT <``, ``In``, ``Like``, ``isnan``."""
+    match node:
+        case p.Not(child):
+            return f"NOT {shape_of(child)}"
+        case p.Comparison(op):
+            return op
+        case p.Call(name):
+            return name
+    return type(node).__name__
