@@ -17,7 +17,7 @@ from geoskip.errors import UnsupportedColumnError
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.texts import successor
 
-__all__ = ["LONGEST", "bound_type", "bounds", "merged", "shortened"]
+__all__ = ["LONGEST", "bound_type", "bounds", "merged", "ordered", "shortened"]
 
 LONGEST = 32
 """Bytes of a string that a bound keeps."""
@@ -47,8 +47,8 @@ _WAYS_OUT = (
 )
 
 
-def bound_type(column: SourceColumn) -> pa.DataType:
-    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out."""
+def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
+    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out, for this kind of index."""
     name = column.type.strip().lower()
     if name in _BOUNDS:
         return _BOUNDS[name]
@@ -62,14 +62,14 @@ def bound_type(column: SourceColumn) -> pa.DataType:
         return pa.duration("us")
     way = next((way for kind, way in _WAYS_OUT if re.match(kind, name)), "index an expression of an ordered type")
     raise UnsupportedColumnError(
-        f"minmax({column.text}) needs an ordered type, got {column.type}: {way.format(column.text)}"
+        f"{kind}({column.text}) needs an ordered type, got {column.type}: {way.format(column.text)}"
     )
 
 
 def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
     """The summary of some values: ``min`` and ``max`` (NaN left out), ``exact``, ``nulls``, ``nans``, ``rows``."""
     unit = values.type.unit if pa.types.is_timestamp(values.type) else "us"
-    values = _ordered(values)
+    values = ordered(values)
     kind = values.type
     rows, nulls, nans = len(values), values.null_count, 0
     if pa.types.is_null(kind):
@@ -134,11 +134,11 @@ def _summary(
     return {"min": low, "max": high, "exact": exact, "nulls": nulls, "nans": nans, "rows": rows}
 
 
-def _ordered(values: Any) -> Any:
+def ordered(values: Any) -> Any:
     """The same values in a type that Arrow orders as Spark does; strings as bytes, since they may not be UTF-8."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _ordered(values.cast(kind.value_type))
+        return ordered(values.cast(kind.value_type))
     if pa.types.is_string(kind):
         return values.cast(pa.binary())
     if pa.types.is_large_string(kind) or pa.types.is_fixed_size_binary(kind):
