@@ -33,6 +33,7 @@ from geoskip.geometry import denotations as d
 from geoskip.geometry.boxes import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.casts import uncast
 from geoskip.indexes.geobox_clauses import (
     BoxComesWithin,
     BoxCompares,
@@ -47,7 +48,7 @@ from geoskip.indexes.geobox_collect import GEOMETRY_TYPE, PAIR_TYPE, collect_geo
 from geoskip.indexes.geobox_globe import Earth, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox_split import DEFAULT_BOXES
 from geoskip.indexes.geobox_units import Boxless
-from geoskip.predicates import Call, Cast, Comparison, In, IsNull, Literal, Not, Predicate
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 
 __all__ = ["Earth", "GeoBox", "Sight"]
@@ -253,8 +254,8 @@ class GeoBox(_Sighted, Index):
         """Which coordinate of the pair an expression is, casts that keep the value aside."""
         if len(self.bound) != 2:
             return None
-        plain = _uncast(node)
-        return next((axis for axis, bound in enumerate(self.bound) if plain == _uncast(bound)), None)
+        plain = uncast(node)
+        return next((axis for axis, bound in enumerate(self.bound) if plain == uncast(bound)), None)
 
     def clause(self, node: Predicate) -> Clause | None:
         match node:
@@ -288,40 +289,6 @@ def _itself(node: Predicate) -> Predicate:
     while isinstance(node, Call) and isinstance(meaning := current().denotation(node), d.Itself):
         node = meaning.child
     return node
-
-
-_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
-
-
-def _uncast(node: Predicate) -> Predicate:
-    """An expression without the casts over it that keep every number, or round it to a double as collecting does."""
-    while isinstance(node, Cast) and node.source is not None and _keeps_numbers(node.source, node.type):
-        node = node.child
-    return node
-
-
-def _keeps_numbers(source: str, target: str) -> bool:
-    """Does a cast between these types keep every number, or round it to the next double?
-
-    >>> _keeps_numbers("decimal(10,2)", "decimal(12,4)"), _keeps_numbers("int", "decimal(11,1)")
-    (True, True)
-    >>> _keeps_numbers("decimal(10,2)", "decimal(12,5)"), _keeps_numbers("double", "float")
-    (False, False)
-    """
-    if target == "double":
-        return source in _WHOLE or source in ("float", "double") or source.startswith("decimal")
-    if source in _WHOLE and target in _WHOLE:
-        return _WHOLE[source] <= _WHOLE[target]
-    before, after = _digits(source), _digits(target)
-    return before is not None and after is not None and all(b <= a for b, a in zip(before, after, strict=True))
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    """The digits before and after the point of a whole or decimal type."""
-    if kind in _WHOLE:
-        return _WHOLE[kind], 0
-    found = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
-    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
 
 
 def _number(value: Any) -> float | None:

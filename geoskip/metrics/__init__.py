@@ -1,0 +1,40 @@
+"""Metrics: distances that obey the triangle inequality, so that MetricDist may skip by them (SEMANTICS section 9).
+
+========== ============================================= =====================================================
+euclidean  numbers, any count of columns                 ``sqrt((x1 - x2)^2 + (y1 - y2)^2 + ...)``
+manhattan  numbers, any count of columns                 ``|x1 - x2| + |y1 - y2| + ...``
+chebyshev  numbers, any count of columns                 ``max(|x1 - x2|, |y1 - y2|, ...)``
+haversine  longitude and latitude in degrees             the central angle, in radians
+levenshtein a string                                     insertions, deletions and substitutions of code points
+hamming    a whole number, or a string                   differing bits; differing code points, the longer's rest too
+angular    an array of numbers                           the angle between two vectors, in radians
+jaccard    an array, as a set                            ``1 - |a and b| / |a or b|``
+========== ============================================= =====================================================
+
+:func:`metric_named` finds one, and refuses the well-known distances that are no metrics, each with the way out.
+"""
+
+from __future__ import annotations
+
+from geoskip.metrics.arrays import Angular, Jaccard
+from geoskip.metrics.base import Metric, Points
+from geoskip.metrics.declared import Declared
+from geoskip.metrics.names import METRICS, metric_named
+from geoskip.metrics.numbers import Chebyshev, Euclidean, Haversine, Manhattan
+from geoskip.metrics.texts import Hamming, Levenshtein
+
+__all__ = [
+    "METRICS",
+    "Angular",
+    "Chebyshev",
+    "Declared",
+    "Euclidean",
+    "Hamming",
+    "Haversine",
+    "Jaccard",
+    "Levenshtein",
+    "Manhattan",
+    "Metric",
+    "Points",
+    "metric_named",
+]

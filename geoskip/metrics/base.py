@@ -1,0 +1,99 @@
+"""What a metric is to an index: how Arrow values become points, and how far points are from one another.
+
+A *point* is one row's value as plain Python: a tuple of floats, a text, a whole number, a tuple of elements. Many
+points are kept in whatever form their metric computes with.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["Floats", "Metric", "Points", "null_rows"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Some rows as points: those that have a distance, in the metric's own form, and how many have none."""
+
+    data: Any
+    rows: int
+    nulls: int
+    """Rows in which an expression is NULL."""
+    blanks: int
+    """Rows in which every expression is NULL."""
+    odd: int
+    """Rows without NULL that are no points of the metric: NaN, too large, a latitude of 91, not UTF-8, ..."""
+
+
+class Metric(ABC):
+    """One distance; obeys d(a, b) = d(b, a), d(a, a) = 0 and d(a, c) <= d(a, b) + d(b, c)."""
+
+    name: ClassVar[str]
+    whole: ClassVar[bool] = False
+    """Are all distances whole numbers, computed exactly?"""
+    slack: ClassVar[float] = 1e-140
+    """By how much a distance, as a query computes it, may be off, beside 1e-9 of itself."""
+
+    @abstractmethod
+    def refusal(self, types: Sequence[str]) -> str | None:
+        """Why expressions of these types (Spark's names) are no points, with the way out; None where they are."""
+
+    @abstractmethod
+    def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
+        """The rows of some arrays, one an expression; ``like`` is an origin, whose dimensions all others must have."""
+
+    @abstractmethod
+    def point(self, constants: Sequence[Any], like: Any = None) -> Any:
+        """The point that some constants are, None if they are none."""
+
+    @abstractmethod
+    def of(self, points: Sequence[Any]) -> Any:
+        """Points in the metric's own form."""
+
+    @abstractmethod
+    def take(self, data: Any, places: Sequence[int]) -> list[Any]:
+        """Single points out of many."""
+
+    @abstractmethod
+    def distances(self, origin: Any, data: Any) -> Floats:
+        """From one point to each of many."""
+
+    @abstractmethod
+    def count(self, data: Any) -> int:
+        """How many points there are."""
+
+    def scale(self, point: Any) -> float:
+        """The largest coordinate, to which rounding is relative; 0 where there is no such thing."""
+        return 0.0
+
+    def ends(self, low: float, high: float) -> tuple[float, float]:
+        """A range of distances, widened where a query computes them badly."""
+        return low, high
+
+    def default_origins(self) -> Sequence[Any]:
+        """Origins where no row is there to choose from."""
+        return ()
+
+
+def null_rows(values: Sequence[pa.Array]) -> tuple[Mask, Mask]:
+    """In which rows any of the expressions is NULL, and in which all are."""
+    some = np.zeros(len(values[0]), dtype=bool)
+    every = np.ones(len(values[0]), dtype=bool)
+    for value in values:
+        if value.null_count:
+            null = np.asarray(value.is_null())
+            some |= null
+            every &= null
+        else:
+            every[:] = False
+    return some, every
