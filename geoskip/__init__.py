@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, index
+from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps
@@ -32,6 +33,7 @@ __all__ = [
     "BuildReport",
     "Dataset",
     "Function",
+    "GapList",
     "GeoBox",
     "GeoskipError",
     "Index",

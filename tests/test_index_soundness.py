@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
+from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from tests.harness import TYPES, Kind, World, canned, leaves, sound, verdict
 from tests.strategies import predicates, worlds
@@ -41,6 +42,7 @@ def undecided(*shapes: str) -> frozenset[str]:
 
 KINDS: dict[str, Case] = {
     "minmax": Case(MinMax, undecided=undecided("Contains", "NOT Contains", "EndsWith", "NOT EndsWith")),
+    "gaplist": Case(lambda name: GapList(name, gaps=2), tuple(name for name in TYPES if name not in "sb")),
 }
 
 

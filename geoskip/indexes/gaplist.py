@@ -1,0 +1,274 @@
+"""GapList: where the values of an expression lie in each file, leaving out the largest gaps.
+
+The index of *Extensible Data Skipping*, sections IV-B and V-A and table I: min and max say little of a file whose
+values come in two humps, and a query for what lies between them must not read it.
+
+*Stored a file*: ``segments``, the intervals ``[low, high]`` between the largest gaps (one more than there are gaps),
+in order; ``nulls``, ``nans`` (floats) and ``rows``.
+
+*Collecting*: the distinct values are sorted, and cut at the widest spaces between neighbours, in the values' own scale
+(days, microseconds, numbers). *Merging*: a gap of the whole is a gap of all parts, so segments are united where they
+overlap and the widest gaps between them stay.
+
+*Why skipping is sound*: every value that is neither NULL nor NaN lies in one of the segments; NaN, NULL and a file of
+which nothing is known are one segment more each. Of each segment holds what MinMax says of a file: so the clauses are
+MinMax's, asked of every segment as if it were a file, monotone steps (:mod:`geoskip.indexes.monotone`) included, and a
+file is kept for one segment that passes. Clauses joined by AND are evaluated segment by segment
+(:class:`geoskip.clauses.UnitClause`), because the row that makes all of them TRUE lies in one: ``x BETWEEN 4 AND 6``
+skips where both ends lie in one gap, although ``x >= 4`` alone does not, nor ``x <= 6``.
+
+*What it costs*: 16 bytes a segment of numbers; collecting sorts the values; a query compares all segments, which takes
+as many times as long as MinMax as there are segments a file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, UnitClause, keep_mask
+from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.bounds import bound_type, ordered
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.ordering import Ints
+from geoskip.indexes.ranges import counts_of
+from geoskip.predicates import Predicate
+
+__all__ = ["GapList"]
+
+T = TypeVar("T")
+_MOST = 1000
+
+
+@index
+@dataclass(frozen=True)
+class GapList(Index):
+    """The segments in which values lie, around the ``gaps`` widest gaps of each file.
+
+    For numbers, decimals, dates, timestamps and intervals. Serves what MinMax serves of these: ``= <=> <> < <= > >= IN
+    BETWEEN IS NULL isnan``, their negations, and comparisons of casts, sums and negations of the expression.
+
+    >>> str(GapList("temp")), str(GapList("temp", gaps=3))
+    ('gaplist(temp)', 'gaplist(temp, gaps=3)')
+    """
+
+    expr: str
+    gaps: int = 8
+    kind: ClassVar[str] = "gaplist"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expr, str) or not self.expr.strip():
+            raise InvalidSpecificationError(f"GapList needs a column name or SQL text, got {self.expr!r}")
+        if type(self.gaps) is not int or not 1 <= self.gaps <= _MOST:
+            raise InvalidSpecificationError(
+                f"GapList({self.expr!r}) keeps from 1 to {_MOST:,} gaps a file, got gaps={self.gaps!r}; 8 serve well"
+            )
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        """``struct<segments: list<struct<low, high>>, nulls, nans, rows>``, ``nans`` for floats alone."""
+        (column,) = columns
+        bound = bound_type(column, self.kind)
+        if pa.types.is_binary(bound) or pa.types.is_boolean(bound):
+            other = "MinMax" if pa.types.is_boolean(bound) else "Prefix"
+            raise UnsupportedColumnError(
+                f"gaplist({column.text}) needs numbers, dates or times, between which gaps have a width, got "
+                f"{column.type}: use {other}({column.text!r}), or a function of it such as GapList('length(...)')"
+            )
+        counts = ("nulls", "nans", "rows") if pa.types.is_floating(bound) else ("nulls", "rows")
+        segment = pa.struct([("low", bound), ("high", bound)])
+        return pa.struct([("segments", pa.list_(segment)), *((name, pa.int64()) for name in counts)])
+
+    def collect(self, *values: pa.Array) -> Summary | None:
+        """The segments of one file's values, or of a part of them."""
+        (array,) = values
+        nulls, nans = array.null_count, 0
+        found: list[dict[str, Any]] = []
+        if len(array) > nulls:
+            distinct = _distinct(array)
+            if pa.types.is_floating(distinct.type):
+                is_nan = pc.is_nan(distinct)
+                if pc.any(is_nan).as_py():
+                    nans = pc.sum(pc.is_nan(ordered(array))).as_py()
+                    distinct = distinct.filter(pc.invert(is_nan))
+            found = _segments(distinct, self.gaps)
+        if pa.types.is_timestamp(array.type) and array.type.unit != "us":
+            found = [_in_microseconds(segment, array.type.unit) for segment in found]
+        return {"segments": found, "nulls": nulls, "nans": nans, "rows": len(array)}
+
+    def merge(self, summaries: Sequence[Summary]) -> Summary:
+        """The union of the parts' segments around the widest gaps that all of them leave; the sums of the counts."""
+        counts = {name: sum(part.get(name, 0) for part in summaries) for name in ("nulls", "nans", "rows")}
+        parts = sorted((s for part in summaries for s in part["segments"]), key=lambda segment: segment["low"])
+        united: list[dict[str, Any]] = []
+        for segment in parts:
+            if united and segment["low"] <= united[-1]["high"]:
+                united[-1]["high"] = max(united[-1]["high"], segment["high"])
+            else:
+                united.append(dict(segment))
+        return {"segments": _widest(united, self.gaps), **counts}
+
+    def clause(self, node: Predicate) -> Clause | None:
+        """What MinMax says of a vertex, asked of each segment."""
+        inner = MinMax(self.expr).bind(self.bound).clause(node)
+        if inner is None or inner is KEEP_NONE:
+            return inner
+        return SegmentPasses(str(self), inner)
+
+
+@dataclass(frozen=True)
+class SegmentPasses(UnitClause):
+    """Some segment of the file's values may hold a match."""
+
+    index: str
+    inner: Clause
+
+    def keep_units(self, files: Files) -> Mask:
+        return keep_mask(self.inner, _segments_of(files, self.index))
+
+    def files_of(self, files: Files, units: Mask) -> Mask:
+        keep = np.zeros(len(files), dtype=bool)
+        keep[_segments_of(files, self.index).owner[np.flatnonzero(units)]] = True
+        return keep
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((self.index, name) for name in ("segments", "nulls", "nans", "rows"))
+
+    def __str__(self) -> str:
+        return f"{self.index} has a segment with {self.inner}"
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The segments of all files as if each were a file with the summary of MinMax; implements ``Files``.
+
+    ``owner`` is each one's file. They come in this order: every segment of every file; one for the NULLs of each file
+    that has any; one for its NaNs; one, of which nothing is known, for each file without a summary.
+    """
+
+    owner: Ints
+    fields: dict[str, pa.Array]
+    known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def summary(self, index: str, field: str) -> pa.Array:
+        """One field, one entry a segment."""
+        return self.fields[field] if field in self.fields else pa.nulls(len(self))
+
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` returned the first time."""
+        if key not in self.known:
+            self.known[key] = compute()
+        value: T = self.known[key]
+        return value
+
+
+def _segments_of(files: Files, name: str) -> Segments:
+    return files.cached((name, "segments as files"), lambda: _flat(files, name))
+
+
+def _flat(files: Files, name: str) -> Segments:
+    stored = files.summary(name, "segments")
+    stored = stored.combine_chunks() if isinstance(stored, pa.ChunkedArray) else stored
+    nulls, known = counts_of(files, name, "nulls")
+    nans = np.zeros(len(files), dtype=np.int64)
+    known = known & np.asarray(stored.is_valid())
+    if not pa.types.is_list(stored.type):
+        return Segments(np.arange(len(files)), {})
+    values = stored.flatten()
+    if pa.types.is_floating(values.type.field("low").type):
+        nans, told = counts_of(files, name, "nans")
+        known &= told
+    lengths = np.asarray(stored.value_lengths().fill_null(0))
+    owner = np.repeat(np.arange(len(files)), lengths)
+    with_nulls, with_nans = np.flatnonzero(known & (nulls > 0)), np.flatnonzero(known & (nans > 0))
+    unknown = np.flatnonzero(~known)
+    further = len(with_nulls) + len(with_nans) + len(unknown)
+
+    def bound(end: str) -> pa.Array:
+        given = values.field(end)
+        return pa.concat_arrays([given, pa.nulls(further, given.type)])
+
+    def count(*, of: int) -> pa.Array:
+        """1 for the units of one kind, 0 for the others, null where nothing is known."""
+        sizes = (len(owner), len(with_nulls), len(with_nans))
+        parts = [pa.array(np.full(size, number == of, dtype=np.int64)) for number, size in enumerate(sizes)]
+        return pa.concat_arrays([*parts, pa.nulls(len(unknown), pa.int64())])
+
+    ones = pa.array(np.ones(len(owner) + len(with_nulls) + len(with_nans), dtype=np.int64))
+    return Segments(
+        np.concatenate([owner, with_nulls, with_nans, unknown]),
+        {
+            "min": bound("low"),
+            "max": bound("high"),
+            "nulls": count(of=1),
+            "nans": count(of=2),
+            "rows": pa.concat_arrays([ones, pa.nulls(len(unknown), pa.int64())]),
+        },
+    )
+
+
+def _distinct(array: pa.Array) -> pa.Array:
+    """The distinct values but NULL, in order; NaN, if there is any, last."""
+    values = ordered(array).drop_null()
+    if pa.types.is_decimal(values.type):
+        values = values.unique()
+        return values.take(pc.sort_indices(values))
+    return pa.array(np.unique(values.to_numpy(zero_copy_only=False)))
+
+
+def _segments(distinct: pa.Array, gaps: int) -> list[dict[str, Any]]:
+    """Values in order as segments around the widest gaps."""
+    if not len(distinct):
+        return []
+    widths = _widths(distinct)
+    chosen = np.flatnonzero(widths > (1 if pa.types.is_integer(distinct.type) else 0))  # nothing lies between 3 and 4
+    if len(chosen) > gaps:
+        chosen = np.sort(chosen[np.argpartition(widths[chosen], -gaps)[-gaps:]])
+    lows = distinct.take(pa.array(np.concatenate([[0], chosen + 1]))).to_pylist()
+    highs = distinct.take(pa.array(np.concatenate([chosen, [len(distinct) - 1]]))).to_pylist()
+    if pa.types.is_floating(distinct.type):  # what shows the sign of a zero may be asked later
+        lows, highs = [low or -0.0 for low in lows], [high or 0.0 for high in highs]
+    return [{"low": low, "high": high} for low, high in zip(lows, highs, strict=True)]
+
+
+def _widths(distinct: pa.Array) -> NDArray[Any]:
+    """The spaces between neighbours; only for choosing among them, so that rounding does no harm."""
+    if pa.types.is_decimal(distinct.type):
+        distinct = distinct.cast(pa.float64())
+    values = distinct.to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(distinct.type):
+        wide = values.astype(np.int64).view(np.uint64)  # the difference may not fit an int64
+        return np.asarray(wide[1:] - wide[:-1])
+    with np.errstate(over="ignore"):
+        return np.asarray(values[1:] - values[:-1], dtype=np.float64)
+
+
+def _widest(segments: list[dict[str, Any]], gaps: int) -> list[dict[str, Any]]:
+    """Segments in order, united across all but the widest gaps."""
+    between = range(1, len(segments))
+    widest = sorted(between, key=lambda at: segments[at]["low"] - segments[at - 1]["high"])[-gaps:]
+    starts = [0, *sorted(widest), len(segments)]
+    return [
+        {"low": segments[start]["low"], "high": segments[end - 1]["high"]}
+        for start, end in itertools.pairwise(starts)
+        if start < end
+    ]
+
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
+
+
+def _in_microseconds(segment: dict[str, Any], unit: str) -> dict[str, Any]:
+    """Widened to whole microseconds."""
+    per = _PER_SECOND[unit]
+    return {"low": segment["low"] * 10**6 // per, "high": -(-segment["high"] * 10**6 // per)}
