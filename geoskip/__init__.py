@@ -17,6 +17,7 @@ from geoskip.indexes.base import Index, index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.valuelist import ValueList
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps
 from geoskip.report import Report, Scan
 
@@ -40,6 +41,7 @@ __all__ = [
     "MinMax",
     "Report",
     "Scan",
+    "ValueList",
     "configure",
     "constant",
     "dataset",

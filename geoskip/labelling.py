@@ -234,6 +234,12 @@ class Labeller:
         return all_of(self._own(Not(node)))
 
     def _null(self, node: Predicate) -> Clause:
+        merged = self._null_merged(node)
+        if merged is KEEP_NONE or isinstance(node, Column | Not | Literal):
+            return merged
+        return all_of([merged, *self._own(IsNull(node))])
+
+    def _null_merged(self, node: Predicate) -> Clause:
         match node:
             case And(parts) | Or(parts):
                 return any_of(map(self.null, parts))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from geoskip.clauses import KEEP_ALL, Clause, Mask, keep_mask, parts_of
+from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
 from geoskip.labelling import clause_for
 from geoskip.metadata import Snapshot
@@ -42,17 +43,27 @@ class Decision:
         return tuple(sorted(found, key=lambda pair: -pair[1]))
 
 
-def decide(snapshot: Snapshot, predicate: Predicate, indexes: Sequence[Index] | None = None) -> Decision:
-    """The decision of one predicate over a snapshot, with those of its indexes that may be used."""
+def decide(
+    snapshot: Snapshot,
+    predicate: Predicate,
+    indexes: Sequence[Index] | None = None,
+    *,
+    evaluator: Evaluator | None = None,
+) -> Decision:
+    """The decision of one predicate over a snapshot, with those of its indexes that may be used.
+
+    ``evaluator`` is the engine's, for conditions on single values that cannot be looked up.
+    """
     started = time.perf_counter()
     reasons: list[str] = []
     usable = snapshot.indexes if indexes is None else tuple(indexes)
-    try:
-        clause = clause_for(predicate, usable, report=reasons.append)
-    except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
-        reasons.append(f"the predicate could not be labelled: {_named(error)}")
-        clause = KEEP_ALL
-    keep = _safely(clause, snapshot, reasons)
+    with evaluating(evaluator, reasons.append):
+        try:
+            clause = clause_for(predicate, usable, report=reasons.append)
+        except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
+            reasons.append(f"the predicate could not be labelled: {_named(error)}")
+            clause = KEEP_ALL
+        keep = _safely(clause, snapshot, reasons)
     unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
     return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from geoskip import predicates as p
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.valuelist import ValueList
 from tests.harness import TYPES, Kind, World, canned, leaves, sound, verdict
 from tests.strategies import predicates, worlds
 
@@ -41,6 +42,7 @@ def undecided(*shapes: str) -> frozenset[str]:
 
 
 KINDS: dict[str, Case] = {
+    "valuelist": Case(ValueList, undecided=undecided("isnan", "NOT isnan")),
     "minmax": Case(MinMax, undecided=undecided("Contains", "NOT Contains", "EndsWith", "NOT EndsWith")),
     "gaplist": Case(lambda name: GapList(name, gaps=2), tuple(name for name in TYPES if name not in "sb")),
 }

@@ -1,0 +1,178 @@
+"""The lists of values of all files: one dictionary for the dataset, with the files of each value beside it.
+
+Derived once a snapshot from what the files store. A *unit* is a value: a row has one value, so a row that makes
+``a AND b`` TRUE over the same expression has a value that makes both TRUE, and merging two clauses value by value
+decides the AND exactly. After the dictionary's values come three more units: NULL, the values that a file over the
+limit did not store, and whatever a file without a summary may hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from geoskip.clauses import Files, Mask, UnitClause
+from geoskip.evaluation import (
+    ANY,
+    IS_FALSE,
+    IS_NULL,
+    IS_TRUE,
+    Outcomes,
+    Values,
+    ascending,
+    outcomes,
+    physical,
+)
+from geoskip.indexes.ranges import counts_of
+from geoskip.predicates import IsNull, Not, Predicate
+
+__all__ = ["ListMeets", "Lists", "distinct", "lists_of", "reals_as_bits"]
+
+Integers = NDArray[np.int64]
+_WORDS = {IS_TRUE: "is TRUE", IS_FALSE: "is FALSE", IS_NULL: "is NULL"}
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Every file's values as numbers of a dictionary's."""
+
+    values: Values
+    """The dictionary in Spark's order, and NULL at its end."""
+    starts: Integers
+    """Where the files of each unit begin in ``owners``; one more for the end."""
+    owners: NDArray[np.int32]
+    """The files of all units, unit by unit."""
+    files: int
+
+    @property
+    def units(self) -> int:
+        """The values, NULL, what is not listed, what is not known."""
+        return len(self.values) + 2
+
+    def keep_units(self, found: Outcomes, wanted: int, *, unlisted: bool) -> Mask:
+        """The units that may give a wanted outcome, where the values and NULL give these."""
+        keep = np.empty(self.units, dtype=bool)
+        np.not_equal(found & np.uint8(wanted), 0, out=keep[:-2])
+        keep[-2:] = unlisted, True
+        return keep
+
+    def files_of(self, units: Mask) -> Mask:
+        """The files that hold one of the kept units."""
+        keep = np.zeros(self.files, dtype=bool)
+        chosen = np.flatnonzero(units)
+        if 2 * len(chosen) > len(units):  # few are left out: the rows of owners, not the chosen
+            keep[self.owners[np.repeat(units, np.diff(self.starts))]] = True
+            return keep
+        first, last = self.starts[chosen], self.starts[chosen + 1]
+        if len(chosen) <= _FEW:
+            for low, high in zip(first.tolist(), last.tolist(), strict=True):
+                keep[self.owners[low:high]] = True
+            return keep
+        lengths = last - first
+        ends = np.cumsum(lengths)
+        keep[self.owners[np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)]] = True
+        return keep
+
+
+_FEW = 16
+
+
+def lists_of(files: Files, index: str) -> Lists:
+    """The lists of an index, made once for a set of files."""
+    return files.cached(("lists", index), lambda: _made(files, index))
+
+
+def _made(files: Files, index: str) -> Lists:
+    stored, listed = _stored(files.summary(index, "values"), len(files))
+    (nulls, counted), (_, known) = counts_of(files, index, "nulls"), counts_of(files, index, "rows")
+    known = known & counted
+    lengths = np.asarray(stored.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
+    lengths[~known] = 0
+    flat = physical(stored.filter(pa.array(known)).flatten())
+    dictionary, codes = distinct(flat)
+    owner = np.repeat(np.arange(len(files), dtype=np.int32), lengths)
+    special = [np.flatnonzero(known & (nulls > 0)), np.flatnonzero(known & ~listed), np.flatnonzero(~known)]
+    count = len(dictionary)
+    units = np.concatenate([codes, *(np.full(len(some), count + at) for at, some in enumerate(special))])
+    owners = np.concatenate([owner, *(some.astype(np.int32) for some in special)])
+    order = np.argsort(units, kind="stable")
+    starts = np.searchsorted(units[order], np.arange(count + 4))
+    with_null = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+    return Lists(Values(with_null, ascending=True), starts, owners[order], len(files))
+
+
+def _stored(array: Any, length: int) -> tuple[Any, Mask]:
+    """The stored lists, and which files have one."""
+    if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
+        return pa.nulls(length, pa.list_(pa.int64())), np.zeros(length, dtype=bool)
+    return array, np.asarray(array.is_valid())
+
+
+def distinct(flat: pa.Array) -> tuple[pa.Array, Integers]:
+    """The different ones of physical values without NULL, in Spark's order, and each value's number among them.
+
+    -0.0 and 0.0 are two values, all NaN are one.
+    """
+    real = pa.types.is_floating(flat.type)
+    encoded = (reals_as_bits(flat) if real else flat).dictionary_encode()
+    found = encoded.dictionary
+    if real:
+        found = pa.array(np.asarray(found).view(np.float64))
+    order = ascending(found)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return found.take(pa.array(order)), place[np.asarray(encoded.indices)]
+
+
+def reals_as_bits(flat: pa.Array) -> pa.Array:
+    """The bits of doubles, one for all NaN."""
+    plain = np.array(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
+    plain[np.isnan(plain)] = np.nan
+    return pa.array(plain.view(np.int64))
+
+
+@dataclass(frozen=True)
+class ListMeets(UnitClause):
+    """Some value, or NULL, may give the condition a wanted outcome.
+
+    What was found is kept for the files that it was found for: when a report asks again, the engine's expressions of
+    the query are gone.
+    """
+
+    index: str
+    over: Predicate
+    node: Predicate
+    wanted: int = IS_TRUE
+    _found: list[tuple[Lists, Any]] = field(default_factory=list, compare=False, repr=False)
+
+    def keep_units(self, files: Files) -> Mask:
+        lists = lists_of(files, self.index)
+        for known, packed in self._found:
+            if known is lists:
+                return np.unpackbits(packed, count=lists.units).view(bool)
+        found = outcomes(self.node, self.over, lists.values)
+        keep = lists.keep_units(found, self.wanted, unlisted=self._unlisted())
+        self._found.append((lists, np.packbits(keep)))
+        return keep
+
+    def files_of(self, files: Files, units: Mask) -> Mask:
+        return lists_of(files, self.index).files_of(units)
+
+    def _unlisted(self) -> bool:
+        """May a value that is not NULL give a wanted outcome, whatever it is?"""
+        match self.node:
+            case IsNull(child) | Not(IsNull(child)) if child == self.over:
+                is_null = isinstance(self.node, IsNull)
+                return bool(self.wanted & (IS_FALSE if is_null else IS_TRUE))
+        return True
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((self.index, name) for name in ("values", "nulls", "rows"))
+
+    def __str__(self) -> str:
+        words = _WORDS.get(self.wanted, "may be anything" if self.wanted == ANY else "may be")
+        return f"a value of {self.index} for which {self.node} {words}"

@@ -1,0 +1,136 @@
+"""ValueList: the distinct values of an expression in each file (Extensible Data Skipping, table I and section V-A).
+
+*Stored a file*: ``values``, the distinct values that are not NULL, in order; ``nulls`` and ``rows``. A file with more
+than ``limit`` distinct values, or with more than a mebibyte of them, stores no values: it is kept, but for ``IS NULL``.
+
+*In memory*: one dictionary for the dataset, and for each value the files that hold it
+(:mod:`geoskip.indexes.lists`). Equality and IN are look-ups in it.
+
+*Why skipping is sound*: the list holds every value of the file, NULL is counted beside it, and a deterministic
+condition over the expression alone depends on nothing but that value. The condition is evaluated for each distinct
+value (:mod:`geoskip.evaluation`: equality, order and plain tests of text here, everything else by the engine itself,
+with its own semantics), so a file without a value that makes it TRUE has no row that does. The same holds for FALSE
+and NULL: the verdicts are exact, where the evaluation does not throw. -0.0 and 0.0 are kept apart, since functions of
+them differ, and equality finds both; all NaN are one.
+
+*What it costs*: a pass over the distinct values a condition, once; to build, hashing the file's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.clauses import Clause
+from geoskip.errors import InvalidSpecificationError
+from geoskip.evaluation import IS_FALSE, IS_TRUE, physical, reads_only
+from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.bounds import bound_type
+from geoskip.indexes.lists import ListMeets, reals_as_bits
+from geoskip.predicates import And, Literal, Not, Or, Predicate
+
+__all__ = ["MOST_BYTES", "ValueList", "list_clause", "list_type", "listed"]
+
+MOST_BYTES = 1 << 20
+"""Bytes of text or binary that a file's list may hold."""
+
+
+@index
+@dataclass(frozen=True)
+class ValueList(Index):
+    """The distinct values, up to ``limit`` a file, and how many rows are NULL.
+
+    Serves any deterministic condition over the expression alone: ``= <> IN < LIKE RLIKE``, ``upper(city) = 'ULM'``,
+    ``length(city) > 3``, CASE, the user's own functions, and their negations.
+
+    >>> str(ValueList("city")), str(ValueList("city", limit=100))
+    ('valuelist(city)', 'valuelist(city, limit=100)')
+    """
+
+    expr: str
+    limit: int = 10_000
+    kind: ClassVar[str] = "valuelist"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expr, str) or not self.expr.strip():
+            raise InvalidSpecificationError(f"ValueList needs a column name or SQL text, got {self.expr!r}")
+        if type(self.limit) is not int or self.limit < 1:
+            raise InvalidSpecificationError(f"ValueList(limit=) takes a number of values from 1 on, got {self.limit!r}")
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        """``struct<values: list, nulls, rows>``."""
+        (column,) = columns
+        return list_type(column, self.kind)
+
+    def collect(self, *values: pa.Array) -> Summary | None:
+        """The distinct values of one file, or of a part of it."""
+        return listed(values[0], self.limit)
+
+    def merge(self, summaries: Sequence[Summary]) -> Summary:
+        """All values of the parts, once each; none where a part had too many."""
+        return joined(summaries, self.limit)
+
+    def clause(self, node: Predicate) -> Clause | None:
+        """What a row must make TRUE, evaluated value by value."""
+        return list_clause(str(self), self.bound, node)
+
+
+def list_clause(name: str, bound: Sequence[Predicate], node: Predicate) -> Clause | None:
+    """The clause of a vertex over lists of values.
+
+    AND and OR need none: the clauses below them are merged value by value.
+    """
+    match node:
+        case And() | Or() | Not(And() | Or()) | Literal() | Not(Literal()):
+            return None
+        case Not(child) if reads_only(child, bound[0]):
+            return ListMeets(name, bound[0], child, IS_FALSE)
+        case _ if not isinstance(node, Not) and reads_only(node, bound[0]):
+            return ListMeets(name, bound[0], node, IS_TRUE)
+    return None
+
+
+def list_type(column: SourceColumn, kind: str) -> pa.DataType:
+    """The Arrow type of a file's list; raises UnsupportedColumnError with a way out."""
+    return pa.struct([("values", pa.list_(bound_type(column, kind))), ("nulls", pa.int64()), ("rows", pa.int64())])
+
+
+def listed(values: pa.Array, limit: int) -> dict[str, Any]:
+    """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many."""
+    rows, nulls = len(values), values.null_count
+    plain = physical(values.drop_null())
+    if pa.types.is_floating(plain.type):
+        found = pc.unique(reals_as_bits(plain))
+        return _summary(np.sort(np.asarray(found).view(np.float64)).tolist(), limit, nulls, rows)
+    found = pc.unique(plain)
+    if len(found) > limit or found.nbytes > MOST_BYTES + 16 * len(found):
+        return _summary(None, limit, nulls, rows)
+    ordered = found.take(pc.array_sort_indices(found))
+    plain = ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered
+    return _summary(plain.to_pylist(), limit, nulls, rows)
+
+
+def joined(summaries: Sequence[Summary], limit: int) -> dict[str, Any]:
+    """The summary of a file from its parts'."""
+    nulls, rows = (sum(part[name] for part in summaries) for name in ("nulls", "rows"))
+    lists = [part["values"] for part in summaries]
+    if any(values is None for values in lists):
+        return _summary(None, limit, nulls, rows)
+    several = {repr(value) if type(value) is float else value: value for values in lists for value in values}
+    ordered = sorted(several.values(), key=_place)
+    return _summary(ordered, limit, nulls, rows)
+
+
+def _place(value: Any) -> Any:
+    return (value != value, value, str(value)[:1] != "-") if type(value) is float else value
+
+
+def _summary(values: list[Any] | None, limit: int, nulls: int, rows: int) -> dict[str, Any]:
+    size = sum(map(len, values)) if values and isinstance(values[0], bytes) else 0
+    fits = values is not None and len(values) <= limit and size <= MOST_BYTES
+    return {"values": values if fits else None, "nulls": nulls, "rows": rows}
