@@ -7,6 +7,7 @@ of the same metadata.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -88,10 +89,21 @@ def byte_folder(path: Path) -> ByteFolder:
     return ByteFolder(path)
 
 
+@functools.cache
+def readmes() -> Callable[[Path], Store]:
+    """The class of the README's block about a store of one's own."""
+    text = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    block = next(block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "(Store):" in block)
+    names: dict[str, Any] = {"pa": pa}
+    exec(block.partition("\n\n\nelsewhere")[0], names)
+    return names["SqliteStore"]
+
+
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": memory,
     "parquet": ParquetStore,
     "parquet on a distant folder": lambda path: ParquetStore(byte_folder(path)),
+    "the README's": lambda path: readmes()(path),
 }
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FORMAT, Header, Snapshot, files_schema
+from geoskip.metadata import BASE_SCHEMA, FORMAT, Header, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 
 __all__ = ["Store"]
@@ -63,9 +63,17 @@ class Store(ABC):
     def drop(self) -> None:
         """Remove all metadata; readers and writers of the log find that it is gone."""
 
-    @abstractmethod
     def size(self) -> dict[str, int]:
-        """Bytes kept by the latest snapshot for each index, and for the ``files`` themselves."""
+        """Bytes of the latest snapshot for each index, and for the ``files`` themselves: as kept, or as in memory."""
+        number = self.latest()
+        if number is None:
+            return {}
+        table = self.load(number).files.table()
+        sizes = {"files": 0}
+        for name in table.schema.names:
+            key = "files" if name in BASE_SCHEMA.names else name
+            sizes[key] = sizes.get(key, 0) + table[name].nbytes
+        return sizes
 
     def describe(self) -> dict[str, Any]:
         """The store in a few words and numbers."""

@@ -7,7 +7,7 @@ import threading
 import pyarrow as pa
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, Snapshot
+from geoskip.metadata import FileMetadata, Header, Snapshot
 from geoskip.stores.base import Store, header_json, new_identity, stamped
 
 __all__ = ["MemoryStore"]
@@ -22,7 +22,6 @@ class MemoryStore(Store):
         self.location = name
         self._identity: str | None = None
         self._snapshots: dict[int, Snapshot] = {}
-        self._tables: dict[int, pa.Table] = {}
         self._lock = threading.RLock()
 
     def latest(self) -> int | None:
@@ -45,21 +44,10 @@ class MemoryStore(Store):
             header, table = stamped(header, table, number=number, identity=identity)
             header = Header.from_json(header_json(header))  # what a store keeps, no more
             self._identity = identity
-            self._tables[number] = table
             self._snapshots[number] = Snapshot(header, FileMetadata.of(table))
             return header
 
     def drop(self) -> None:
         with self._lock:
             self._identity = None
-            self._snapshots, self._tables = {}, {}
-
-    def size(self) -> dict[str, int]:
-        number = self.latest()
-        if number is None:
-            return {}
-        sizes = {"files": 0}
-        for name in self._tables[number].schema.names:
-            key = "files" if name in BASE_SCHEMA.names else name
-            sizes[key] = sizes.get(key, 0) + self._tables[number][name].nbytes
-        return sizes
+            self._snapshots = {}
