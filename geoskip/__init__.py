@@ -16,6 +16,7 @@ from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.metricdist import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps
@@ -38,6 +39,7 @@ __all__ = [
     "GeoBox",
     "GeoskipError",
     "Index",
+    "MetricDist",
     "MinMax",
     "Report",
     "Scan",

@@ -176,6 +176,24 @@ class Registry:
                 return found
         return None
 
+    def metric(self, function: Any) -> Callable[..., Any] | None:
+        """The Python function that was declared to be a metric, given by itself or by its name."""
+        for said in reversed(self.properties):
+            reference = said.function
+            if said.metric is None or not isinstance(reference, _Object):
+                continue
+            if function is reference.function or function == reference.name:
+                plain: Callable[..., Any] = reference.function
+                return plain if said.metric else None
+        return None
+
+    def keeps_nulls(self, function: Any) -> bool:
+        """Was this Python function declared to be NULL for NULL?"""
+        return any(
+            said.null_in_null_out and isinstance(said.function, _Object) and said.function.function is function
+            for said in self.properties
+        )
+
     def said_of(self, call: Call) -> Properties | None:
         """The newest declaration about the function of this call."""
         return next((p for p in reversed(self.properties) if p.function.is_called(call)), None)

@@ -93,6 +93,15 @@ class Index(ABC):
     def clause(self, node: Predicate) -> Clause | None:
         """A clause that represents one vertex, or None."""
 
+    def prepare(self, *sample: pa.Array) -> Index:
+        """The index with what it chooses once for the whole dataset; the default chooses nothing.
+
+        ``sample`` holds the values of some rows of some files, one array an expression. It is asked before the first
+        build; what it chose is part of the specification's JSON but not of its text, and files that are refreshed or
+        added later are summarised by the same choice.
+        """
+        return self
+
     def reads(self, node: Predicate) -> bool:
         """Is this expression the indexed one?"""
         return len(self.bound) == 1 and node == self.bound[0]

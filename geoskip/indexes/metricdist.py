@@ -1,0 +1,382 @@
+"""MetricDist: how far each file's rows are from some origins, for any metric (Extensible Data Skipping, table I).
+
+The paper keeps one origin a dataset and the range of distances from it (section V, metric distance); one says next to
+nothing beyond two dimensions, so there are several here, chosen far apart from a sample of the dataset, and a file is
+skipped as soon as one of them excludes it. What is stored: :mod:`geoskip.indexes.metricdist_collect`.
+
+*Why skipping is sound*: with origin o, constant q and row x, the triangle inequality gives
+``|d(o, q) - d(q, x)| <= d(o, x) <= d(o, q) + d(q, x)``: a row within r of q lies between ``d(o, q) - r`` and
+``d(o, q) + r`` from o. A row with a NULL has no distance and matches no comparison; a row that is no point of the
+metric (NaN, beyond 1e150, not UTF-8) keeps its file. Only true metrics are taken (:mod:`geoskip.metrics`).
+
+*What it costs*: two numbers an origin and file, one distance an origin and row when it is built. Origins are chosen
+once (:meth:`MetricDist.prepare`) and then part of the specification's JSON, not of its text.
+
+Mappings turn a query's expression into :meth:`MetricDist.distance_to` a constant, and its answer to the vertex is the
+clause (:mod:`udf_mappings.metrics`)::
+
+    @maps(km_between, index=MetricDist)
+    def in_kilometres(node, index):
+        match subject(node):
+            case Call(_, (x, y, Literal(lng), Literal(lat))) if index.axes(x, y) == (0, 1):
+                return index.distance_to((lng, lat), unit=6371.0).answers(node)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from geoskip.clauses import Clause, all_of, any_of
+from geoskip.codec import value_from_json, value_to_json
+from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
+from geoskip.identity import Unidentifiable, identity
+from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.casts import uncast
+from geoskip.indexes.metricdist_clauses import DistanceLeaves, DistanceMeets, HasNullDistance, Origins
+from geoskip.indexes.metricdist_collect import collect, merge, summary_type
+from geoskip.indexes.metricdist_origins import choose, counter_example
+from geoskip.metrics import METRICS, Declared, Metric, metric_named
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
+from geoskip.registry import current
+
+__all__ = ["Distance", "MetricDist", "subject"]
+
+DEFAULT_ORIGINS = 16
+_MOST_ORIGINS = 1000
+
+
+@index
+@dataclass(frozen=True, init=False)
+class MetricDist(Index):
+    """Distances of each file's rows from origins, by a metric: a name, or a function declared to be one.
+
+    ``origins`` is "auto", how many to choose, or the origins themselves (texts, or one tuple of numbers each).
+
+    >>> str(MetricDist("word", metric="levenshtein")), str(MetricDist("x", "y", metric="euclidean", origins=8))
+    ('metricdist(word, metric=levenshtein)', 'metricdist(x, y, metric=euclidean)')
+    """
+
+    exprs: tuple[str, ...]
+    metric: str
+    origins: Any
+    function: str | None
+    """The identity of the declared function, None for a metric of geoskip's own."""
+    kind: ClassVar[str] = "metricdist"
+
+    def __init__(
+        self, *texts: str, metric: Any = None, origins: Any = "auto", function: str | None = None,
+        exprs: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        texts = (*texts, *exprs)
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InvalidSpecificationError(f"MetricDist takes column names or SQL texts, got {texts!r}")
+        if metric is None:
+            raise InvalidSpecificationError(f"MetricDist needs metric=, one of {', '.join(METRICS)}")
+        name, found, known = _metric(metric, function)
+        for field, value in (("exprs", texts), ("metric", name), ("function", known), ("_metric", found)):
+            object.__setattr__(self, field, value)
+        object.__setattr__(self, "origins", self._checked(origins))
+
+    def to_json(self) -> dict[str, Any]:
+        """Kind, expressions, metric, origins and the function's identity."""
+        spec = {"kind": self.kind, "exprs": self.exprs, "metric": self.metric, "function": self.function or ""}
+        return {**spec, "origins": _written(self.origins) if self.is_resolved else self.origins}
+
+    def _named(self) -> str:
+        return f"{self.kind}({', '.join(self.exprs)}, metric={self.metric})"
+
+    @property
+    def is_resolved(self) -> bool:
+        """Are its origins points, and not still to be chosen?"""
+        return isinstance(self.origins, tuple)
+
+    # --- building --------------------------------------------------------------------------------------------------
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        """``struct<lo, hi, gaps, rows, nulls, blanks, odd>``."""
+        if said := self._required().refusal([column.type for column in columns]):
+            raise UnsupportedColumnError(f"{self}: {said}")
+        return summary_type(self._required())
+
+    def prepare(self, *sample: pa.Array) -> Index:
+        """The index with its origins chosen from a sample, far apart from one another.
+
+        Raises InvalidSpecificationError for a declared function that is no metric on that sample.
+        """
+        if self.is_resolved:
+            return self
+        metric = self._required()
+        points = metric.points(sample).data
+        if isinstance(metric, Declared) and (wrong := counter_example(metric, points)):
+            raise InvalidSpecificationError(f"{self.metric} is no metric: {wrong}; an index on it would lose rows")
+        count = DEFAULT_ORIGINS if self.origins == "auto" else self.origins
+        chosen = tuple(choose(metric, points, count)) or tuple(metric.default_origins())[:count]
+        resolved = MetricDist(*self.exprs, metric=self.metric, function=self.function or "", origins=chosen)
+        object.__setattr__(resolved, "_metric", metric)
+        return resolved.bind(self.bound) if self.bound else resolved
+
+    def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
+        if not self.is_resolved:
+            raise InvalidSpecificationError(f"{self} has no origins yet: call prepare(values of some rows) first")
+        return collect(self._required(), self.origins, values) if self.origins else None
+
+    def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return merge(self._required(), summaries)
+
+    def _required(self) -> Metric:
+        found: Metric | None = self.__dict__["_metric"]
+        if found is None:
+            raise InvalidSpecificationError(
+                f"{self} was built with another {self.metric} than is declared here, or none is; declare the same "
+                f"(geoskip.declare({self.metric}, metric=True)), or create the index anew"
+            )
+        return found
+
+    def _checked(self, origins: Any) -> Any:
+        """Origins as the metric's points."""
+        if origins == "auto" or (type(origins) is int and 1 <= origins <= _MOST_ORIGINS):
+            return origins
+        if not isinstance(origins, tuple | list):
+            raise InvalidSpecificationError(
+                f"MetricDist(origins=) takes 'auto', a number from 1 to {_MOST_ORIGINS} or a list of points, "
+                f"got {origins!r}"
+            )
+        metric: Metric | None = self.__dict__["_metric"]
+        read = tuple(map(_read, origins))
+        if metric is None:
+            return read
+        points: list[Any] = []
+        for origin in read:
+            alone = isinstance(metric, Declared) or metric.name in ("euclidean", "manhattan", "chebyshev", "haversine")
+            constants = origin if alone and isinstance(origin, tuple) else (origin,)
+            fits = not alone or len(constants) == len(self.exprs)
+            point = metric.point(constants, points[0] if points else None) if fits else None
+            if point is None:
+                raise InvalidSpecificationError(f"{origin!r} is no point of {self}, so it cannot be an origin")
+            points.append(point)
+        return tuple(points)
+
+    # --- querying --------------------------------------------------------------------------------------------------
+
+    def axis(self, node: Predicate) -> int | None:
+        """Which of the indexed expressions this is, casts that keep numbers aside; None for another."""
+        plain = uncast(node)
+        return next((i for i, bound in enumerate(self.bound) if node == bound or plain == uncast(bound)), None)
+
+    def axes(self, *nodes: Predicate) -> tuple[int | None, ...]:
+        """Which of the indexed expressions these are."""
+        return tuple(map(self.axis, nodes))
+
+    def distance_to(self, constants: Sequence[Any], *, unit: float = 1.0) -> Distance:
+        """The distance of a row to the point of these constants, in the order of the indexed expressions.
+
+        ``unit`` is what one of the metric's own units is in the query's: the radius of the sphere for haversine.
+        """
+        return Distance(self, tuple(constants), unit)
+
+    def clause(self, node: Predicate) -> Clause | None:
+        """Comparisons of a declared function; of a text or a whole number: ``=``, ``<>``, IN and IS NULL."""
+        metric: Metric | None = self.__dict__["_metric"]
+        if isinstance(metric, Declared):
+            return self._of_declared(node, metric)
+        if len(self.bound) != 1 or metric is None:
+            return None
+        match node:
+            case IsNull(child) if self.reads(child):
+                return self._nulls()
+            case Not(IsNull(child)) if self.reads(child):
+                return self._nulls(turned=True)
+            case Comparison("=" | "<=>", child, Literal(value)) if metric.whole and self.reads(child):
+                return self.distance_to((value,)).compares("=", 0)
+            case Not(Comparison("=", child, Literal(value))) if metric.whole and self.reads(child):
+                return self.distance_to((value,)).compares(">", 0)
+            case In(child, values) if metric.whole and self.reads(child):
+                found = [self.distance_to((v.value,)).compares("=", 0) for v in values if v.value is not None]
+                return any_of(c for c in found if c is not None) if None not in found else None
+        return None
+
+    def _of_declared(self, node: Predicate, metric: Declared) -> Clause | None:
+        called = subject(node)
+        if not isinstance(called, Call) or not self._is_called(called) or _is_of_null(node):
+            return None
+        half = len(self.bound)
+        for rows, others in (
+            (called.args[:half], called.args[half:]),
+            (called.args[half:], called.args[:half]),
+        ):
+            constants = [other.value for other in others if isinstance(other, Literal) and other.value is not None]
+            if rows == self.bound and len(constants) == len(others) == half:
+                nulls = "" if current().keeps_nulls(metric.function) else "all"
+                return replace(self.distance_to(constants), nulls=nulls).answers(node)
+        return None
+
+    def _is_called(self, call: Call) -> bool:
+        """Is this the very function, called so that its distances are not rounded?"""
+        if self.function is None or call.implementation != f"python:{self.function}":
+            return False
+        whole = call.type in ("tinyint", "smallint", "int", "bigint")  # without Arrow, 2.5 becomes NULL and not 2
+        return ("eval:100" in call.flags and (whole or call.type == "double")) or (
+            "eval:101" in call.flags and call.type == "double"
+        )
+
+    def _nulls(self, *, turned: bool = False) -> Clause | None:
+        return HasNullDistance(self._origins(), turned) if self.is_resolved and self.origins else None
+
+    def _origins(self) -> Origins:
+        return Origins(str(self), self._required(), self.origins)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance of a row to a constant point, as a query computes it; made by :meth:`MetricDist.distance_to`."""
+
+    index: MetricDist
+    constants: tuple[Any, ...]
+    unit: float = 1.0
+    limit: float = math.inf
+    """From this size of coordinates on, the query's arithmetic may overflow."""
+    nulls: str = ""
+    """Which rows with a NULL may match: none, "all", or "partly" (unless all expressions are NULL)."""
+    shape: str = ""
+    """The query's value: the distance, its square ("squared"), or 1 less it ("similarity")."""
+
+    def answers(self, node: Predicate) -> Clause | None:
+        """The clause of a vertex about this distance: a comparison, IN, IS NULL, or their negation."""
+        match node:
+            case Comparison(op, _, Literal(value)):
+                return self.compares(op, value)
+            case Not(Comparison("=", _, Literal(value))):
+                return self.compares("<>", value)
+            case In(_, values):
+                found = [self.compares("=", v.value) for v in values if v.value is not None]
+                return any_of(c for c in found if c is not None) if None not in found else None
+            case Not(In(_, values)):
+                found = [self.compares("<>", v.value) for v in values if v.value is not None]
+                return all_of(c for c in found if c is not None)
+            case IsNull(_) if not self.nulls:
+                return self.index._nulls()
+            case Not(IsNull(_)) if not self.nulls:
+                return self.index._nulls(turned=True)
+        return None
+
+    def compares(self, op: str, value: Any) -> Clause | None:
+        """May the distance of some row stand in ``op`` (or "<>") to a number? None where nothing is known."""
+        number = _number(value)
+        if number is None or not self.index.is_resolved or not self.index.origins or not self.unit > 0:
+            return None
+        if self.shape == "similarity":
+            op, number = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), 1.0 - number
+        if self.shape == "squared":
+            number = math.sqrt(number) if number >= 0 else -1.0
+        origins = self.index._origins()
+        point = origins.metric.point(self.constants, self.index.origins[0])
+        if point is None:
+            return None
+        number /= self.unit
+        if op == "<>":
+            return DistanceLeaves(origins, point, number, self.nulls)
+        low, high = _whole_range(op, number) if origins.metric.whole else _range(op, number)
+        low, high = origins.metric.ends(low, high)
+        if high < 0 or low > high:
+            low, high = math.inf, -math.inf
+        return DistanceMeets(origins, point, max(low, 0.0), high, self.limit, self.nulls)
+
+
+def subject(node: Predicate) -> Predicate | None:
+    """What a boolean vertex compares with constants, casts that keep numbers aside.
+
+    >>> from geoskip.predicates import Column
+    >>> subject(Not(Comparison("=", Call("f", (Column("x"),)), Literal(1))))
+    f(x)
+    """
+    match node:
+        case Not(child):
+            return subject(child)
+        case Comparison(_, left, Literal()):
+            return uncast(left)
+        case In(child) | IsNull(child):
+            return uncast(child)
+    return None
+
+
+def _is_of_null(node: Predicate) -> bool:
+    return isinstance(node.child if isinstance(node, Not) else node, IsNull)
+
+
+def _range(op: str, number: float) -> tuple[float, float]:
+    """The distances that stand in ``op`` to a number, its ends with them."""
+    if op in ("<", "<="):
+        return 0.0, number
+    return (number, number) if op in ("=", "<=>") else (number, math.inf)
+
+
+def _whole_range(op: str, number: float) -> tuple[float, float]:
+    """The same for whole distances.
+
+    >>> _whole_range("<", 2.0), _whole_range(">", 2.5), _whole_range("=", 1.0)
+    ((0.0, 1), (3, inf), (1.0, 1.0))
+    """
+    if abs(number) > 2**40:
+        return _range(op, number)
+    match op:
+        case "<":
+            return 0.0, math.ceil(number) - 1
+        case "<=":
+            return 0.0, math.floor(number)
+        case ">":
+            return math.floor(number) + 1, math.inf
+        case ">=":
+            return math.ceil(number), math.inf
+    return (number, number) if number == math.floor(number) else (math.inf, -math.inf)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:
+    """The metric of a specification: its name, itself if it can be had here, the declared function's identity."""
+    declared = current().metric(getattr(metric, "func", metric)) if recorded != "" else None
+    if recorded:  # read from metadata, where "" is a metric of our own
+        if declared is not None and identity(declared) == recorded:
+            return str(metric), Declared(str(metric), declared), recorded
+        return str(metric), None, recorded
+    if declared is not None:
+        name = getattr(declared, "__name__", "function")
+        try:
+            return name, Declared(name, declared), identity(declared)
+        except Unidentifiable as error:
+            raise InvalidSpecificationError(f"MetricDist(metric={name}): {error}") from None
+    if isinstance(metric, str):
+        return metric, metric_named(metric), None
+    name = getattr(metric, "__name__", repr(metric))
+    raise InvalidSpecificationError(
+        f"MetricDist(metric={name}): the function is not declared to be a metric; if it is one (never negative, 0 "
+        f"from a point to itself, the same both ways, no detour shorter), say so: geoskip.declare({name}, metric=True)"
+    )
+
+
+def _written(origins: tuple[Any, ...]) -> list[Any]:
+    """Origins as JSON holds them."""
+    return [_written(o) if isinstance(o, tuple) else value_to_json(o) for o in origins]
+
+
+def _read(origin: Any) -> Any:
+    if isinstance(origin, list | tuple):
+        return tuple(map(_read, origin))
+    try:
+        return value_from_json(origin) if isinstance(origin, dict) else origin
+    except MetadataError as error:
+        raise InvalidSpecificationError(f"{origin!r} is no origin: {error}") from None

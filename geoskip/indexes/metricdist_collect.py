@@ -1,0 +1,133 @@
+"""What MetricDist stores a file: how far its rows are from the dataset's origins.
+
+``lo`` and ``hi`` hold the least and the largest distance, one entry an origin (none in a file without points); ``gaps``
+the widest ranges without any distance between them, which turn [lo, hi] into rings; ``rows``; ``nulls`` (rows in which
+an expression is NULL) and ``blanks`` (in which all are); ``odd``, rows without NULL that have no distance. Whole
+distances are kept as such, others as doubles.
+
+A gap is kept where it pays: at least an eighth of the span that it lies in, three an origin at most.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.metrics import Metric
+from geoskip.metrics.base import Floats
+
+__all__ = ["COUNTS", "collect", "merge", "summary_type"]
+
+COUNTS = ("rows", "nulls", "blanks", "odd")
+_BINS = 64
+_LEAST_BINS = 8
+_MOST_GAPS = 3
+
+Summary = dict[str, Any]
+Ring = tuple[float, float]
+
+
+def summary_type(metric: Metric) -> pa.DataType:
+    """The struct stored a file."""
+    kind = pa.int32() if metric.whole else pa.float64()
+    gap = pa.struct([("origin", pa.int16()), ("low", kind), ("high", kind)])
+    ranges = [("lo", pa.list_(kind)), ("hi", pa.list_(kind)), ("gaps", pa.list_(gap))]
+    return pa.struct([*ranges, *((name, pa.int64()) for name in COUNTS)])
+
+
+def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) -> Summary:
+    """The summary of some rows."""
+    points = metric.points(values, origins[0])
+    counts = {"rows": points.rows, "nulls": points.nulls, "blanks": points.blanks, "odd": points.odd}
+    rings: list[list[Ring]] = []
+    if metric.count(points.data):
+        for origin in origins:
+            distances = metric.distances(origin, points.data)
+            low, high = float(distances.min()), float(distances.max())  # NaN where one of them is
+            if not high < np.inf:
+                return _summary([], metric, **{**counts, "odd": points.rows - points.nulls})
+            rings.append(list(_rings(distances, low, high, metric.whole)))
+    return _summary(rings, metric, **counts)
+
+
+def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
+    """The summary of a file from those of its parts: distances unite, counts add."""
+    counts = {name: sum(summary[name] for summary in summaries) for name in COUNTS}
+    holding = [summary for summary in summaries if summary["lo"]]
+    count = len(holding[0]["lo"]) if holding else 0
+    rings = [sorted(ring for summary in holding for ring in _rings_of(summary, number)) for number in range(count)]
+    return _summary([list(_widest(_united(found), metric.whole)) for found in rings], metric, **counts)
+
+
+def _summary(rings: Sequence[Sequence[Ring]], metric: Metric, **counts: int) -> Summary:
+    number: Any = round if metric.whole else float
+    gaps = [
+        {"origin": origin, "low": number(inner[1]), "high": number(outer[0])}
+        for origin, found in enumerate(rings)
+        for inner, outer in itertools.pairwise(found)
+    ]
+    return {
+        "lo": [number(found[0][0]) for found in rings],
+        "hi": [number(found[-1][1]) for found in rings],
+        "gaps": gaps,
+        **counts,
+    }
+
+
+def _rings(distances: Floats, low: float, high: float, whole: bool) -> Iterator[Ring]:
+    """The ranges that hold all distances, apart from one another."""
+    span = high - low
+    places = ((distances - low) * (_BINS / span)).astype(np.int64) if span > 0 and np.isfinite(_BINS / span) else None
+    if places is None:
+        yield low, high
+        return
+    occupied = np.flatnonzero(np.bincount(places))
+    empty = np.diff(occupied) - 1
+    ends = [low]
+    for number in np.flatnonzero(empty >= _LEAST_BINS).tolist():
+        below = places <= occupied[number]
+        inner, outer = float(distances[below].max()), float(distances[~below].min())
+        ends += [inner, outer]
+    ends.append(high)
+    yield from _widest(list(zip(ends[::2], ends[1::2], strict=True)), whole)
+
+
+def _widest(rings: Sequence[Ring], whole: bool) -> Iterator[Ring]:
+    """The rings with only those gaps between them that pay."""
+    span = rings[-1][1] - rings[0][0]
+    sizes = [outer[0] - inner[1] for inner, outer in itertools.pairwise(rings)]
+    pays = [size >= max(span * _LEAST_BINS / _BINS, 2 if whole else 0) and size > 0 for size in sizes]
+    chosen = sorted((i for i, paying in enumerate(pays) if paying), key=lambda i: -sizes[i])[:_MOST_GAPS]
+    start = rings[0][0]
+    for i in sorted(chosen):
+        yield start, rings[i][1]
+        start = rings[i + 1][0]
+    yield start, rings[-1][1]
+
+
+def _rings_of(summary: Mapping[str, Any], origin: int) -> list[Ring]:
+    ends = [summary["lo"][origin]]
+    for gap in summary["gaps"]:
+        if gap["origin"] == origin:
+            ends += [gap["low"], gap["high"]]
+    ends.append(summary["hi"][origin])
+    return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+def _united(rings: Sequence[Ring]) -> list[Ring]:
+    """Sorted ranges with those that overlap as one.
+
+    >>> _united([(0, 2), (1, 1), (2, 3), (5, 6)])
+    [(0, 3), (5, 6)]
+    """
+    found: list[Ring] = []
+    for low, high in rings:
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
