@@ -31,11 +31,21 @@ _PARQUET = (
     "spark.sql.parquet.int96AsTimestamp",
     "spark.sql.legacy.parquet.nanosAsLong",
 )
-_REBASE = ("spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead")
+_TIMES = (
+    "spark.sql.parquet.int96RebaseModeInRead",
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.int96TimestampConversion",
+)
+_SESSION_ZONE = "spark.sql.session.timeZone"
+_JVM_ZONE = "the JVM's time zone"
+_LEGACY = "legacy settings"
+_POSITIONAL = "orc.force.positional.evolution"
 _TEXT = (
-    "spark.sql.session.timeZone",
+    _SESSION_ZONE,
     "spark.sql.legacy.timeParserPolicy",
+    _LEGACY,
     "spark.sql.json.enablePartialResults",
+    "spark.sql.json.enableExactStringParsing",
     "spark.sql.columnNameOfCorruptRecord",
 )
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
@@ -66,6 +76,10 @@ _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regex
 def is_text(file_format: str) -> bool:
     """Does the format parse text, so that the reader's options decide what a row is?"""
     return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
+
+
+def _is_orc(file_format: str) -> bool:
+    return file_format.endswith(".OrcFileFormat")
 
 
 def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -107,17 +121,21 @@ def depends_on(
     if is_text(file_format):
         names += _TEXT
     else:
-        names += _PARQUET
+        names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
-            names += _REBASE
+            names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
+            if settings.get("spark.sql.parquet.int96TimestampConversion") == "true":
+                names.append(_SESSION_ZONE)
     functions = [vertex for vertex in vertices if isinstance(vertex, Call)]
     if any(not isinstance(vertex, Column) for vertex in vertices):
-        names += ["spark.version", "spark.sql.legacy.timeParserPolicy"]
+        names += ["spark.version", "spark.sql.legacy.timeParserPolicy", _LEGACY]
     zoned = any(isinstance(vertex, Cast) and vertex.zone for vertex in vertices)
     if zoned or any(call.name.lower() in _JDK or _is_temporal(call.type) for call in functions):
         names.append("java.version")
     if any((call.implementation or "").startswith("python:") for call in functions):
         names.append("spark.sql.execution.pythonUDF.arrow.enabled")
+        if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices):
+            names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
     return {name: str(settings.get(name)) for name in dict.fromkeys(names)}
 
 
@@ -154,8 +172,12 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
             return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
         if str(settings.get(name)) != value:
             return f"it was built with {name}={value}, the session has {settings.get(name)}"
+    sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
+    if _is_orc(request["format"]):
+        if "true" in (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower()):
+            return f"with {_POSITIONAL} columns are found by their position"
+        return _moved(entry, json.loads(source["schema"]), json.loads(request["schema"]))
     if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
-        sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
         return _other_positions(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
     return None
 
@@ -166,6 +188,18 @@ def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
         same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
         if not same or ours["type"] != theirs["type"]:
             return f"it was built with the column {ours['name']} where the query's schema has {theirs['name']}"
+    return None
+
+
+def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
+    """Columns of ORC files without names, as Hive wrote them, are found by position."""
+    for name in sorted(set().union(*map(_top_level, entry.index.bound))):
+        before, now = (
+            [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
+            for schema in (built, read)
+        )
+        if before != now:
+            return f"the query's schema has {name} in another place, and ORC files may lack their columns' names"
     return None
 
 

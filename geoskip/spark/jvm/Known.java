@@ -6,6 +6,8 @@ import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
+import java.util.TreeMap;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
@@ -28,11 +30,14 @@ class Known {
                 "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
                 "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
                 "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
-                "spark.sql.legacy.parquet.nanosAsLong", "spark.sql.json.enablePartialResults",
+                "spark.sql.parquet.int96TimestampConversion", "spark.sql.legacy.parquet.nanosAsLong",
+                "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
                 "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
                 "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.files.ignoreCorruptFiles",
                 "spark.geoskip.recheck"
             });
+
+    private static final String POSITIONAL = "orc.force.positional.evolution";
 
     private static final List FORMATS = Arrays.asList(
             new String[] {
@@ -93,6 +98,12 @@ class Known {
         }
         json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         json.writeStringField("java.version", System.getProperty("java.version"));
+        json.writeStringField("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
+        json.writeStringField("legacy settings", legacy(conf));
+        String positional = setting(conf, POSITIONAL);
+        json.writeStringField(
+                POSITIONAL,
+                positional != null ? positional : SparkContext.getOrCreate().hadoopConfiguration().get(POSITIONAL));
         boolean byId = "true".equals(setting(conf, "spark.sql.parquet.fieldId.read.enabled"));
         for (int i = 0; i < columns.length(); i++) {
             StructField column = columns.apply(i);
@@ -109,6 +120,18 @@ class Known {
         json.writeEndObject();
     }
 
+    /** What the session has set of the settings that bring old behaviour back, and that are not named above. */
+    private static String legacy(SQLConf conf) {
+        TreeMap found = new TreeMap();
+        for (scala.collection.Iterator i = conf.getAllConfs().iterator(); i.hasNext();) {
+            scala.Tuple2 entry = (scala.Tuple2) i.next();
+            if (((String) entry._1()).startsWith("spark.sql.legacy.") && !SETTINGS.contains(entry._1())) {
+                found.put(entry._1(), entry._2());
+            }
+        }
+        return found.toString();
+    }
+
     private static String setting(SQLConf conf, String key) {
         try {
             return conf.getConfString(key); // its default where it is not set
@@ -117,9 +140,10 @@ class Known {
         }
     }
 
+    /** May columns be found by their position? In ORC files written by Hive, for one. */
     static boolean byPosition(HadoopFsRelation files) {
         String format = files.fileFormat().getClass().getName();
         return format.endsWith(".CSVFileFormat") || format.endsWith(".JsonFileFormat")
-                || format.endsWith(".TextFileFormat");
+                || format.endsWith(".TextFileFormat") || format.endsWith(".OrcFileFormat");
     }
 }

@@ -1,0 +1,128 @@
+"""Settings of the session, of Hadoop and of the JVM that decide what Spark's readers make of a file.
+
+SEMANTICS section 1: another session setting than recorded means keep. Each of these lost rows until it was recorded.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+import geoskip
+from geoskip import MinMax
+from tests.conftest import same_as_off
+
+pytestmark = pytest.mark.spark
+
+
+@contextmanager
+def settings(session: Any, values: Mapping[str, str]) -> Iterator[None]:
+    """A block under other settings, and then as it was."""
+    before = {name: session.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            session.conf.unset(name) if old is None else session.conf.set(name, old)
+
+
+def test_timestamps_of_96_bits_that_are_moved_to_the_sessions_zone(spark: Any, tmp_path: Path) -> None:
+    for hour in (0, 12):
+        table = pa.table({"ts": pa.array([datetime.datetime(2020, 1, 1, hour)], pa.timestamp("us"))})
+        pq.write_table(table, tmp_path / f"{hour}.parquet", use_deprecated_int96_timestamps=True)
+    handle = geoskip.dataset(spark, str(tmp_path))
+    conversion, zone = "spark.sql.parquet.int96TimestampConversion", "spark.sql.session.timeZone"
+
+    def at(hour: int) -> Any:
+        moment = f"ts = timestamp'2020-01-01 {hour:02}:00:00+00:00'"
+        return same_as_off(lambda: spark.read.parquet(str(tmp_path)).where(moment))
+
+    handle.create_index(MinMax("ts"))
+    assert at(12).files_kept == 1
+    with settings(spark, {conversion: "true", zone: "America/New_York"}):
+        assert at(17).files_kept == 2
+        handle.create_index(MinMax("ts"))
+        assert at(17).files_kept == 1
+        spark.conf.set(zone, "Asia/Tokyo")
+        report = at(3)
+    assert report.files_kept == 2
+    assert any(f"{zone}=America/New_York" in reason for reason in report.scans[0].reasons)
+
+
+@pytest.mark.parametrize(("form", "line"), [("csv", "{}\n"), ("json", '{{"d":"{}"}}\n')])
+def test_dates_that_are_parsed_as_of_old(spark: Any, tmp_path: Path, form: str, line: str) -> None:
+    for number, day in enumerate(("2020-01-01", "2021-12-1")):
+        (tmp_path / f"{number}.{form}").write_text(line.format(day))
+    options = {"schema": "d date", "dateFormat": "yyyy-MM-dd"}
+
+    def late() -> Any:
+        return same_as_off(lambda: spark.read.format(form).load(str(tmp_path), **options).where("d > '2021-01-01'"))
+
+    with settings(spark, {f"spark.sql.legacy.{form}.enableDateTimeParsingFallback": "false"}):
+        geoskip.dataset(spark, str(tmp_path), format=form, **options).create_index(MinMax("d"))
+        assert late().files_kept == 0  # 2021-12-1 is not of the format, so it is NULL
+    with settings(spark, {f"spark.sql.legacy.{form}.enableDateTimeParsingFallback": "true"}):
+        report = late()
+    assert report.files_kept == 2
+    assert any("legacy settings" in reason for reason in report.scans[0].reasons)
+
+
+def test_a_pandas_udf_sees_local_times(spark: Any, parts: Callable[..., Path]) -> None:
+    @F.pandas_udf("int")
+    def hour_of(moments: pd.Series) -> pd.Series:
+        return moments.dt.hour.astype("int32")
+
+    spark.udf.register("hour_of", hour_of)
+    times = [pa.array([datetime.datetime(2020, 1, 1, hour)], pa.timestamp("us", "UTC")) for hour in (0, 12)]
+    place = str(parts(*(pa.table({"ts": time}) for time in times)))
+    geoskip.dataset(spark, place).create_index(MinMax("hour_of(ts)"))
+    assert same_as_off(lambda: spark.read.parquet(place).where("hour_of(ts) = 12")).files_kept == 1
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        assert same_as_off(lambda: spark.read.parquet(place).where("hour_of(ts) = 7")).files_kept == 2
+
+
+def test_columns_of_orc_found_by_position(spark: Any, tmp_path: Path) -> None:
+    named, hive = str(tmp_path / "named"), str(tmp_path / "hive")
+    for number in (1, 2):
+        row = spark.createDataFrame([(number, number * 100)], "a int, b int").coalesce(1)
+        row.write.mode("append").orc(named)
+        row.toDF("_col0", "_col1").write.mode("append").orc(hive)  # as Hive wrote them
+
+    def b_is(place: str, value: int, schema: str) -> Any:
+        return same_as_off(lambda: spark.read.schema(schema).orc(place).where(f"b = {value}"))
+
+    for place in (named, hive):
+        geoskip.dataset(spark, place, format="orc", schema="a int, b int").create_index(MinMax("a"), MinMax("b"))
+        assert b_is(place, 200, "a int, b int").files_kept == 1
+    report = b_is(hive, 2, "b int, a int")
+    assert report.files_kept == 2
+    assert any("in another place" in reason for reason in report.scans[0].reasons)
+    with settings(spark, {"orc.force.positional.evolution": "true"}):
+        assert b_is(named, 200, "a int, b int").files_kept == 2
+
+
+def test_an_index_over_times_of_orc_knows_the_jvms_zone(spark: Any, tmp_path: Path) -> None:
+    """ORC keeps what the clock on the wall showed: in another zone the same file holds other moments."""
+    for hour in ("00", "12"):
+        spark.sql(f"SELECT timestamp'2020-01-01 {hour}:00:00' AS ts").write.mode("append").orc(str(tmp_path))
+    geoskip.dataset(spark, str(tmp_path), format="orc").create_index(MinMax("ts"))
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    try:
+        zones.setDefault(zones.getTimeZone("America/New_York"))
+        report = geoskip.explain(spark.read.orc(str(tmp_path)).where("ts = timestamp'2020-01-01 17:00:00+00:00'"))
+    finally:
+        zones.setDefault(before)
+    assert report.files_kept == 2
+    assert any("the JVM's time zone" in reason for reason in report.scans[0].reasons)
