@@ -27,6 +27,7 @@ import numpy as np
 
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.indexes.base import Index
+from geoskip.indexes.casts import uncast
 from geoskip.predicates import (
     And,
     Call,
@@ -339,4 +340,4 @@ def _calls_of(node: Predicate) -> list[Call]:
         return [node]
     if isinstance(node, And | Or):
         return []
-    return [child for child in children(node) if isinstance(child, Call)]
+    return [child for child in map(uncast, children(node)) if isinstance(child, Call)]
