@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, index
+from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.metricdist import MetricDist
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "BloomFilter",
     "BuildReport",
     "Dataset",
     "Function",

@@ -26,6 +26,7 @@ from tests.sql import read
 
 _ARROW: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
     "int": (pa.int32(), int),
+    "bigint": (pa.int64(), int),
     "double": (pa.float64(), float),
     "string": (pa.string(), str),
     "decimal(10,2)": (pa.decimal128(10, 2), Decimal),

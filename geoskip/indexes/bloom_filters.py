@@ -1,0 +1,201 @@
+"""Bloom filters: their size, their bits, and probing those of all files at once in bit slices.
+
+A filter of m bits holds a value whose hash is h when the bits at k places that follow from h are set (Bloom 1970; the
+k places are an arithmetic progression in the hash, as Kirsch and Mitzenmacher showed suffices). k depends on the asked
+rate of false positives alone; m on the number of distinct values too, rounded up to 64 or 96 times a power of two: two
+sizes an octave cost at most half again the bits, and leave few sizes in a dataset.
+
+*Probing*: the filters of one size are kept transposed, as m *slices* of one bit a file. One value needs k slices and
+their AND: 0.9 MB of a million filters of 64 bytes, where filter by filter would touch all 64 MB. Few filters of a size
+are probed as they are stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from geoskip.clauses import Files, Mask
+from geoskip.indexes.bloom_hash import Words
+from geoskip.indexes.ordering import Ints
+
+__all__ = ["LARGEST", "Filters", "bits_for", "filter_of", "filters_of", "probes_for"]
+
+LARGEST = 1 << 26
+"""Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
+
+_FEW = 256
+_AT_ONCE = 1 << 22
+Bytes = NDArray[np.uint8]
+
+
+def probes_for(fpp: float) -> int:
+    """How many bits a value sets: k.
+
+    >>> probes_for(0.01), probes_for(0.5)
+    (7, 1)
+    """
+    return max(1, round(-math.log2(fpp)))
+
+
+def bits_for(distinct: int, fpp: float) -> int:
+    """How many bits a filter of so many distinct values has.
+
+    >>> bits_for(0, 0.01), bits_for(1, 0.01), bits_for(1000, 0.01), bits_for(1100, 0.01)
+    (0, 64, 12288, 12288)
+    """
+    if not distinct:
+        return 0
+    probes = probes_for(fpp)
+    needed = math.ceil(-probes * distinct / math.log1p(-(fpp ** (1 / probes))))
+    size = 64
+    while size < needed:
+        size *= 2
+    return size * 3 // 4 if size > 64 and size * 3 // 4 >= needed and size * 3 // 4 % 32 == 0 else size
+
+
+def filter_of(hashes: Words, fpp: float) -> bytes | None:
+    """The filter that holds these distinct hashes; None where it would be larger than LARGEST."""
+    bits = bits_for(len(hashes), fpp)
+    if bits > LARGEST:
+        return None
+    chosen = np.zeros(bits, dtype=np.uint8)
+    for at in range(0, len(hashes), _AT_ONCE):
+        for places in _places(hashes[at : at + _AT_ONCE], probes_for(fpp), bits):
+            chosen[places] = 1
+    return np.packbits(chosen, bitorder="little").tobytes()
+
+
+def _places(hashes: Words, probes: int, bits: int) -> Iterator[Ints]:
+    """The places of all hashes, the first ones, the second ones, and so on."""
+    step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+    for _ in range(probes):
+        yield (((hashes >> np.uint64(32)) * np.uint64(bits)) >> np.uint64(32)).astype(np.int64)
+        hashes = hashes + step
+
+
+@dataclass(frozen=True)
+class Group:
+    """The filters of one size: as slices, one row a bit (words of 64 files), or one row a filter where they are few."""
+
+    bits: int
+    owner: Ints
+    """The file of each filter."""
+    table: NDArray[np.uint64] | NDArray[np.uint8]
+    sliced: bool
+
+    def holding(self, hashes: Words, probes: int) -> Ints:
+        """The files of which a filter may hold one of the values."""
+        places = np.stack(list(_places(hashes, probes, self.bits)), axis=1)
+        return self.owner[self._in_slices(places) if self.sliced else self._in_rows(places)]
+
+    def _in_slices(self, places: Ints) -> Ints:
+        found = np.zeros(self.table.shape[1], dtype=np.uint64)
+        if len(places) == 1 and self.table.shape[1] > 1024:
+            first, *others = places[0].tolist()
+            found |= self.table[first]
+            for place in others:
+                found &= self.table[place]
+        else:
+            step = max(1, _AT_ONCE // (8 * self.table.shape[1] * places.shape[1]))
+            for at in range(0, len(places), step):
+                each = np.bitwise_and.reduce(self.table[places[at : at + step]], axis=1)
+                found |= each[0] if len(each) == 1 else np.bitwise_or.reduce(each, axis=0)
+        words = np.flatnonzero(found)
+        if not len(words):
+            return words
+        bits = np.unpackbits(found[words].view(np.uint8), bitorder="little")
+        ones = np.flatnonzero(bits)
+        return np.asarray(words[ones >> 6] * 64 + (ones & 63))
+
+    def _in_rows(self, places: Ints) -> Ints:
+        held = np.zeros(len(self.owner), dtype=bool)
+        step = max(1, _AT_ONCE // (len(self.owner) * places.shape[1]))
+        for at in range(0, len(places), step):
+            some = places[at : at + step]
+            bits = (self.table[:, some >> 3] >> (some & 7).astype(np.uint8)) & np.uint8(1)
+            held |= np.any(np.all(bits, axis=2), axis=1)
+        return np.flatnonzero(held)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The filters of all files, grouped by size; a file may have several, one a part, and holds what any holds."""
+
+    groups: tuple[Group, ...]
+    unknown: Mask
+    any_unknown: bool
+
+    def may_hold(self, hashes: Words, probes: int) -> Mask:
+        """Which files may hold one of the values: never False for one that does."""
+        keep = self.unknown.copy() if self.any_unknown else np.zeros(len(self.unknown), dtype=bool)
+        if len(hashes):
+            for group in self.groups:
+                keep[group.holding(hashes, probes)] = True
+        return keep
+
+
+def filters_of(files: Files, name: str, version: int) -> Filters:
+    """The filters of an index: its fields ``filters`` (a list a file) and ``version``; derived once a snapshot."""
+    return files.cached((name, "bit slices"), lambda: _grouped(files, name, version))
+
+
+def _grouped(files: Files, name: str, version: int) -> Filters:
+    stored, versions = (_plain(files.summary(name, field)) for field in ("filters", "version"))
+    if not pa.types.is_list(stored.type) or not pa.types.is_integer(versions.type):
+        return Filters((), np.ones(len(files), dtype=bool), True)
+    known = np.asarray(stored.is_valid()) & (np.asarray(versions.fill_null(-1)) == version)
+    owner = np.repeat(np.arange(len(files)), np.asarray(stored.value_lengths().fill_null(0)))
+    values = stored.flatten().cast(pa.large_binary())
+    damaged = np.asarray(values.is_null())
+    known[owner[damaged]] = False
+    sizes = np.asarray(pc.binary_length(values).fill_null(0))
+    groups = []
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        chosen = np.flatnonzero((sizes == size) & known[owner])
+        if len(chosen):
+            groups.append(_group(owner[chosen], _rows(values, chosen, size)))
+    return Filters(tuple(groups), ~known, not bool(known.all()))
+
+
+def _rows(values: pa.Array, chosen: Ints, size: int) -> Bytes:
+    """The bytes of some filters of one size, one row each."""
+    taken = values if len(chosen) == len(values) else values.take(pa.array(chosen))
+    first = int(np.frombuffer(taken.buffers()[1], dtype=np.int64)[taken.offset])
+    data = np.frombuffer(taken.buffers()[2], dtype=np.uint8)
+    return data[first : first + len(chosen) * size].reshape(len(chosen), size)
+
+
+def _group(owner: Ints, rows: Bytes) -> Group:
+    bits = 8 * rows.shape[1]
+    if len(rows) < _FEW:
+        return Group(bits, owner, rows, False)
+    return Group(bits, owner, _transposed(rows), True)
+
+
+def _transposed(rows: Bytes) -> Words:
+    """One row a bit, one bit a filter: eight filters by eight bits at a time (Hacker's Delight, section 7-3)."""
+    count, size = rows.shape
+    eighths = -(-count // 64) * 8
+    slices = np.zeros((size, 8, eighths), dtype=np.uint8)
+    step = max(1, _AT_ONCE // (8 * eighths))
+    for at in range(0, size, step):
+        some = np.zeros((min(step, size - at), 8 * eighths), dtype=np.uint8)
+        some[:, :count] = rows[:, at : at + step].T
+        words = some.view("<u8")
+        for shift, mask in ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0)):
+            moved = (words ^ (words >> np.uint64(shift))) & np.uint64(mask)
+            words ^= moved ^ (moved << np.uint64(shift))
+        slices[at : at + step] = words.view(np.uint8).reshape(-1, eighths, 8).transpose(0, 2, 1)
+    return slices.reshape(8 * size, eighths).view(np.uint64)
+
+
+def _plain(array: Any) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array

@@ -1,0 +1,252 @@
+"""Canonical 64-bit hashes of values: equal in Spark, equal here, whatever width a column has.
+
+=============================== =====================================================================================
+integers, decimals              the number itself: 1 of any width and 1.00 are one value
+floats, doubles                 the double; -0.0 as 0.0, every NaN as one
+booleans, dates, times,         the integer that Spark keeps: 0 or 1, days, microseconds, months
+intervals
+strings, binary                 the bytes, whether or not they are UTF-8
+=============================== =====================================================================================
+
+The two families of numbers are apart, as an integer is compared with a double after a cast that rounds: what a literal
+on the other side of such a cast means for the column is worked out by :func:`keys_of` (SEMANTICS, sections 3 and 5).
+
+The hash is fixed for good by :data:`VERSION`, which metadata records: another version is another hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from geoskip.indexes.bounds import ordered
+from geoskip.indexes.ordering import Incomparable, comparable, physical
+from geoskip.indexes.texts import encoded
+from geoskip.predicates import Literal
+
+__all__ = ["VERSION", "Key", "Words", "hashes_of", "hashes_of_keys", "keys_of"]
+
+VERSION = 1
+Words = NDArray[np.uint64]
+Key = int | float | bytes | tuple[int, int]
+"""What is hashed: an integer, a double, bytes, or a decimal as (unscaled, scale) where it is no integer of 64 bits."""
+
+_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_LONG = 512
+"""Strings above this many bytes are hashed by BLAKE2b, one by one."""
+
+
+def hashes_of(array: pa.Array) -> Words | None:
+    """The hashes of the distinct values of an array but NULL; None where Spark's values are not these.
+
+    >>> one = [pa.array([1], kind) for kind in (pa.int8(), pa.int64(), pa.decimal128(5, 2))]
+    >>> len({int(hashes_of(array)[0]) for array in one})
+    1
+    """
+    kind = array.type
+    if pa.types.is_null(kind):
+        return np.zeros(0, dtype=np.uint64)
+    values = ordered(array).drop_null().unique()
+    if pa.types.is_timestamp(kind) and kind.unit != "us":
+        scale = {"s": 10**6, "ms": 10**3, "ns": 0}[kind.unit]
+        if not scale:
+            whole = pc.divide(values, 1000)
+            if not pc.all(pc.equal(pc.multiply(whole, 1000), values)).as_py():
+                return None  # Spark would cut what is less than a microsecond off
+        values = pc.multiply(values, scale) if scale else whole
+    if pa.types.is_decimal(values.type):
+        return _of_decimals(values)
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        return _of_bytes(values)
+    if pa.types.is_floating(values.type):
+        return _of_doubles(values.to_numpy(zero_copy_only=False).astype(np.float64))
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    return _of_integers(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def hashes_of_keys(keys: Sequence[Key]) -> Words:
+    """The hashes of some keys, each once."""
+    words = [key for key in keys if type(key) is int]
+    doubles = [key for key in keys if type(key) is float]
+    texts = [key for key in keys if type(key) is bytes]
+    numbers = [key for key in keys if type(key) is tuple]
+    found = [
+        _of_integers(np.array(words, dtype=np.int64)),
+        _of_doubles(np.array(doubles, dtype=np.float64)),
+        _of_bytes(pa.array(texts, pa.large_binary())),
+        *(_of_number(*number) for number in numbers),
+    ]
+    return np.unique(np.concatenate(found))
+
+
+def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
+    """The keys that a value of a column has when it is equal to a literal; none where no value can be.
+
+    ``kind`` is the column's type, ``casts`` the types that it is cast to, one after the other. Raises Incomparable
+    where several values may be equal to the literal or nothing is known.
+
+    >>> (
+    ...     keys_of("int", ["bigint"], Literal(1)),
+    ...     keys_of("int", ["double"], Literal(2.0)),
+    ...     keys_of("int", [], Literal(2.5)),
+    ... )
+    ([1], [2], [])
+    """
+    value = physical(literal.value)
+    if kind in _INTEGERS or _digits(kind) is not None:
+        return _number_keys(kind, casts, value)
+    if kind in ("float", "double"):
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise Incomparable(f"{literal} is no number")
+        if casts and (kind, *casts) != ("float", "double"):
+            raise Incomparable("a cast that rounds")
+        return [_as_double(value, single=kind == "float" and not casts and literal.type == "float")]
+    if casts:
+        raise Incomparable(f"a cast from {kind}")
+    if kind == "binary" or re.fullmatch(r"string|(var)?char\(\d+\)", kind):
+        if isinstance(value, str) is (kind == "binary"):
+            raise Incomparable(f"{literal} is no {kind}")
+        return [encoded(literal)]
+    family = "interval" if kind.startswith("interval") else kind
+    wanted = bool if family == "boolean" else int
+    if type(value) is not wanted or not comparable(family, literal) or not -(2**63) <= value < 2**63:
+        raise Incomparable(f"{literal} is no {kind}")
+    return [int(value)]
+
+
+def _number_keys(kind: str, casts: Sequence[str], value: Any) -> list[Key]:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise Incomparable(f"{value!r} is no number")
+    exact, source = True, kind
+    for target in casts:
+        if target in ("float", "double") and (source in _INTEGERS or source == "float"):
+            exact = False
+        elif not (exact and _is_exact(source, target)):
+            raise Incomparable(f"a cast from {source} to {target}")
+        source = target
+    if not exact or isinstance(value, float):  # an integer is compared as a double
+        if kind not in _INTEGERS:
+            raise Incomparable("a decimal is rounded to a double")
+        value = float(value)
+        if not math.isfinite(value) or value != math.floor(value):
+            return []
+        bits = 24 if "float" in casts else 53
+        if abs(value) >= 2**bits and _INTEGERS[kind] > bits:
+            raise Incomparable("several integers are rounded to this double")
+    key = _number_key(value)
+    return [] if key is None else [key]
+
+
+def _is_exact(source: str, target: str) -> bool:
+    """Does a cast keep every number, so that it neither rounds nor overflows?"""
+    narrow, wide = _digits(source), _digits(target)
+    if narrow is None or wide is None:
+        return False
+    if target in _INTEGERS:
+        return source in _INTEGERS and _INTEGERS[source] <= _INTEGERS[target]
+    return narrow[0] <= wide[0] and narrow[1] <= wide[1]
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    """How many digits an exact type has before the point, and after it."""
+    if kind in _INTEGERS:
+        return {8: 3, 16: 5, 32: 10, 64: 19}[_INTEGERS[kind]], 0
+    found = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
+
+
+def _number_key(value: int | float | Decimal) -> Key | None:
+    """An exact number's key; None for those that no column holds."""
+    if isinstance(value, float):
+        value = int(value)
+    if isinstance(value, int):
+        unscaled, scale = value, 0
+    else:
+        if not value.is_finite() or abs(value.adjusted()) > 80:
+            return 0 if not value else None
+        sign, digits, exponent = value.as_tuple()
+        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+        scale = -int(exponent)
+        if scale < 0:
+            unscaled, scale = unscaled * 10**-scale, 0
+    while scale > 0 and unscaled % 10 == 0:
+        unscaled, scale = unscaled // 10, scale - 1
+    return unscaled if scale == 0 and -(2**63) <= unscaled < 2**63 else (unscaled, scale)
+
+
+def _as_double(value: int | float | Decimal, *, single: bool) -> float:
+    try:
+        double = float(value)
+    except OverflowError:
+        double = math.inf if value > 0 else -math.inf
+    with np.errstate(over="ignore"):
+        return float(np.float32(double)) if single else double
+
+
+def _mixed(words: Words) -> Words:
+    """SplitMix64's finalizer: every bit of the result depends on every bit of the word."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _of_integers(values: NDArray[np.int64]) -> Words:
+    return _mixed(np.ascontiguousarray(values).view(np.uint64))
+
+
+def _of_doubles(values: NDArray[np.float64]) -> Words:
+    values = values + 0.0  # -0.0 + 0.0 is 0.0
+    values[np.isnan(values)] = math.nan
+    return _mixed(values.view(np.uint64))
+
+
+def _of_number(unscaled: int, scale: int) -> Words:
+    """A number that is no integer of 64 bits."""
+    return _of_bytes(pa.array([f"{unscaled}e-{scale}".encode()], pa.large_binary()))
+
+
+def _of_decimals(values: pa.Array) -> Words:
+    """Decimals by what remains when zeros at their end are dropped."""
+    keys = [_number_key(value) for value in values.to_pylist()]
+    return hashes_of_keys([key for key in keys if key is not None])
+
+
+def _of_bytes(values: pa.Array) -> Words:
+    """Strings by their length and their words of eight bytes, all strings at once, word by word."""
+    values = values.cast(pa.large_binary())
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1] if offsets else None
+    if ends is None or not len(values):
+        return np.zeros(0, dtype=np.uint64)
+    lengths = np.diff(ends)
+    padded = np.zeros(int(ends[-1] - ends[0]) + 8, dtype=np.uint8)
+    if data is not None:
+        padded[:-8] = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
+    at_byte = np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
+    starts = ends[:-1] - ends[0]
+    found = _mixed(lengths.astype(np.uint64))
+    order = np.argsort(-lengths, kind="stable")
+    order = order[np.searchsorted(-lengths[order], -_LONG) :]
+    words = -(-lengths[order] // 8)
+    for word in range(int(words[0]) if len(words) else 0):
+        active = order[: np.searchsorted(-words, -word)]
+        left = lengths[active] - 8 * word
+        read = at_byte[starts[active] + 8 * word]
+        short = left < 8
+        read[short] &= (np.uint64(1) << (np.uint64(8) * left[short].astype(np.uint64))) - np.uint64(1)
+        found[active] = _mixed(found[active] ^ read)
+    for number in np.flatnonzero(lengths > _LONG).tolist():
+        text = padded[starts[number] : starts[number] + lengths[number]].tobytes()
+        found[number] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return found
