@@ -20,9 +20,13 @@ distribution's version stands for its content. Where it cannot be had (a closure
 from __future__ import annotations
 
 import contextlib
+import copyreg
+import dis
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
+import json
 import sys
 import types
 import weakref
@@ -72,138 +76,203 @@ def _identity(function: Any) -> str:
 def digest(function: Any) -> str:
     """16 hexadecimal digits over everything that the function's result can depend on."""
     state = hashlib.sha256()
-    for part in _parts(function, set(), 0):
-        state.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    try:
+        for part in _parts(function, {}, 0):
+            state.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    except Unidentifiable as error:
+        raise Unidentifiable(_sentence(function, error.args[0])) from None
     return state.hexdigest()[:16]
 
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
+_DEEPEST = 50
+Seen = dict[tuple[int, str], tuple[int, Any]]  # what was met: its number, and itself, so that its id is not used again
 
 
-def _parts(value: Any, seen: set[int], depth: int) -> Iterator[str]:
-    if isinstance(value, _ATOMS) or value is Ellipsis:
-        yield f"{type(value).__name__}:{value!r}"
+def _parts(value: Any, seen: Seen, depth: int) -> Iterator[str]:
+    kind = type(value)
+    if kind in _ATOMS or value is Ellipsis:
+        yield f"{kind.__name__}:{value!r}"
         return
-    if id(value) in seen:
-        yield "again"
+    if (id(value), "") in seen:
+        yield f"again:{seen[id(value), ''][0]}"
         return
-    seen.add(id(value))
-    if depth > 50:
-        raise Unidentifiable(_sentence(value, "it is nested too deeply"))
-    if isinstance(value, types.CodeType):
+    seen[id(value), ""] = (len(seen), value)
+    if depth > _DEEPEST:
+        raise Unidentifiable(f"it reaches {kind.__qualname__}, nested too deeply")
+    if kind is types.CodeType:
         yield from _code(value, seen, depth)
     elif isinstance(value, types.ModuleType):
         yield f"module:{_released(value.__name__) or value.__name__}"
-    elif isinstance(value, functools.partial):
-        for part in (value.func, value.args, value.keywords):
-            yield from _parts(part, seen, depth + 1)
-    elif isinstance(value, types.FunctionType):
+    elif kind is types.FunctionType:
         yield from _function(value, seen, depth)
-    elif isinstance(value, types.MethodType):
+    elif kind is types.MethodType:
         yield from _parts(value.__func__, seen, depth + 1)
         yield from _parts(value.__self__, seen, depth + 1)
     elif isinstance(value, types.BuiltinFunctionType | type(len) | types.MethodDescriptorType):
-        owner = getattr(value, "__module__", None) or getattr(getattr(value, "__self__", None), "__name__", "builtins")
-        yield f"builtin:{_released(str(owner)) or owner}:{value.__qualname__}"
+        yield from _builtin(value, seen, depth)
     elif isinstance(value, type):
         yield from _class(value, seen, depth)
-    elif isinstance(value, list | tuple):
-        yield f"{type(value).__name__}:{len(value)}"
+    elif kind in (list, tuple):
+        yield f"{kind.__name__}:{len(value)}"
         for item in value:
             yield from _parts(item, seen, depth + 1)
-    elif isinstance(value, dict):
+    elif kind is dict:
         yield f"dict:{len(value)}"
-        for key, item in value.items():
-            yield from _parts(key, seen, depth + 1)
+        for item in value.items():
             yield from _parts(item, seen, depth + 1)
-    elif isinstance(value, set | frozenset):
-        yield f"set:{sorted('|'.join(_parts(item, set(seen), depth + 1)) for item in value)}"
+    elif kind in (set, frozenset):
+        yield f"set:{sorted('|'.join(_parts(item, dict(seen), depth + 1)) for item in value)}"
     else:
         yield from _instance(value, seen, depth)
 
 
-def _code(code: types.CodeType, seen: set[int], depth: int) -> Iterator[str]:
-    yield f"code:{sys.version_info[:2]}:{code.co_code.hex()}:{code.co_names}:{code.co_varnames}:{code.co_flags}"
+def _builtin(value: Any, seen: Seen, depth: int) -> Iterator[str]:
+    """A function of C; what it is bound to counts: ``{...}.get``, ``re.compile(...).match``."""
+    bound = getattr(value, "__self__", None)
+    owner = str(getattr(value, "__module__", None) or getattr(bound, "__name__", "builtins"))
+    yield f"builtin:{_released(owner) or owner}:{value.__qualname__}"
+    if bound is not None and not isinstance(bound, types.ModuleType):
+        yield from _parts(bound, seen, depth + 1)
+
+
+def _code(code: types.CodeType, seen: Seen, depth: int) -> Iterator[str]:
+    arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    yield f"code:{sys.version_info[:2]}:{code.co_code.hex()}:{code.co_names}:{code.co_varnames}:{arguments}"
+    yield f"exceptions:{getattr(code, 'co_exceptiontable', b'').hex()}"
     for constant in code.co_consts:
-        if constant != code.co_consts[0] or not isinstance(constant, str):  # the docstring changes nothing
-            yield from _parts(constant, set() if isinstance(constant, types.CodeType) else seen, depth + 1)
+        yield from _parts(constant, {} if isinstance(constant, types.CodeType) else seen, depth + 1)
 
 
-def _function(function: types.FunctionType, seen: set[int], depth: int) -> Iterator[str]:
+def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[str]:
     if release := _released(function.__module__):
         yield f"function:{release}:{function.__qualname__}"
         return
     yield from _parts(function.__code__, seen, depth + 1)
     yield from _parts((function.__defaults__, function.__kwdefaults__), seen, depth + 1)
-    for cell in function.__closure__ or ():
-        yield from _parts(cell.cell_contents, seen, depth + 1)
-    for name in sorted(_names(function.__code__)):
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            raise Unidentifiable(f"it reaches {name}, which has no value yet") from None
+        yield from _parts(content, seen, depth + 1)
+    names = _names(function.__code__)
+    for name in sorted(_read(function.__code__, _GLOBALS)):
         if name in function.__globals__:
             yield f"global:{name}"
-            value = function.__globals__[name]
-            yield from _parts(value, seen, depth + 1)
-            if isinstance(value, types.ModuleType) and not _released(value.__name__):
-                yield from _attributes(value, _names(function.__code__), seen, depth)
+            yield from _reached(function.__globals__[name], names, seen, depth + 1)
+    for module in sorted(_imported(function)):
+        yield f"import:{_released(module) or module}"
+        if not _released(module):
+            for loaded in (_loaded(module), _loaded(module.partition(".")[0])):
+                yield from _reached(loaded, names, seen, depth + 1)
 
 
-def _attributes(module: types.ModuleType, names: set[str], seen: set[int], depth: int) -> Iterator[str]:
-    for name in sorted(names):  # what may be read from a module that no distribution vouches for
-        if hasattr(module, name):
-            yield f"attribute:{module.__name__}.{name}"
-            yield from _parts(getattr(module, name), seen, depth + 1)
+def _reached(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[str]:
+    """A value, and of a module that no distribution vouches for what may be read from it by these names."""
+    yield from _parts(value, seen, depth)
+    key = (id(value), ",".join(sorted(names)))
+    if isinstance(value, types.ModuleType) and not _released(value.__name__) and key not in seen:
+        seen[key] = (len(seen), value)
+        for name in sorted(names):
+            if hasattr(value, name):
+                yield f"attribute:{value.__name__}.{name}"
+                yield from _reached(getattr(value, name), names, seen, depth + 1)
+
+
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+
+
+def _read(code: types.CodeType, operations: tuple[str, ...]) -> set[str]:
+    """The names that these operations take in the code and in all code within it."""
+    found = {str(step.argval) for step in dis.get_instructions(code) if step.opname in operations}
+    return found.union(*(_read(c, operations) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 def _names(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names
+    """All names in the code, those of attributes too."""
+    return set(code.co_names).union(*(_names(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
-def _class(kind: type, seen: set[int], depth: int) -> Iterator[str]:
+def _imported(function: types.FunctionType) -> set[str]:
+    """The modules that a function imports in its body; a relative one under its whole name."""
+    package = function.__globals__.get("__package__") or ""
+    found: set[str] = set()
+    waiting = [function.__code__]
+    while waiting:
+        code = waiting.pop()
+        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        constants: list[Any] = [None, None]  # what was put on the stack before: the level, then the names
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":
+                level = constants[-2] if isinstance(constants[-2], int) else 0
+                found.add(importlib.util.resolve_name("." * level + step.argval, package) if level else step.argval)
+            if step.opname != "EXTENDED_ARG":
+                constants.append(step.argval)
+    return found
+
+
+def _loaded(name: str) -> types.ModuleType:
+    if name not in sys.modules:
+        raise Unidentifiable(f"it imports {name}, which is not loaded here: import it beside the function")
+    return sys.modules[name]
+
+
+_OF_EVERY_CLASS = frozenset(
+    ["__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__slotnames__", "_abc_impl"]
+)
+
+
+def _class(kind: type, seen: Seen, depth: int) -> Iterator[str]:
     yield f"class:{_released(kind.__module__) or kind.__module__}:{kind.__qualname__}"
     if not _released(kind.__module__):
         for name, value in sorted(vars(kind).items()):
-            if name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__"):
+            if name not in _OF_EVERY_CLASS:
                 yield name
                 plain = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-                yield from _parts(plain.fget if isinstance(plain, property) else plain, seen, depth + 1)
+                methods = (plain.fget, plain.fset) if isinstance(plain, property) else plain
+                yield from _parts(methods, seen, depth + 1)
         yield from _parts(kind.__bases__, seen, depth + 1)
 
 
-def _instance(value: Any, seen: set[int], depth: int) -> Iterator[str]:
+def _instance(value: Any, seen: Seen, depth: int) -> Iterator[str]:
+    """An object by what pickle takes of it: no more than that reaches a worker."""
     kind = type(value)
     if kind.__module__ == "re" and hasattr(value, "pattern"):
         yield f"regex:{value.pattern!r}:{value.flags}"
         return
-    state = getattr(value, "__getstate__", lambda: None)()
-    if state is None and not getattr(value, "__dict__", None) and not getattr(kind, "__slots__", None):
-        reduced = _reduced(value)
-        if reduced is None:
-            raise Unidentifiable(_sentence(value, "it has no content that can be digested"))
-        state = reduced
     yield from _parts(kind, seen, depth + 1)
-    yield from _parts(state, seen, depth + 1)
-
-
-def _reduced(value: Any) -> Any:
     try:
-        return value.__reduce_ex__(4)[1:3]
+        reduced = copyreg.dispatch_table[kind](value) if kind in copyreg.dispatch_table else value.__reduce_ex__(4)
     except Exception:
-        return None
+        raise Unidentifiable(f"it reaches {kind.__qualname__}, which has no content that can be digested") from None
+    if isinstance(reduced, str):
+        yield f"named:{reduced}"
+        reduced = (getattr(value, "__dict__", None),)  # functools.lru_cache keeps the function there
+    for part in reduced:
+        yield from _parts(list(part) if isinstance(part, Iterator) else part, seen, depth + 1)
 
 
-def _sentence(value: Any, why: str) -> str:
+def _sentence(function: Any, why: str) -> str:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    plain = name.rpartition(".")[2]
     return (
-        f"cannot tell one version of this function from another: it reaches {type(value).__qualname__} and {why}; "
-        'state a version that you raise with every change: geoskip.declare(function, version="1")'
+        f"cannot tell one version of {name} from another: {why}; "
+        f'state a version that you raise with every change: geoskip.declare({plain}, version="1")'
     )
 
 
 @functools.cache
 def _distributions() -> dict[str, list[str]]:
-    return dict(importlib.metadata.packages_distributions())
+    """The distributions of each top-level package, without those whose code may change under one version."""
+    found = importlib.metadata.packages_distributions()
+    return {package: names for package, names in found.items() if not any(map(_is_editable, names))}
+
+
+@functools.cache
+def _is_editable(name: str) -> bool:
+    said = importlib.metadata.distribution(name).read_text("direct_url.json")
+    return bool(said and json.loads(said).get("dir_info", {}).get("editable"))
 
 
 @functools.cache
