@@ -30,6 +30,7 @@ from geoskip.spark.known import default_store
 from geoskip.spark.listing import Listed, listing
 from geoskip.spark.reading import said
 from geoskip.spark.roots import is_glob, qualified, root_of
+from geoskip.spark.sampling import prepared
 from geoskip.spark.session import java, known
 from geoskip.spark.state import State, divided, fresh, only, unseen
 from geoskip.stores.base import Store
@@ -160,7 +161,7 @@ class Dataset:
         state = self._state()
         if not state.files:
             raise DatasetNotFoundError(f"{self._name} has no files to index")
-        entries = bind(java(self.spark), state.frame, state.source, indexes)
+        entries = prepared(state, bind(java(self.spark), state.frame, state.source, indexes))
         snapshot = state.snapshot
         if snapshot is None:
             built = build(self.spark, state.frame, state.source, entries, state.files)
@@ -389,7 +390,8 @@ class Dataset:
 
 
 def _means_the_same(old: IndexEntry | None, new: IndexEntry) -> bool:
-    return old is not None and (old.index.bound, dict(old.depends)) == (new.index.bound, dict(new.depends))
+    meanings = [(e.index, e.index.bound, dict(e.depends)) for e in (old, new) if e is not None]
+    return len(meanings) == 2 and meanings[0] == meanings[1]
 
 
 def _latest(store: Store) -> Snapshot | None:
