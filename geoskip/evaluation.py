@@ -337,9 +337,7 @@ def _span(array: pa.Array, literal: Literal, over: Predicate) -> tuple[int, int]
         return int(np.searchsorted(plain, sought, "left")), int(np.searchsorted(plain, sought, "right"))
     items = _Items(array)
     low = bisect.bisect_left(items, value)
-    return low, bisect.bisect_right(
-        items, value, lo=low, hi=min(low + 1, len(array))
-    )  # bytes and decimals are distinct
+    return low, bisect.bisect_right(items, value, lo=low)
 
 
 class _Items(Sequence[Any]):

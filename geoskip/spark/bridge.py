@@ -28,6 +28,7 @@ from geoskip.metadata import Snapshot
 from geoskip.predicates import And, Predicate
 from geoskip.skipping import Decision, decide
 from geoskip.spark.catalyst import AND, Translator
+from geoskip.spark.evaluator import SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
 from geoskip.spark.signature import renamer, unusable
 
@@ -85,13 +86,13 @@ class Bridge:
         self._running: dict[int, _Running] = {}
         self._lock = threading.Lock()
 
-    def answer(self, request: str) -> str:
-        """The answer to one request; never raises."""
+    def answer(self, request: str, java: Any = None) -> str:
+        """The answer to one request; never raises. ``java`` is who asks, and evaluates for single values."""
         try:
             if request.startswith("files "):
                 snapshot = self.known.by_key(request[6:])
                 return snapshot.files.paths_text().decode("utf-8") if snapshot else ""
-            return self._decide(json.loads(request))
+            return self._decide(json.loads(request), java)
         except BaseException as error:
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
 
@@ -100,7 +101,7 @@ class Bridge:
         with self._lock:
             return self._remembered.get(number)
 
-    def _decide(self, request: Json) -> str:
+    def _decide(self, request: Json, java: Any) -> str:
         """The answer, unless an earlier decision over one of the datasets has not ended within its budget."""
         now, roots = time.monotonic(), frozenset(request["datasets"])
         budget = float(request.get("budget", 5.0))
@@ -111,11 +112,11 @@ class Bridge:
         me = next(self._numbers)
         self._running[me] = _Running(now, now + budget, roots)
         try:
-            return self._decided(request)
+            return self._decided(request, java)
         finally:
             self._running.pop(me, None)
 
-    def _decided(self, request: Json) -> str:
+    def _decided(self, request: Json, java: Any) -> str:
         reasons: list[str] = list(request["barriers"])
         lines: list[str] = []
         decisions: list[Decision] = []
@@ -127,7 +128,7 @@ class Bridge:
                 continue
             if snapshot is None:
                 continue
-            bits = self._bits(root, snapshot, request, decisions, reasons)
+            bits = self._bits(root, snapshot, request, java, decisions, reasons)
             if bits:
                 lines.append(" ".join([str(number), key_of(snapshot), *bits]))
         key = next(self._numbers)
@@ -143,7 +144,7 @@ class Bridge:
             self._cells -= self._remembered.popitem(last=False)[1].cells()
 
     def _bits(
-        self, root: str, snapshot: Snapshot, request: Json, decisions: list[Decision], reasons: list[str]
+        self, root: str, snapshot: Snapshot, request: Json, java: Any, decisions: list[Decision], reasons: list[str]
     ) -> list[str]:
         indexes = self._usable(root, snapshot, request, reasons)
         if not indexes:
@@ -157,7 +158,8 @@ class Bridge:
                 break
             translator = Translator(slots=slots, names=rename)
             predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
-            decision = decide(snapshot, predicate, indexes)
+            evaluator = SparkEvaluator(java, request, slots, rename, deadline) if java is not None else None
+            decision = decide(snapshot, predicate, indexes, evaluator=evaluator)
             reasons.extend(decision.reasons)
             decisions.append(decision)
             masks.append(~decision.keep)

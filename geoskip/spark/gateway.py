@@ -23,19 +23,22 @@ _CLASSES = {
     "Seq": "scala.collection.{immutable}Seq",
 }
 
+Answer = Callable[[str, Any], str]
+"""What answers the rule's requests, given the side that asks, an instance of ``geoskip.Geoskip``."""
+
 
 class Jvm:
     """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function."""
 
-    def __init__(self, spark: SparkSession, answer: Callable[[str], str]) -> None:
+    def __init__(self, spark: SparkSession, answer: Answer) -> None:
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        self.callback = _Function(answer)
         self.geoskip = (
             _compiled(spark)
             .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
+        self.callback = _Function(lambda request: answer(request, self.geoskip))
         self.geoskip.connect(self.callback)
 
 
@@ -81,7 +84,7 @@ _connected: dict[int, tuple[JavaGateway, Jvm]] = {}
 _lock = threading.Lock()
 
 
-def jvm_of(spark: SparkSession, answer: Callable[[str], str]) -> Jvm:
+def jvm_of(spark: SparkSession, answer: Answer) -> Jvm:
     """The Java side of this session's driver; compiled and connected once a driver."""
     gateway = spark.sparkContext._gateway
     with _lock:

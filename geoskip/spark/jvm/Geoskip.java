@@ -71,6 +71,14 @@ public final class Geoskip {
     /** Connects Python: a function from a request to an answer, both JSON. */
     public void connect(java.util.function.Function python) { bridge = python; }
 
+    /** Takes values in that conditions are to be evaluated for, under a name. */
+    public void values(String name, byte[] block) { Evaluation.put(name, block); }
+
+    /** A part of a decision's conditions for these values: see Evaluation. */
+    public byte[] evaluate(long number, String path, String bindings, boolean values, long budgetMs) {
+        return Evaluation.evaluate(number, path, bindings, values, budgetMs);
+    }
+
     /** The newest facts about executed queries, oldest first. */
     public List recent(SparkSession session) {
         WeakReference recent = (WeakReference) listened.get(session);

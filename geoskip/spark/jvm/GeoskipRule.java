@@ -268,7 +268,13 @@ class GeoskipRule extends Rule {
         }
         SQLConf conf = session.sessionState().conf();
         long budget = budget(conf);
-        String answer = Geoskip.ask(request(relation, datasets, written, barriers, slots, conf), budget);
+        long number = Evaluation.hold(conditions, conf);
+        String answer;
+        try {
+            answer = Geoskip.ask(request(number, relation, datasets, written, barriers, slots, conf), budget);
+        } finally {
+            Evaluation.release(number);
+        }
         return Decision.of(answer, budget, datasets, slots);
     }
 
@@ -299,12 +305,13 @@ class GeoskipRule extends Rule {
     }
 
     private String request(
-            LogicalRelation relation, List datasets, List conditions, List barriers, Slots slots, SQLConf conf)
-            throws IOException {
+            long number, LogicalRelation relation, List datasets, List conditions, List barriers, Slots slots,
+            SQLConf conf) throws IOException {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         StringWriter text = new StringWriter();
         JsonGenerator json = Wire.FACTORY.createGenerator(text);
         json.writeStartObject();
+        json.writeNumberField("number", number);
         Wire.strings(json, "datasets", datasets);
         Wire.raw(json, "conditions", conditions);
         Wire.raw(json, "vectors", slots.vectors());

@@ -171,7 +171,7 @@ class Wire {
     }
 
     /** The children; of a chain of ANDs or ORs, which may be thousands long, all of its members. */
-    private static List operands(Expression expression) {
+    static List operands(Expression expression) {
         if (!(expression instanceof And || expression instanceof Or)) {
             return Scala.list(expression.children());
         }

@@ -1,0 +1,221 @@
+"""Spark's own evaluator at planning time: what a query's conditions become for single values (DESIGN, section 4).
+
+While Python decides, the rule holds the conditions (``jvm/Evaluation.java``). A vertex of the predicate is found among
+them by what it translates to; the indexed expression in it is replaced by a value, and Spark evaluates the rest in the
+driver, without a job and with its own semantics: collations, time zones, regular expressions of Java's. A dictionary of
+values is sent to the JVM once and named afterwards.
+
+A Python function in between is called here, once a value, under Spark's rules of conversion (SEMANTICS, section 6):
+what is of another type than declared is unknown, and so is what it raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Declined, Outcomes, Values, directly, swapped
+from geoskip.labelling import fold_constants
+from geoskip.predicates import Comparison, In, IsNull, Like, Literal, Not, Predicate, children, normalise
+from geoskip.spark.blocks import block, unblocked
+from geoskip.spark.catalyst import Translator, type_name
+from geoskip.spark.functions import called
+
+__all__ = ["SparkEvaluator"]
+
+Json = Mapping[str, Any]
+_MOST_BYTES = 64 << 20
+"""Bytes of values that are sent to the JVM for one condition."""
+_VALUE = 8
+"""The outcome of what is no condition: a value that is not NULL."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A vertex of the conditions: its path, its JSON, what it translates to."""
+
+    path: str
+    node: Json
+    predicate: Predicate
+
+
+class SparkEvaluator:
+    """Evaluates what stands in the conditions of one request, until ``deadline`` (``time.monotonic``).
+
+    ``java`` is ``geoskip.Geoskip``; implements :class:`geoskip.evaluation.Evaluator`. Costs nothing until it is asked.
+    """
+
+    def __init__(
+        self, java: Any, request: Json, slots: Sequence[Json | None], names: Callable[[str], str], deadline: float
+    ) -> None:
+        self.java = java
+        self.request = request
+        self.slots = slots
+        self.names = names
+        self.deadline = deadline
+        self._by_path: dict[str, _Place] = {}
+        self._by_predicate: dict[Predicate, _Place] = {}
+        self._sent: set[str] = set()
+
+    def outcomes(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
+        """The outcomes of a condition, where it, its negation or what it tests stands in the query."""
+        place = self._place(node)
+        if place is not None:
+            found = self._outcomes(place, over, values)
+            return np.where(found == _VALUE, np.uint8(ANY), found)
+        opposite = self._place(normalise(Not(node)))
+        if opposite is not None:
+            found = self._outcomes(opposite, over, values)
+            return swapped(np.where(found == _VALUE, np.uint8(ANY), found))
+        match node:
+            case IsNull(child) if (place := self._place(child)) is not None:
+                found = self._outcomes(place, over, values)
+                test = np.where(found == IS_NULL, np.uint8(IS_TRUE), np.uint8(IS_FALSE))
+                return np.where(found == ANY, np.uint8(ANY), test)
+            case Comparison() | In() | Like():
+                return self._of_part(node, over, values)
+        return None
+
+    def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
+        """An expression's values, where it stands in the query; None where it throws for one of them."""
+        place = self._place(node)
+        if place is None:
+            return None
+        found, thrown = self._values(place, over, values)
+        return None if thrown.any() else found
+
+    def _of_part(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
+        """The outcomes of a condition that was put together from parts of the query: its left side is there."""
+        part = children(node)[0]
+        place = self._place(part)
+        if place is None or part == over:
+            return None
+        found, thrown = self._values(place, over, values)
+        decided = directly(node, part, Values(found))
+        return None if decided is None else np.where(thrown, np.uint8(ANY), decided)
+
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def _place(self, node: Predicate) -> _Place | None:
+        if not self._by_path:
+            self._find()
+        return self._by_predicate.get(node)
+
+    def _find(self) -> None:
+        translator = _Recording(slots=self.slots, names=self.names)
+        for number, condition in enumerate(self.request["conditions"]):
+            translator.predicate(condition)
+            for path, node in _walk(str(number), condition):
+                made = translator.made.get(id(node))
+                if made is not None:
+                    predicate = normalise(fold_constants(made))
+                    place = _Place(path, node, predicate)
+                    self._by_path[path] = place
+                    self._by_predicate.setdefault(predicate, place)
+
+    # --- evaluation ---------------------------------------------------------------------------------------------------
+
+    def _outcomes(self, place: _Place, over: Predicate, values: Values) -> Outcomes:
+        bindings, thrown = self._bindings(place, over, values)
+        answer = self._evaluate(place, bindings, want_values=False)
+        found = np.frombuffer(answer, dtype=np.uint8)
+        return np.where(thrown, np.uint8(ANY), found)
+
+    def _values(self, place: _Place, over: Predicate, values: Values) -> tuple[pa.Array, Any]:
+        """Values, and which of them were thrown."""
+        if place.predicate == over:
+            return values.array, np.zeros(len(values), dtype=bool)
+        if "python" in place.node:
+            return self._call(place, over, values)
+        bindings, thrown = self._bindings(place, over, values)
+        name, _, data = self._evaluate(place, bindings, want_values=True).partition(b"\n")
+        found, failed = unblocked(data, type_name(name.decode("utf-8")))
+        return found, failed | thrown
+
+    def _bindings(self, place: _Place, over: Predicate, values: Values) -> tuple[dict[str, tuple[Values, str]], Any]:
+        """The values to put at paths below a place, each with the paths, and for which of them a function threw."""
+        bindings: dict[str, tuple[Values, str]] = {}
+        thrown = np.zeros(len(values), dtype=bool)
+        name = f"v{values.token}"
+        waiting = [place]
+        while waiting:
+            part = waiting.pop()
+            if part.predicate == over:
+                _, paths = bindings.get(name, (values, ""))
+                bindings[name] = (values, f"{paths} {part.path}")
+            elif "python" in part.node:
+                found, failed = self._call(part, over, values)
+                thrown |= failed
+                made = Values(found)
+                bindings[f"v{made.token}"] = (made, f" {part.path}")
+            else:
+                below = (f"{part.path}.{number}" for number in range(len(part.node.get("children", ()))))
+                waiting.extend(self._by_path[path] for path in below if path in self._by_path)
+        if not bindings:
+            raise Declined("the indexed expression does not stand in it")
+        return bindings, thrown
+
+    def _call(self, place: _Place, over: Predicate, values: Values) -> tuple[pa.Array, Any]:
+        """A Python function's values, and for which it raised or returned another type than declared."""
+        arguments: list[pa.Array | Literal] = []
+        kinds: list[str] = []
+        thrown = np.zeros(len(values), dtype=bool)
+        for number, child in enumerate(place.node["children"]):
+            below = self._by_path[f"{place.path}.{number}"]
+            if isinstance(below.predicate, Literal):
+                arguments.append(below.predicate)
+            else:
+                found, failed = self._values(below, over, values)
+                arguments.append(found)
+                thrown |= failed
+            kinds.append(type_name(child["type"]))
+        settings = self.request.get("settings", {})
+        found, failed = called(place.node, arguments, kinds, settings, thrown, self.deadline)
+        return found, failed | thrown
+
+    def _evaluate(self, place: _Place, bindings: Mapping[str, tuple[Values, str]], *, want_values: bool) -> bytes:
+        lines = "\n".join(f"{name}{paths}" for name, (_, paths) in bindings.items())
+        for _ in range(len(bindings) + 1):  # each block may be missing once
+            left = int(1000 * (self.deadline - time.monotonic()))
+            if left <= 0:
+                raise Declined("the planning budget was spent")
+            answer = bytes(self.java.evaluate(self.request["number"], place.path, lines, want_values, left))
+            letter, rest = answer[:1], answer[1:]
+            if letter in (b"o", b"v"):
+                return rest
+            if letter == b"d":
+                raise Declined(rest.decode("utf-8", "replace"))
+            self._send(rest.decode("utf-8"), bindings)
+        raise Declined("the JVM has no room for the values")
+
+    def _send(self, name: str, bindings: Mapping[str, tuple[Values, str]]) -> None:
+        values, _ = bindings[name]
+        if values.array.nbytes > _MOST_BYTES:
+            size = f"{values.array.nbytes / 2**20:,.0f} MiB"
+            raise Declined(f"its {len(values):,} values have {size}, more than are evaluated while a query is planned")
+        self.java.values(name, block(values.array))
+
+
+class _Recording(Translator):
+    """A translator that remembers what it made of each node."""
+
+    def __init__(self, *, slots: Sequence[Json | None], names: Callable[[str], str]) -> None:
+        super().__init__(slots=slots, names=names)
+        self.made: dict[int, Predicate] = {}
+
+    def predicate(self, node: Json) -> Predicate:
+        found = self.made[id(node)] = super().predicate(node)
+        return found
+
+
+def _walk(path: str, node: Json) -> Iterator[tuple[str, Json]]:
+    waiting = [(path, node)]
+    while waiting:
+        at, part = waiting.pop()
+        yield at, part
+        waiting.extend((f"{at}.{number}", child) for number, child in enumerate(part.get("children", ())))

@@ -1,0 +1,416 @@
+package geoskip;
+
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.lang.ref.SoftReference;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.DayTimeIntervalType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.YearMonthIntervalType;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.runtime.AbstractFunction0;
+
+/**
+ * Evaluates parts of a query's conditions for single values, in the driver and without a job (geoskip/spark/evaluator.py).
+ *
+ * The conditions of a decision are held while Python decides. A part is named by its path: the condition's number, then
+ * the place among the children as Wire writes them, at each level. Values travel as blocks, little-endian: their count,
+ * a status byte each (0 null, 1 a value, 2 thrown), then 8 bytes each of whole numbers and of doubles, 16 of decimals,
+ * and of text and binary count + 1 offsets before the bytes.
+ */
+class Evaluation {
+    private static final int BLOCKS = 32;
+    private static final int CHECKED_EVERY = 64;
+    private static final byte TRUE = 1;
+    private static final byte FALSE = 2;
+    private static final byte NULL = 4;
+    private static final byte ANY = 7;
+    private static final byte VALUE = 8;
+    private static final AtomicLong numbers = new AtomicLong();
+    private static final ConcurrentHashMap held = new ConcurrentHashMap();
+    private static final Map blocks = Collections.synchronizedMap(new LinkedHashMap(16, 0.75f, true) {
+        protected boolean removeEldestEntry(Map.Entry eldest) { return size() > BLOCKS; }
+    });
+
+    private final SQLConf conf;
+    private final List conditions;
+
+    private Evaluation(List conditions, SQLConf conf) {
+        this.conditions = conditions;
+        this.conf = conf;
+    }
+
+    /** Holds the conditions of a decision, until they are released; the number to name them by. */
+    static long hold(List conditions, SQLConf conf) {
+        long number = numbers.incrementAndGet();
+        held.put(Long.valueOf(number), new Evaluation(conditions, conf));
+        return number;
+    }
+
+    static void release(long number) { held.remove(Long.valueOf(number)); }
+
+    /** Takes values in under a name; they may be forgotten again when memory is short. */
+    static void put(String name, byte[] block) { blocks.put(name, new SoftReference(new Block(block))); }
+
+    /**
+     * A letter, then what it says: `o` one byte of outcomes a value, `v` a type's name, a line feed and a block, `m` the
+     * name of a block that is missing, `d` why nothing was evaluated. `bindings` are lines `name path path ...`: the
+     * values to put in place of the parts at these paths.
+     */
+    static byte[] evaluate(
+            long number, final String path, final String bindings, final boolean values, final long budgetMs) {
+        final Evaluation evaluation = (Evaluation) held.get(Long.valueOf(number));
+        if (evaluation == null) {
+            return said('d', "the decision is over");
+        }
+        try {
+            return (byte[]) SQLConf$.MODULE$.withExistingConf(evaluation.conf, new AbstractFunction0() {
+                public Object apply() { return evaluation.answer(path, bindings, values, budgetMs); }
+            });
+        } catch (StackOverflowError deep) {
+            return said('d', "it is nested too deeply");
+        } catch (LinkageError unfit) {
+            return said('d', String.valueOf(unfit));
+        }
+    }
+
+    private byte[] answer(String path, String bindings, boolean values, long budgetMs) {
+        long deadline = System.nanoTime() + budgetMs * 1000000L;
+        String[] lines = bindings.split("\n");
+        Block[] sources = new Block[lines.length];
+        LinkedHashMap places = new LinkedHashMap();
+        for (int i = 0; i < lines.length; i++) {
+            String[] words = lines[i].split(" ");
+            SoftReference known = (SoftReference) blocks.get(words[0]);
+            sources[i] = known == null ? null : (Block) known.get();
+            if (sources[i] == null) {
+                return said('m', words[0]);
+            }
+            for (int w = 1; w < words.length; w++) {
+                places.put(words[w], Integer.valueOf(i));
+            }
+        }
+        DataType[] types = new DataType[lines.length];
+        Expression bound = bind(at(path), path, places, types);
+        String unfit = unfit(bound);
+        if (unfit != null) {
+            return said('d', unfit);
+        }
+        Object[][] columns = new Object[lines.length][];
+        for (int i = 0; i < lines.length; i++) {
+            columns[i] = types[i] == null ? new Object[sources[i].count] : sources[i].values(types[i]);
+            if (columns[i] == null) {
+                return said('d', "values of " + types[i].catalogString() + " are not taken");
+            }
+        }
+        return values ? values(bound, columns, deadline) : outcomes(bound, columns, deadline);
+    }
+
+    /** The part of a condition at a path. */
+    private Expression at(String path) {
+        String[] steps = path.split("\\.");
+        Expression found = (Expression) conditions.get(Integer.parseInt(steps[0]));
+        for (int i = 1; i < steps.length; i++) {
+            found = (Expression) Wire.operands(found).get(Integer.parseInt(steps[i]));
+        }
+        return found;
+    }
+
+    /** The expression with the parts at these places read from a row. */
+    private static Expression bind(Expression expression, String path, Map places, DataType[] types) {
+        Integer number = (Integer) places.get(path);
+        if (number != null) {
+            types[number.intValue()] = expression.dataType();
+            return new BoundReference(number.intValue(), expression.dataType(), true);
+        }
+        List children = Wire.operands(expression);
+        List changed = new ArrayList();
+        boolean any = false;
+        for (int i = 0; i < children.size(); i++) {
+            Expression child = bind((Expression) children.get(i), path + "." + i, places, types);
+            any |= child != children.get(i);
+            changed.add(child);
+        }
+        if (!any) {
+            return expression;
+        }
+        if (expression instanceof And || expression instanceof Or) {
+            return chain(changed, expression instanceof And);
+        }
+        return (Expression) expression.withNewChildren(Scala.seq(changed));
+    }
+
+    /** A chain of ANDs or ORs in its order, no deeper than it must be. */
+    private static Expression chain(List members, boolean every) {
+        if (members.size() == 1) {
+            return (Expression) members.get(0);
+        }
+        int half = members.size() / 2;
+        Expression left = chain(members.subList(0, half), every);
+        Expression right = chain(members.subList(half, members.size()), every);
+        return every ? (Expression) new And(left, right) : (Expression) new Or(left, right);
+    }
+
+    /** Why an expression cannot be evaluated here, or null. */
+    private static String unfit(Expression expression) {
+        if (!expression.deterministic()) {
+            return "it is not deterministic";
+        }
+        if (!expression.references().isEmpty()) {
+            return "it reads other columns too";
+        }
+        return unevaluable(expression);
+    }
+
+    private static String unevaluable(Expression expression) {
+        if (expression instanceof Unevaluable || expression instanceof PlanExpression) {
+            return "Spark does not evaluate " + expression.prettyName() + " by itself";
+        }
+        for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
+            String found = unevaluable((Expression) i.next());
+            if (found != null) {
+                return found;
+            }
+        }
+        return null;
+    }
+
+    private static void fill(Object[] row, Object[][] columns, int at) {
+        for (int c = 0; c < columns.length; c++) {
+            row[c] = columns[c][at];
+        }
+    }
+
+    private static boolean late(int at, long deadline) {
+        return at % CHECKED_EVERY == 0 && System.nanoTime() > deadline;
+    }
+
+    private static byte[] tooLong(int at, int count) {
+        return said('d', "after " + at + " of " + count + " values the planning budget was spent");
+    }
+
+    private static byte[] outcomes(Expression expression, Object[][] columns, long deadline) {
+        int count = columns[0].length;
+        byte[] found = new byte[count + 1];
+        found[0] = 'o';
+        Object[] cells = new Object[columns.length];
+        GenericInternalRow row = new GenericInternalRow(cells);
+        for (int i = 0; i < count; i++) {
+            if (late(i, deadline)) {
+                return tooLong(i, count);
+            }
+            fill(cells, columns, i);
+            byte outcome;
+            try {
+                Object value = expression.eval(row);
+                outcome = value == null ? NULL
+                        : value instanceof Boolean ? (((Boolean) value).booleanValue() ? TRUE : FALSE) : VALUE;
+            } catch (Exception thrown) {
+                outcome = ANY;
+            }
+            found[i + 1] = outcome;
+        }
+        return found;
+    }
+
+    private static byte[] values(Expression expression, Object[][] columns, long deadline) {
+        char kind = Block.kind(expression.dataType());
+        if (kind == '?') {
+            return said('d', "values of " + expression.dataType().catalogString() + " are not given back");
+        }
+        int count = columns[0].length;
+        Object[] found = new Object[count];
+        byte[] status = new byte[count];
+        Object[] cells = new Object[columns.length];
+        GenericInternalRow row = new GenericInternalRow(cells);
+        for (int i = 0; i < count; i++) {
+            if (late(i, deadline)) {
+                return tooLong(i, count);
+            }
+            fill(cells, columns, i);
+            try {
+                Object value = expression.eval(row);
+                found[i] = value instanceof UTF8String ? ((UTF8String) value).getBytes() : value; // it may be reused
+                status[i] = (byte) (value == null ? 0 : 1);
+            } catch (Exception thrown) {
+                status[i] = 2;
+            }
+        }
+        byte[] block = Block.written(kind, found, status);
+        byte[] name = ("v" + expression.dataType().catalogString() + "\n").getBytes(StandardCharsets.UTF_8);
+        byte[] all = Arrays.copyOf(name, name.length + block.length);
+        System.arraycopy(block, 0, all, name.length, block.length);
+        return all;
+    }
+
+    private static byte[] said(char letter, String text) { return (letter + text).getBytes(StandardCharsets.UTF_8); }
+}
+
+/** Some values as they came, and as Spark has them once their type is known. */
+class Block {
+    final int count;
+    private final ByteBuffer bytes;
+    private DataType type;
+    private Object[] decoded;
+
+    Block(byte[] block) {
+        bytes = ByteBuffer.wrap(block).order(ByteOrder.LITTLE_ENDIAN);
+        count = bytes.getInt(0);
+    }
+
+    /** The values of this type, null for null; null for a type that is not taken. */
+    synchronized Object[] values(DataType wanted) {
+        if (decoded == null || !wanted.equals(type)) {
+            char kind = kind(wanted);
+            if (kind == '?') {
+                return null;
+            }
+            Object[] found = new Object[count];
+            for (int i = 0; i < count; i++) {
+                found[i] = bytes.get(4 + i) == 1 ? value(kind, wanted, i) : null;
+            }
+            decoded = found;
+            type = wanted;
+        }
+        return decoded;
+    }
+
+    private Object value(char kind, DataType wanted, int i) {
+        int start = 4 + count;
+        if (kind == 's') {
+            int base = start + 4 * (count + 1);
+            int from = bytes.getInt(start + 4 * i);
+            int to = bytes.getInt(start + 4 * i + 4);
+            byte[] text = Arrays.copyOfRange(bytes.array(), base + from, base + to);
+            return wanted instanceof StringType ? (Object) UTF8String.fromBytes(text) : (Object) text;
+        }
+        if (kind == 'm') {
+            byte[] big = new byte[16];
+            for (int b = 0; b < 16; b++) {
+                big[15 - b] = bytes.get(start + 16 * i + b);
+            }
+            DecimalType decimal = (DecimalType) wanted;
+            BigDecimal exact = new BigDecimal(new BigInteger(big), decimal.scale());
+            return Decimal.apply(exact, decimal.precision(), decimal.scale());
+        }
+        long whole = bytes.getLong(start + 8 * i);
+        if (kind == 'd') {
+            double real = Double.longBitsToDouble(whole);
+            return wanted instanceof FloatType ? (Object) Float.valueOf((float) real) : (Object) Double.valueOf(real);
+        }
+        if (wanted instanceof BooleanType) {
+            return Boolean.valueOf(whole != 0);
+        }
+        if (wanted instanceof ByteType) {
+            return Byte.valueOf((byte) whole);
+        }
+        if (wanted instanceof ShortType) {
+            return Short.valueOf((short) whole);
+        }
+        if (wanted instanceof IntegerType || wanted instanceof DateType || wanted instanceof YearMonthIntervalType) {
+            return Integer.valueOf((int) whole);
+        }
+        return Long.valueOf(whole);
+    }
+
+    /** How values of a type travel: `s` bytes, `m` decimals, `d` doubles, `l` whole numbers, `?` not at all. */
+    static char kind(DataType type) {
+        if (type instanceof StringType || type instanceof BinaryType) {
+            return 's';
+        }
+        if (type instanceof DecimalType) {
+            return 'm';
+        }
+        if (type instanceof DoubleType || type instanceof FloatType) {
+            return 'd';
+        }
+        boolean whole = type instanceof BooleanType || type instanceof ByteType || type instanceof ShortType
+                || type instanceof IntegerType || type instanceof LongType || type instanceof DateType
+                || type instanceof TimestampType || type instanceof TimestampNTZType
+                || type instanceof YearMonthIntervalType || type instanceof DayTimeIntervalType;
+        return whole ? 'l' : '?';
+    }
+
+    static byte[] written(char kind, Object[] values, byte[] status) {
+        try {
+            ByteArrayOutputStream data = new ByteArrayOutputStream();
+            DataOutputStream out = new DataOutputStream(data);
+            out.writeInt(Integer.reverseBytes(values.length));
+            out.write(status);
+            int offset = 0;
+            for (int i = 0; kind == 's' && i <= values.length; i++) {
+                out.writeInt(Integer.reverseBytes(offset));
+                offset += i < values.length && values[i] != null ? ((byte[]) values[i]).length : 0;
+            }
+            for (int i = 0; i < values.length; i++) {
+                write(out, kind, values[i]);
+            }
+            return data.toByteArray();
+        } catch (IOException impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+
+    private static void write(DataOutputStream out, char kind, Object value) throws IOException {
+        if (kind == 's') {
+            out.write(value == null ? new byte[0] : (byte[]) value);
+        } else if (kind == 'm') {
+            byte[] little = new byte[16];
+            if (value != null) {
+                byte[] big = ((Decimal) value).toJavaBigDecimal().unscaledValue().toByteArray();
+                Arrays.fill(little, (byte) (big[0] < 0 ? -1 : 0));
+                for (int b = 0; b < big.length; b++) {
+                    little[b] = big[big.length - 1 - b];
+                }
+            }
+            out.write(little);
+        } else {
+            long whole = 0;
+            if (value instanceof Boolean) {
+                whole = ((Boolean) value).booleanValue() ? 1 : 0;
+            } else if (kind == 'd' && value != null) {
+                whole = Double.doubleToRawLongBits(((Number) value).doubleValue());
+            } else if (value != null) {
+                whole = ((Number) value).longValue();
+            }
+            out.writeLong(Long.reverseBytes(whole));
+        }
+    }
+}
