@@ -35,7 +35,7 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = ["Unidentifiable", "digest", "identity", "state_version"]
+__all__ = ["Unidentifiable", "checked", "digest", "identity", "state_version"]
 
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -57,6 +57,11 @@ def identity(function: Any) -> str:
     found = _identity(function)
     _known[function] = found
     return found
+
+
+def checked(function: Any) -> None:
+    """Raises :class:`Unidentifiable` as :func:`identity` would, without remembering what the function reads by now."""
+    _identity(function)
 
 
 def state_version(function: Any, version: str) -> None:

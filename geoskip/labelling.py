@@ -21,6 +21,7 @@ Verdicts are computed lazily: a query without NOT never asks for F.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -222,8 +223,12 @@ class Labeller:
                 return any_of([self.false(test), self.null(test)])
             case Comparison("<=>", test, Literal(False)):
                 return any_of([self.true(test), self.null(test)])
-            case In(_, values) if any(v.value is None for v in values):
-                return KEEP_NONE
+            case In(child, values) if any(v.value is None for v in values):
+                kind = getattr(child, "type", None)
+                if kind not in ("float", "double"):
+                    return KEEP_NONE
+                # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
+                return self.true(Comparison("=", child, Literal(math.nan, kind)))
             case In(child, values):
                 # NOT IN is the AND of the single inequalities, so each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])

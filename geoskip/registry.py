@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from geoskip.clauses import Clause
 from geoskip.errors import MappingError
-from geoskip.identity import Unidentifiable, identity, state_version
+from geoskip.identity import Unidentifiable, checked, identity, state_version
 from geoskip.predicates import Call, Predicate
 
 __all__ = ["Function", "Mapping", "Properties", "Registry", "constant", "declare", "denotes", "maps", "mappings"]
@@ -120,6 +120,17 @@ def _reference(function: Any) -> Reference:
     if callable(plain):
         return _Object(plain)
     raise MappingError(f"expected a SQL name or a function, got {function!r} of type {type(function).__name__}")
+
+
+def _identified(function: Any) -> Reference:
+    """A reference that can be met: to a function that nobody can identify, it never would."""
+    reference = _reference(function)
+    if isinstance(reference, _Object):
+        try:
+            checked(reference.function)
+        except Unidentifiable as error:
+            raise MappingError(str(error)) from None
+    return reference
 
 
 @dataclass(frozen=True)
@@ -239,7 +250,7 @@ def maps(*functions: Any, index: type | tuple[type, ...]) -> Callable[[F], F]:
             raise MappingError(f"maps(..., index=) takes an index type such as GeoBox, got {kind!r}")
     if not functions:
         raise MappingError("maps() needs the functions that it maps: their SQL names, or the functions themselves")
-    references = tuple(map(_reference, functions))
+    references = tuple(map(_identified, functions))
 
     def register(rule: F) -> F:
         _check_arguments(rule, 2, "a mapping takes (node, index)")
@@ -256,7 +267,7 @@ def constant(*functions: Any) -> Callable[[F], F]:
     It returns a value, or a :class:`~geoskip.predicates.Literal` where the type matters. What it raises means "not a
     constant after all".
     """
-    references = tuple(map(_reference, functions))
+    references = tuple(map(_identified, functions))
 
     def register(evaluate: F) -> F:
         current().constants.extend((reference, evaluate) for reference in references)
@@ -271,7 +282,7 @@ def denotes(*functions: Any) -> Callable[[F], F]:
     A denotation is what a kind of index understands, for GeoBox a ``Point`` or a ``Within``; None says that this call
     has none.
     """
-    references = tuple(map(_reference, functions))
+    references = tuple(map(_identified, functions))
 
     def register(meaning: F) -> F:
         _check_arguments(meaning, 1, "a denotation takes the call")

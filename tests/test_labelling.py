@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,11 +24,12 @@ from geoskip.clauses import (
     parts_of,
     size_of,
 )
+from geoskip.errors import MappingError
 from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import Labeller, clause_for, fold_constants
 from geoskip.metadata import FileMetadata
-from geoskip.registry import constant, mappings, maps
+from geoskip.registry import constant, declare, mappings, maps
 from tests.harness import call
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")
@@ -282,3 +284,40 @@ def test_constants_are_folded_and_compared_from_either_side() -> None:
         fails = p.Call("fails", (p.Literal(1),), "python:mine.fails#1", (), "boolean")
         assert fold_constants(fails, report=reasons.append) == fails
         assert "ZeroDivisionError" in reasons[0]
+
+
+def test_nan_is_in_no_set_without_it_for_sparks_interpreter() -> None:
+    """``NOT coalesce(x IN (1, ..., NULL), TRUE)``: the interpreter says FALSE of NaN where compiled code says NULL."""
+    files = FileMetadata.of(
+        pa.table(
+            {
+                "path": ["nan", "numbers", "nulls"],
+                "minmax(x)": [
+                    {"min": None, "max": None, "nulls": 0, "nans": 1, "rows": 1},
+                    {"min": 5.0, "max": 5.0, "nulls": 0, "nans": 0, "rows": 1},
+                    {"min": None, "max": None, "nulls": 1, "nans": 0, "rows": 1},
+                ],
+            }
+        )
+    )
+    x = p.Column("x", "double")
+    among = p.In(x, (p.Literal(1.0, "double"), p.Literal(None, "double")))
+    masks = [
+        keep_mask(clause_for(node, [MinMax("x").bind([x])]), files).tolist()
+        for node in (among, p.Not(among), p.Not(p.In(A, (p.Literal(1, "int"), p.Literal(None, "int")))))
+    ]
+    assert masks == [[False, False, False], [True, False, False], [False, False, False]]
+
+
+def test_a_mapping_of_a_function_that_cannot_be_identified_is_refused() -> None:
+    lock = threading.Lock()
+
+    def guarded(x: int) -> bool:
+        with lock:
+            return x > 5
+
+    with mappings(), pytest.raises(MappingError, match=r"one version of .*guarded from another: it reaches lock"):
+        maps(guarded, index=MinMax)(lambda node, index: None)
+    with mappings():
+        declare(guarded, version="1")
+        maps(guarded, index=MinMax)(lambda node, index: None)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -58,11 +59,12 @@ _PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
 _CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
 
 
-class _Sighted:
+class _Sighted(ABC):
     """Questions about a geometry seen through an index; None where nothing is known."""
 
+    @abstractmethod
     def _at(self) -> tuple[GeoBox, View]:
-        raise NotImplementedError
+        """The index, and how it sees the geometry."""
 
     def meets(self, shape: Any) -> Clause | None:
         """May a row share a point with the shape? For Intersects, Touches, Within(g, Q), Contains(Q, g) and others."""

@@ -148,10 +148,13 @@ def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEnt
     bound = [Translator().predicate(node) for node in written]
     for predicate in bound:
         _check(index, predicate, source)
-    columns = [
-        SourceColumn(text, _type(predicate, field), arrow_type(field))
-        for text, predicate, field in zip(texts, bound, selected.schema.fields, strict=True)
-    ]
+    try:
+        columns = [
+            SourceColumn(text, _type(predicate, field), arrow_type(field))
+            for text, predicate, field in zip(texts, bound, selected.schema.fields, strict=True)
+        ]
+    except UnsupportedColumnError as error:
+        raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
     depends = depends_on(bound, source.file_format, source.settings)
@@ -246,4 +249,12 @@ def arrow_type(field: T.StructField) -> pa.DataType:
     try:
         return to_arrow_type(kind)
     except Exception:
-        raise UnsupportedColumnError(f"{field.dataType.simpleString()} values have no summary here") from None
+        raise UnsupportedColumnError(_no_arrow(kind.simpleString())) from None
+
+
+def _no_arrow(kind: str) -> str:
+    """Why values of a type cannot reach the summaries, and the way out."""
+    out = "index a function of it whose values are numbers, texts or times"
+    if kind.startswith("interval") and "day" not in kind:
+        out = "index the number of its months, such as extract(YEAR FROM i) * 12 + extract(MONTH FROM i)"
+    return f"an index needs values that Spark hands to Python, and of type {kind} it hands none; {out}"

@@ -58,7 +58,8 @@ class BuildReport:
         lines = [f"indexed {self.files:,} files, {self.rows:,} rows, {size}: {now} (snapshot {self.snapshot})"]
         for name in self.indexes:
             stored = self.metadata_bytes.get(name, 0)
-            lines.append(f"  {name}: {stored / 1024:,.1f} KiB of metadata, read by {self.readers.get(name, 'none')}")
+            how = f"read by {self.readers[name]}" if name in self.readers else "as before"
+            lines.append(f"  {name}: {stored / 1024:,.1f} KiB of metadata, {how if self.files else 'of no file'}")
         lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]
         lines += [f"  without metadata: {path}: {why}" for path, why in list(self.excluded.items())[:10]]
         if len(self.excluded) > 10:

@@ -27,7 +27,7 @@ from geoskip.metadata import Header, IndexEntry, Snapshot, add_indexes, build_ta
 from geoskip.spark.analysis import Source, bind, sentence, source_of
 from geoskip.spark.build import BuildReport, Built, build
 from geoskip.spark.known import default_store
-from geoskip.spark.listing import Listed, listing
+from geoskip.spark.listing import Listed, listing, nothing_to_index
 from geoskip.spark.reading import said
 from geoskip.spark.roots import is_glob, qualified, root_of
 from geoskip.spark.sampling import prepared
@@ -160,7 +160,7 @@ class Dataset:
         started = time.perf_counter()
         state = self._state()
         if not state.files:
-            raise DatasetNotFoundError(f"{self._name} has no files to index")
+            raise DatasetNotFoundError(nothing_to_index(self._name, state.frame))
         entries = prepared(state, bind(java(self.spark), state.frame, state.source, indexes))
         snapshot = state.snapshot
         if snapshot is None:

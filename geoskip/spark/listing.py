@@ -17,7 +17,7 @@ from geoskip.spark.bridge import local_etag
 from geoskip.spark.known import local_path
 from geoskip.spark.session import java
 
-__all__ = ["Listed", "changed", "etags_of", "listing", "relative", "settled"]
+__all__ = ["Listed", "changed", "etags_of", "listing", "nothing_to_index", "relative", "settled"]
 
 _TICK_MS = 20
 """Local file systems step their clocks every 4 to 10 ms."""
@@ -42,6 +42,16 @@ def listing(spark: SparkSession, frame: DataFrame) -> list[Listed]:
             size, mtime, uri = line.split(" ", 2)
             found.append(Listed(uri, int(size), int(mtime)))
     return found
+
+
+def nothing_to_index(name: str, frame: DataFrame) -> str:
+    """Why a DataFrame has no files for a :func:`listing`."""
+    if not frame.inputFiles():
+        return f"{name} has no files to index"
+    return (
+        f"no file of {name!r} can be indexed: their paths hold a line feed, which metadata cannot. Queries always read "
+        "such files; rename the folder or the files to index them"
+    )
 
 
 def relative(uri: str, root: str) -> str:
