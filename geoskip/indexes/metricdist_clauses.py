@@ -49,7 +49,13 @@ class Origins:
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """The metadata that clauses read."""
-        return tuple((self.name, field) for field in ("lo", "hi", "gaps", *COUNTS))
+        fields = ("lo", "hi", "gaps", *(("outline",) if self.metric.outlined else ()), *COUNTS)
+        return tuple((self.name, field) for field in fields)
+
+    def outlines(self, files: Files) -> Any:
+        """The outlines of all files."""
+        read = self.metric.outlines
+        return files.cached((self.name, "outlines"), lambda: read(files.summary(self.name, "outline")))
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,9 @@ class DistanceMeets(Clause):
     def keep(self, files: Files) -> Mask:
         table = self.origins.table(files)
         kept = self._near(table) if self.low <= self.high else np.zeros(len(files), dtype=bool)
+        if self.origins.metric.outlined and self.high < math.inf:
+            within = self.origins.metric.within(self.origins.outlines(files), self.point, self.high)
+            kept = kept if within is None else kept & within
         kept |= table.unclear
         if self.limit < math.inf:
             kept |= table.points & (table.reach + self.origins.metric.scale(self.point) >= self.limit)

@@ -36,7 +36,8 @@ def summary_type(metric: Metric) -> pa.DataType:
     kind = pa.int32() if metric.whole else pa.float64()
     gap = pa.struct([("origin", pa.int16()), ("low", kind), ("high", kind)])
     ranges = [("lo", pa.list_(kind)), ("hi", pa.list_(kind)), ("gaps", pa.list_(gap))]
-    return pa.struct([*ranges, *((name, pa.int64()) for name in COUNTS)])
+    outline = [("outline", pa.list_(pa.string()))] if metric.outlined else []
+    return pa.struct([*ranges, *outline, *((name, pa.int64()) for name in COUNTS)])
 
 
 def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) -> Summary:
@@ -51,7 +52,12 @@ def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) 
             if not high < np.inf:
                 return _summary([], metric, **{**counts, "odd": points.rows - points.nulls})
             rings.append(list(_rings(distances, low, high, metric.whole)))
-    return _summary(rings, metric, **counts)
+    outline = metric.outline(points.data) if rings else None
+    return (
+        {**_summary(rings, metric, **counts), "outline": outline}
+        if metric.outlined
+        else _summary(rings, metric, **counts)
+    )
 
 
 def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
@@ -60,7 +66,10 @@ def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
     holding = [summary for summary in summaries if summary["lo"]]
     count = len(holding[0]["lo"]) if holding else 0
     rings = [sorted(ring for summary in holding for ring in _rings_of(summary, number)) for number in range(count)]
-    return _summary([list(_widest(_united(found), metric.whole)) for found in rings], metric, **counts)
+    found = _summary([list(_widest(_united(ring), metric.whole)) for ring in rings], metric, **counts)
+    if metric.outlined:
+        found["outline"] = metric.outline_of([summary["outline"] for summary in holding]) if holding else None
+    return found
 
 
 def _summary(rings: Sequence[Sequence[Ring]], metric: Metric, **counts: int) -> Summary:

@@ -41,6 +41,8 @@ class Metric(ABC):
     name: ClassVar[str]
     whole: ClassVar[bool] = False
     """Are all distances whole numbers, computed exactly?"""
+    outlined: ClassVar[bool] = False
+    """Is an outline kept of a file, beside the distances?"""
     slack: ClassVar[float] = 1e-140
     """By how much a distance, as a query computes it, may be off, beside 1e-9 of itself."""
 
@@ -79,6 +81,22 @@ class Metric(ABC):
     def ends(self, low: float, high: float) -> tuple[float, float]:
         """A range of distances, widened where a query computes them badly."""
         return low, high
+
+    def outline(self, data: Any) -> list[str] | None:
+        """What else is kept of a file's points, as texts that say something about all of them; None for nothing."""
+        return None
+
+    def outline_of(self, parts: Sequence[list[str] | None]) -> list[str] | None:
+        """The outline of a file from those of its parts."""
+        return None
+
+    def outlines(self, lists: pa.Array) -> Any:
+        """The outlines of all files in the form that :meth:`within` takes."""
+        return None
+
+    def within(self, outlines: Any, point: Any, distance: float) -> Mask | None:
+        """By their outlines alone, which files may hold a point within a distance; None where they say nothing."""
+        return None
 
     def default_origins(self) -> Sequence[Any]:
         """Origins where no row is there to choose from."""

@@ -6,6 +6,7 @@ UTF-8 is odd: what its characters are, Spark and Python see differently.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -13,11 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import Hamming as _HammingOfTexts
 from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
 from geoskip.metrics.base import Floats, Metric, Points
+from geoskip.metrics.heads import LONGEST, Heads, heads_of, united
 
 __all__ = ["Hamming", "Levenshtein"]
 
@@ -106,7 +109,20 @@ class Levenshtein(_OfTexts):
     """The least number of insertions, deletions and substitutions of code points."""
 
     name: ClassVar[str] = "levenshtein"
+    outlined: ClassVar[bool] = True
     scorer = _LevenshteinOfTexts.distance
+
+    def outline(self, data: list[str]) -> list[str] | None:
+        return heads_of(data)
+
+    def outline_of(self, parts: Sequence[list[str] | None]) -> list[str] | None:
+        return united(parts)
+
+    def outlines(self, lists: pa.Array) -> Heads:
+        return Heads.of(lists)
+
+    def within(self, outlines: Heads, point: str, distance: float) -> NDArray[np.bool_] | None:
+        return outlines.within(point, math.floor(distance)) if len(outlines.codes) and distance < LONGEST else None
 
 
 class Hamming(_OfTexts):
