@@ -31,7 +31,7 @@ DEFAULT_BOXES = 8
 _GRID = 64
 _WORTH = 0.05
 _TINY = 8
-_FEW = 512
+_FEW = 256
 """So many rows are cut one by one, more by their cells."""
 _LEAST = 1e-290  # below it, _GRID / extent would overflow
 

@@ -34,16 +34,18 @@ from geoskip.spark.tasks import FileResult, Gatherer, Part, Plan, put_together, 
 
 __all__ = ["directly", "said", "through_spark"]
 
-_FILES_PER_TASK = 400
+_FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
+"""A task of so much takes a few seconds. That it begins at all costs a Python worker a tenth of a second."""
 _MOST_UNREADABLE = 20
 _PAYLOADS_AT_ONCE = 500
 _SCHEMA = "file string, payload binary"
 
 
 def _tasks(spark: SparkSession, files: Sequence[Listed]) -> int:
+    """As many as there are processors, more only where they would take long."""
     size = sum(file.size for file in files)
-    wanted = max(spark.sparkContext.defaultParallelism * 2, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
+    wanted = max(spark.sparkContext.defaultParallelism, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
     return max(1, min(wanted, len(files) + size // _BYTES_PER_TASK))
 
 

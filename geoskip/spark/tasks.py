@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -132,14 +132,17 @@ def put_together(result: FileResult, plans: Sequence[tuple[str, Index]], parts: 
 
 def read_files(files: Iterable[tuple[str, str]], plans: Sequence[Plan], case_sensitive: bool) -> Iterator[FileResult]:
     """Summaries of Parquet files given as (path to report, local path), each opened once."""
+    layouts = _Layouts(plans, case_sensitive)
     for path, local in files:
         try:
-            yield _read_file(path, local, plans, case_sensitive)
+            with pa.OSFile(local) as opened:
+                result = _read_file(path, pq.ParquetFile(opened), plans, layouts)
         except (_Differs, NotImplementedError):  # pa.ArrowNotImplementedError: a codec or encoding that Spark may know
-            yield FileResult(path, problem=SPARK)
+            result = FileResult(path, problem=SPARK)
         except Exception as error:
             why = str(error).splitlines()[0] if str(error) else repr(error)
-            yield FileResult(path, problem=SPARK if _is_encrypted(local) else f"unreadable: {why}")
+            result = FileResult(path, problem=SPARK if _is_encrypted(local) else f"unreadable: {why}")
+        yield result
 
 
 class _Differs(Exception):
@@ -155,34 +158,69 @@ def _is_encrypted(local: str) -> bool:
         return False
 
 
-def _read_file(path: str, local: str, plans: Sequence[Plan], case_sensitive: bool) -> FileResult:
-    with pq.ParquetFile(local) as file:
-        names = _resolved(file, plans, case_sensitive)
-        result = FileResult(path, rows=file.metadata.num_rows)
-        left: list[Plan] = []
-        for plan in plans:
-            summary = _from_footer(file, plan, names)
-            if summary is None:
-                left.append(plan)
-            else:
-                result.summaries[plan.name] = summary
-                result.readers[plan.name] = "footers"
-        if left:
-            _from_data(file, left, names, result)
-        return result
+def _read_file(path: str, file: pq.ParquetFile, plans: Sequence[Plan], layouts: _Layouts) -> FileResult:
+    layout = layouts.of(file)
+    result = FileResult(path, rows=file.metadata.num_rows)
+    left: list[Plan] = []
+    for plan in plans:
+        summary = _from_footer(file, plan, layout) if plan.name in layouts.in_footers else None
+        if summary is None:
+            left.append(plan)
+        else:
+            result.summaries[plan.name] = summary
+            result.readers[plan.name] = "footers"
+    if left:
+        _from_data(file, left, layout, result)
+    return result
 
 
-def _resolved(file: pq.ParquetFile, plans: Sequence[Plan], case_sensitive: bool) -> dict[str, str]:
-    """The file's name of each column, resolved as Spark does; the file differs where that is not clear."""
-    schema = file.schema_arrow
-    found: dict[str, str] = {}
-    for name, kind in {column for plan in plans for column in plan.columns}:
+@dataclass(frozen=True)
+class _Layout:
+    """Where the files of one schema have the columns of the plans: their names in the file, and their leaves."""
+
+    arrow: pa.Schema
+    parquet: pq.ParquetSchema
+    names: Mapping[str, str]
+    leaves: Mapping[str, int]
+
+
+class _Layouts:
+    """The layouts of files; one that is like the last one's is not worked out again.
+
+    ``in_footers`` names the indexes of whose types footers can say all.
+    """
+
+    def __init__(self, plans: Sequence[Plan], case_sensitive: bool) -> None:
+        self.in_footers = {plan.name for plan in plans if _serves_from_footers(plan)}
+        self._columns = {column for plan in plans for column in plan.columns}
+        self._case_sensitive = case_sensitive
+        self._last: _Layout | None = None
+
+    def of(self, file: pq.ParquetFile) -> _Layout:
+        """The layout of a file; raises _Differs where Arrow and Spark might read it differently."""
+        arrow, parquet, last = file.schema_arrow, file.schema, self._last
+        if last is None or not (last.arrow.equals(arrow) and last.parquet.equals(parquet)):
+            names = {name: self._resolved(arrow, name, kind) for name, kind in self._columns}
+            last = self._last = _Layout(arrow, parquet, names, _leaves(parquet, set(names.values())))
+        return last
+
+    def _resolved(self, schema: pa.Schema, name: str, kind: str) -> str:
+        """The file's name of a column, found as Spark does; the file differs where that is not clear."""
         plain = _unquoted(name)
-        matches = [n for n in schema.names if n == plain or (not case_sensitive and n.lower() == plain.lower())]
-        if len(matches) != 1 or not _agrees(kind, schema.field(matches[0]).type):
+        found: list[str] = [n for n in schema.names if n == plain]
+        if not self._case_sensitive:
+            found = [n for n in schema.names if n.lower() == plain.lower()]
+        if len(found) != 1 or not _agrees(kind, schema.field(found[0]).type):
             raise _Differs
-        found[name] = matches[0]
-    return found
+        return found[0]
+
+
+def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
+    """The numbers of some columns; a nested field's path may look like a name with dots, and then the file differs."""
+    paths = [schema.column(number).path for number in range(len(schema))]
+    if any(paths.count(name) != 1 for name in names):
+        raise _Differs
+    return {name: paths.index(name) for name in names}
 
 
 def _unquoted(name: str) -> str:
@@ -219,24 +257,35 @@ def _agrees(kind: str, arrow: pa.DataType) -> bool:
     return False
 
 
-def _from_footer(file: pq.ParquetFile, plan: Plan, names: Mapping[str, str]) -> Summary | None:
-    """The summary from the row groups' statistics, for an index that can use them; None where they do not suffice."""
+def _serves_from_footers(plan: Plan) -> bool:
+    """Might statistics of its type do? Not if they do not even for no rows."""
     build: Callable[..., Summary | None] | None = getattr(plan.index, "from_statistics", None)
     if build is None or len(plan.columns) != 1:
-        return None
+        return False
+    try:
+        return build(plan.columns[0][1], None, None, 0, 0) is not None
+    except Exception:  # whoever cannot be asked this is asked about each file
+        return True
+
+
+def _from_footer(file: pq.ParquetFile, plan: Plan, layout: _Layout) -> Summary | None:
+    """The summary from the row groups' statistics, for an index that can use them; None where they do not suffice."""
+    build: Callable[..., Summary | None] = plan.index.from_statistics  # type: ignore[attr-defined]
     name, kind = plan.columns[0]
-    number = _leaf(file, names[name])
-    arrow = file.schema_arrow.field(names[name]).type
+    number = layout.leaves[layout.names[name]]
+    arrow = layout.arrow.field(layout.names[name]).type
+    footer = file.metadata
     parts = []
-    for group in range(file.metadata.num_row_groups):
-        chunk = file.metadata.row_group(group).column(number)
+    for place in range(footer.num_row_groups):
+        group = footer.row_group(place)
+        chunk = group.column(number)
         statistics = chunk.statistics if chunk.is_stats_set else None
         if statistics is None or not statistics.has_null_count:
             return None
-        low, high = _ends(statistics, arrow, file.metadata.created_by or "")
+        low, high = _ends(statistics, arrow, footer)
         if _is_old(low, kind, file):
             raise _Differs
-        part = build(kind, low, high, statistics.null_count, file.metadata.row_group(group).num_rows)
+        part = build(kind, low, high, statistics.null_count, group.num_rows)
         if part is None:
             return None
         parts.append(part)
@@ -245,14 +294,14 @@ def _from_footer(file: pq.ParquetFile, plan: Plan, names: Mapping[str, str]) -> 
     return parts[0] if len(parts) == 1 else plan.index.merge(parts)
 
 
-def _ends(statistics: Any, arrow: pa.DataType, created_by: str) -> tuple[Any, Any]:
+def _ends(statistics: Any, arrow: pa.DataType, footer: pq.FileMetaData) -> tuple[Any, Any]:
     """The least and greatest value, physical: days, microseconds, decimals. Python's dates would end at year 9999."""
     if not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw
     if pa.types.is_decimal(arrow):
         if isinstance(low, bytes):
-            if not _ORDERS_DECIMALS.match(created_by):
+            if not _ORDERS_DECIMALS.match(footer.created_by or ""):
                 return None, None
             low, high = (int.from_bytes(end, "big", signed=True) for end in (low, high))
         return _decimal(low, arrow.scale), _decimal(high, arrow.scale)
@@ -266,13 +315,6 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
-def _leaf(file: pq.ParquetFile, name: str) -> int:
-    found = [number for number in range(len(file.schema)) if file.schema.column(number).path == name]
-    if len(found) != 1:  # a nested field's path may look like a name with dots
-        raise _Differs
-    return found[0]
-
-
 def _is_old(low: Any, kind: str, file: pq.ParquetFile) -> bool:
     """Is the least of some dates or times before the calendars agree, in a file that may be of the old one?"""
     if low is None or kind not in ("date", "timestamp", "timestamp_ntz"):
@@ -284,11 +326,10 @@ def _is_old(low: Any, kind: str, file: pq.ParquetFile) -> bool:
     return b"org.apache.spark.legacyDateTime" in said or version < b"3.0.0"
 
 
-def _from_data(file: pq.ParquetFile, plans: Sequence[Plan], names: Mapping[str, str], result: FileResult) -> None:
+def _from_data(file: pq.ParquetFile, plans: Sequence[Plan], layout: _Layout, result: FileResult) -> None:
+    names = layout.names
     wanted = sorted({names[name] for plan in plans for name, _ in plan.columns})
     kinds = {names[name]: kind for plan in plans for name, kind in plan.columns}
-    for name in wanted:
-        _leaf(file, name)
     numbers = [tuple(wanted.index(names[name]) for name, _ in plan.columns) for plan in plans]
     gatherer = Gatherer([(plan.index, number) for plan, number in zip(plans, numbers, strict=True)])
     for table in _tables(file, wanted):
