@@ -19,6 +19,8 @@ from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.metricdist import MetricDist
 from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps
 from geoskip.report import Report, Scan
@@ -43,8 +45,10 @@ __all__ = [
     "Index",
     "MetricDist",
     "MinMax",
+    "Prefix",
     "Report",
     "Scan",
+    "Suffix",
     "ValueList",
     "configure",
     "constant",

@@ -16,6 +16,8 @@ from geoskip import predicates as p
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from tests.harness import TYPES, Kind, World, canned, leaves, sound, verdict
 from tests.strategies import predicates, worlds
@@ -53,10 +55,10 @@ def either(*shapes: str) -> frozenset[str]:
 KINDS: dict[str, Case] = {
     "valuelist": Case(ValueList, undecided=undecided("isnan", "NOT isnan")),
     "minmax": Case(MinMax, undecided=either("Contains", "EndsWith")),
-    "bloomfilter": Case(
-        BloomFilter, undecided=either("<", "<=", ">", ">=", *_TEXT) | {"NOT =", "NOT In", "NOT isnan"}
-    ),
+    "bloomfilter": Case(BloomFilter, undecided=either("<", "<=", ">", ">=", *_TEXT) | {"NOT =", "NOT In", "NOT isnan"}),
     "gaplist": Case(lambda name: GapList(name, gaps=2), tuple(name for name in TYPES if name not in "sb")),
+    "prefix": Case(lambda name: Prefix(name, length=2), ("s",), either("EndsWith", "Contains")),
+    "suffix": Case(lambda name: Suffix(name, length=2), ("s",), either("StartsWith", "Contains", "<", "<=", ">", ">=")),
 }
 
 

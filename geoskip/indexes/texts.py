@@ -15,7 +15,7 @@ from geoskip.clauses import Mask
 from geoskip.indexes.ordering import Incomparable
 from geoskip.predicates import Literal
 
-__all__ = ["Bytes", "certain", "encoded", "literal_prefix", "successor"]
+__all__ = ["Bytes", "certain", "encoded", "literal_prefix", "literal_suffix", "successor"]
 
 
 @dataclass(frozen=True)
@@ -140,3 +140,37 @@ def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
         at += 1
     rest = pattern[at:]
     return prefix, bool(rest) and set(rest) == {"%"}
+
+
+def literal_suffix(pattern: str, escape: str) -> tuple[str, bool]:
+    """What every match of a LIKE pattern ends with, and whether everything that ends so matches.
+
+    >>> literal_suffix("%b_a", "!"), literal_suffix("%5!%", "!"), literal_suffix("a%", "!"), literal_suffix("a", "!")
+    (('a', False), ('5%', True), ('', False), ('a', False))
+    """
+    parts: list[str | None] = []  # None for a wildcard
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape:
+            at += 1
+            if pattern[at : at + 1] not in (escape, "_", "%") or at >= len(pattern):
+                return "", False  # Spark refuses such a pattern
+            parts.append(pattern[at])
+        else:
+            parts.append(None if char in "_%" else char)
+        at += 1
+    plain = len(parts)
+    while plain and (char_at := parts[plain - 1]) is not None and not _undecoded(char_at):
+        plain -= 1
+    suffix = "".join(filter(None, parts[plain:]))
+    return suffix, plain > 0 and set(pattern[: len(pattern) - _width(parts[plain:], escape)]) == {"%"}
+
+
+def _undecoded(char: str) -> bool:
+    return char == "\ufffd" or "\ud800" <= char <= "\udfff"
+
+
+def _width(parts: list[str | None], escape: str) -> int:
+    """How many characters of a pattern these literal ones take."""
+    return sum(2 if part in (escape, "_", "%") else 1 for part in parts)
