@@ -183,19 +183,10 @@ EXPRESSIONS: dict[str, tuple[list[str], list[str]]] = {
     "r": (["{c}", "substring({c}, 1, 1)"], ["X'FF'", "X''", "X'6162'"]),
 }
 WHOLE = {
-    "s": (
-        [
-            "length({c}) > 2",
-            "{c} LIKE 'a_b'",
-            "{c} LIKE '%b%c'",
-            "{c} LIKE 'A!b!%_' ESCAPE '!'",
-            "{c} RLIKE '^[a-z]+$'",
-            "levenshtein({c}, 'ab') <= 1",
-            "{c} LIKE 'a%'",
-            "contains({c}, 'b')",
-            "ascii({c}) = 97",
-        ]
-    ),
+    "s": [
+        *["length({c}) > 2", "{c} LIKE 'a_b'", "{c} LIKE '%b%c'", "{c} LIKE 'A!b!%_' ESCAPE '!'", "ascii({c}) = 97"],
+        *["levenshtein({c}, 'ab') <= 1", "{c} LIKE 'a%'", "contains({c}, 'b')", "{c} RLIKE '^[a-z]+$'"],
+    ],
     "d": ["year({c}) = 2024", "dayofweek({c}) IN (1, 5)", "date_format({c}, 'MMM') = 'Feb'"],
     "z": ["hour({c}) = 18", "date_format({c}, 'yyyy') = '2023'", "year({c}) < 1970"],
     "y": ["hour({c}) = 22", "minute({c}) > 12"],

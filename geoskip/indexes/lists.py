@@ -23,10 +23,10 @@ from geoskip.evaluation import (
     IS_TRUE,
     Outcomes,
     Values,
-    ascending,
     outcomes,
     physical,
 )
+from geoskip.evaluation.values import ascending
 from geoskip.indexes.ranges import counts_of
 from geoskip.predicates import IsNull, Not, Predicate
 
@@ -46,7 +46,8 @@ class Lists:
     """Where the files of each unit begin in ``owners``; one more for the end."""
     owners: NDArray[np.int32]
     """The files of all units, unit by unit."""
-    files: int
+    sizes: NDArray[np.int32]
+    """How many units each file has."""
 
     @property
     def units(self) -> int:
@@ -62,20 +63,25 @@ class Lists:
 
     def files_of(self, units: Mask) -> Mask:
         """The files that hold one of the kept units."""
-        keep = np.zeros(self.files, dtype=bool)
         chosen = np.flatnonzero(units)
-        if 2 * len(chosen) > len(units):  # few are left out: the rows of owners, not the chosen
-            keep[self.owners[np.repeat(units, np.diff(self.starts))]] = True
+        if 2 * len(chosen) <= len(units):
+            keep = np.zeros(len(self.sizes), dtype=bool)
+            keep[self._owners_of(chosen)] = True
             return keep
-        first, last = self.starts[chosen], self.starts[chosen + 1]
-        if len(chosen) <= _FEW:
-            for low, high in zip(first.tolist(), last.tolist(), strict=True):
-                keep[self.owners[low:high]] = True
-            return keep
+        keep = self.sizes > 0
+        others, counts = np.unique(self._owners_of(np.flatnonzero(~units)), return_counts=True)
+        keep[others] = self.sizes[others] > counts
+        return keep
+
+    def _owners_of(self, units: Integers) -> NDArray[np.int32]:
+        """The files of these units, once a unit."""
+        first, last = self.starts[units], self.starts[units + 1]
+        if len(units) <= _FEW:
+            parts = [self.owners[low:high] for low, high in zip(first.tolist(), last.tolist(), strict=True)]
+            return parts[0] if len(parts) == 1 else np.concatenate([self.owners[:0], *parts])
         lengths = last - first
         ends = np.cumsum(lengths)
-        keep[self.owners[np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)]] = True
-        return keep
+        return np.asarray(self.owners[np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)])
 
 
 _FEW = 16
@@ -94,15 +100,16 @@ def _made(files: Files, index: str) -> Lists:
     lengths[~known] = 0
     flat = physical(stored.filter(pa.array(known)).flatten())
     dictionary, codes = distinct(flat)
-    owner = np.repeat(np.arange(len(files), dtype=np.int32), lengths)
+    owner = np.repeat(np.arange(len(files)), lengths)
     special = [np.flatnonzero(known & (nulls > 0)), np.flatnonzero(known & ~listed), np.flatnonzero(~known)]
     count = len(dictionary)
     units = np.concatenate([codes, *(np.full(len(some), count + at) for at, some in enumerate(special))])
-    owners = np.concatenate([owner, *(some.astype(np.int32) for some in special)])
-    order = np.argsort(units, kind="stable")
-    starts = np.searchsorted(units[order], np.arange(count + 4))
+    owners = np.concatenate([owner, *special])
+    starts = np.concatenate([[0], np.cumsum(np.bincount(units, minlength=count + 3))])
+    pairs = np.sort(units << 32 | owners)  # quicker than to sort by one and take the other along
     with_null = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
-    return Lists(Values(with_null, ascending=True), starts, owners[order], len(files))
+    sizes = np.bincount(owners, minlength=len(files)).astype(np.int32)
+    return Lists(Values(with_null, ascending=True), starts, (pairs & 0xFFFFFFFF).astype(np.int32), sizes)
 
 
 def _stored(array: Any, length: int) -> tuple[Any, Mask]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Declined, Outcomes, Values, directly, swapped
 from geoskip.labelling import fold_constants
-from geoskip.predicates import Comparison, In, IsNull, Like, Literal, Not, Predicate, children, normalise
+from geoskip.predicates import Comparison, In, IsNull, Like, Literal, Not, Predicate, children, normalise, walk
 from geoskip.spark.blocks import block, unblocked
 from geoskip.spark.catalyst import Translator, type_name
 from geoskip.spark.functions import called
@@ -31,6 +31,7 @@ __all__ = ["SparkEvaluator"]
 Json = Mapping[str, Any]
 _MOST_BYTES = 64 << 20
 """Bytes of values that are sent to the JVM for one condition."""
+_MOST_OTHERS = 100
 _VALUE = 8
 """The outcome of what is no condition: a value that is not NULL."""
 
@@ -42,6 +43,15 @@ class _Place:
     path: str
     node: Json
     predicate: Predicate
+    others: list[str] = field(default_factory=list, compare=False)
+    """The paths of further vertices that translate to the same: Spark says whether they are."""
+
+
+def _is_unsettled(node: Predicate) -> bool:
+    """Is it NULL or FALSE of NaN, by whether Spark compiles it? ``x IN (1.0, ..., NULL)``, as a set."""
+    if not isinstance(node, In) or getattr(node.child, "type", None) not in ("float", "double"):
+        return False
+    return any(value.value is None for value in node.values)
 
 
 class SparkEvaluator:
@@ -116,11 +126,15 @@ class SparkEvaluator:
                     predicate = normalise(fold_constants(made))
                     place = _Place(path, node, predicate)
                     self._by_path[path] = place
-                    self._by_predicate.setdefault(predicate, place)
+                    first = self._by_predicate.setdefault(predicate, place)
+                    if first is not place:
+                        first.others.append(path)
 
     # --- evaluation ---------------------------------------------------------------------------------------------------
 
     def _outcomes(self, place: _Place, over: Predicate, values: Values) -> Outcomes:
+        if any(map(_is_unsettled, walk(place.predicate))):
+            return np.full(len(values), ANY, dtype=np.uint8)
         bindings, thrown = self._bindings(place, over, values)
         answer = self._evaluate(place, bindings, want_values=False)
         found = np.frombuffer(answer, dtype=np.uint8)
@@ -179,12 +193,15 @@ class SparkEvaluator:
         return found, failed | thrown
 
     def _evaluate(self, place: _Place, bindings: Mapping[str, tuple[Values, str]], *, want_values: bool) -> bytes:
+        if len(place.others) > _MOST_OTHERS:
+            raise Declined(f"it stands in the query {len(place.others) + 1} times")
+        paths = " ".join([place.path, *place.others])
         lines = "\n".join(f"{name}{paths}" for name, (_, paths) in bindings.items())
         for _ in range(len(bindings) + 1):  # each block may be missing once
             left = int(1000 * (self.deadline - time.monotonic()))
             if left <= 0:
                 raise Declined("the planning budget was spent")
-            answer = bytes(self.java.evaluate(self.request["number"], place.path, lines, want_values, left))
+            answer = bytes(self.java.evaluate(self.request["number"], paths, lines, want_values, left))
             letter, rest = answer[:1], answer[1:]
             if letter in (b"o", b"v"):
                 return rest

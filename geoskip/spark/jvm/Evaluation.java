@@ -91,18 +91,19 @@ class Evaluation {
 
     /**
      * A letter, then what it says: `o` one byte of outcomes a value, `v` a type's name, a line feed and a block, `m` the
-     * name of a block that is missing, `d` why nothing was evaluated. `bindings` are lines `name path path ...`: the
-     * values to put in place of the parts at these paths.
+     * name of a block that is missing, `d` why nothing was evaluated. `paths` are of the part, and of others that Python
+     * takes for the same: two closures of one class are not. `bindings` are lines `name path path ...`: the values to put
+     * in place of the parts at these paths.
      */
     static byte[] evaluate(
-            long number, final String path, final String bindings, final boolean values, final long budgetMs) {
+            long number, final String paths, final String bindings, final boolean values, final long budgetMs) {
         final Evaluation evaluation = (Evaluation) held.get(Long.valueOf(number));
         if (evaluation == null) {
             return said('d', "the decision is over");
         }
         try {
             return (byte[]) SQLConf$.MODULE$.withExistingConf(evaluation.conf, new AbstractFunction0() {
-                public Object apply() { return evaluation.answer(path, bindings, values, budgetMs); }
+                public Object apply() { return evaluation.answer(paths.split(" "), bindings, values, budgetMs); }
             });
         } catch (StackOverflowError deep) {
             return said('d', "it is nested too deeply");
@@ -111,8 +112,14 @@ class Evaluation {
         }
     }
 
-    private byte[] answer(String path, String bindings, boolean values, long budgetMs) {
+    private byte[] answer(String[] paths, String bindings, boolean values, long budgetMs) {
         long deadline = System.nanoTime() + budgetMs * 1000000L;
+        Expression part = at(paths[0]);
+        for (int i = 1; i < paths.length; i++) {
+            if (!part.semanticEquals(at(paths[i]))) {
+                return said('d', "two functions of the query look the same");
+            }
+        }
         String[] lines = bindings.split("\n");
         Block[] sources = new Block[lines.length];
         LinkedHashMap places = new LinkedHashMap();
@@ -128,7 +135,7 @@ class Evaluation {
             }
         }
         DataType[] types = new DataType[lines.length];
-        Expression bound = bind(at(path), path, places, types);
+        Expression bound = bind(part, paths[0], places, types);
         String unfit = unfit(bound);
         if (unfit != null) {
             return said('d', unfit);

@@ -1,0 +1,169 @@
+"""What a condition becomes for single values put in place of an expression: TRUE, FALSE, NULL, or any where it throws.
+
+An index that knows the very values of a file decides every deterministic condition over them by evaluating it once a
+distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :data:`IS_FALSE`, :data:`IS_NULL`, and
+:data:`ANY` where the evaluation throws or cannot be had.
+
+Who evaluates: equality, order, IN and the tests of text are looked up here, without an engine and with Spark's
+semantics (NaN equal to itself and above all, -0.0 equal to 0.0, strings by unsigned bytes). Everything else is asked
+of the *evaluator* of the decision under way, the engine's own (:func:`evaluating` sets it). A decision runs in one
+thread, and a clause keeps its answer: when a report asks again, the engine's expressions are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.evaluation.lookups import directly, is_bytes, liked
+from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, physical, swapped
+from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
+
+__all__ = [
+    "ANY",
+    "IS_FALSE",
+    "IS_NULL",
+    "IS_TRUE",
+    "Declined",
+    "Evaluator",
+    "Outcomes",
+    "Values",
+    "directly",
+    "evaluating",
+    "outcomes",
+    "physical",
+    "reads_only",
+    "swapped",
+]
+
+
+class Declined(Exception):
+    """An evaluator's reason for not answering: the files are kept."""
+
+
+class Evaluator(Protocol):
+    """An engine that evaluates its own expressions for single values, at planning time and without a job."""
+
+    def outcomes(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
+        """A byte a value: the outcomes of a condition with the value in place of ``over``.
+
+        None where the condition is not one of the query's; raises :class:`Declined` with a reason otherwise.
+        """
+
+    def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
+        """What an expression becomes with each value in place of ``over``, physical; None where it is not known.
+
+        A value for which the expression throws makes the whole unknown.
+        """
+
+
+@dataclass
+class _Evaluation:
+    """One decision's evaluator, where to say what it declined, and what it answered already."""
+
+    evaluator: Evaluator | None
+    report: Callable[[str], None]
+    known: dict[tuple[int, Predicate, Predicate], Outcomes] = field(default_factory=dict)
+
+
+_current: ContextVar[_Evaluation | None] = ContextVar("geoskip evaluation", default=None)
+
+
+@contextmanager
+def evaluating(evaluator: Evaluator | None, report: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Within the block, :func:`outcomes` asks this evaluator and reports what it declined."""
+    before = _current.set(_Evaluation(evaluator, report))
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def reads_only(node: Predicate, over: Predicate) -> bool:
+    """Is a condition decided by the value of one expression?
+
+    >>> from geoskip.predicates import Literal
+    >>> c = Column("c")
+    >>> reads_only(Like(c, "a%"), c), reads_only(Comparison("<", c, Column("d")), c), reads_only(Literal(True), c)
+    (True, False, False)
+    """
+    found, waiting = False, [node]
+    while waiting:
+        vertex = waiting.pop()
+        if vertex == over:
+            found = True
+        elif isinstance(vertex, Column | Opaque):
+            return False
+        else:
+            waiting.extend(children(vertex))
+    return found
+
+
+def outcomes(node: Predicate, over: Predicate, values: Values) -> Outcomes:
+    """A byte a value: what a condition may become with that value in place of ``over``; :data:`ANY` if unknown.
+
+    >>> from geoskip.predicates import Literal
+    >>> c = Column("c", "int")
+    >>> outcomes(Not(Comparison(">", c, Literal(1))), c, Values(pa.array([1, 2, None]))).tolist()  # FALSE is 2, NULL 4
+    [1, 2, 4]
+    """
+    found = directly(node, over, values)
+    if found is not None:
+        return found
+    evaluation = _current.get()
+    if evaluation is None:
+        return _otherwise(node, over, values)
+    key = (values.token, over, node)
+    if key not in evaluation.known:
+        evaluation.known[key] = _asked(evaluation, node, over, values)
+    return evaluation.known[key]
+
+
+def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: Values) -> Outcomes:
+    if evaluation.evaluator is not None:
+        try:
+            found = evaluation.evaluator.outcomes(node, over, values)
+        except Declined as why:
+            evaluation.report(f"{node} was not evaluated: {why}")
+            return np.full(len(values), ANY, dtype=np.uint8)
+        if found is not None and found.shape == (len(values),):
+            return found
+        if found is not None:
+            evaluation.report(f"{node} was evaluated to {found.shape} outcomes for {len(values)} values")
+    return _otherwise(node, over, values)
+
+
+def _otherwise(node: Predicate, over: Predicate, values: Values) -> Outcomes:
+    """What is left to do without an engine's answer for the whole: to take the condition apart."""
+    match node:
+        case Not(child):
+            return swapped(outcomes(child, over, values))
+        case And(parts):
+            return _all([outcomes(part, over, values) for part in parts])
+        case Or(parts):
+            return swapped(_all([swapped(outcomes(part, over, values)) for part in parts]))
+        case IsNull(And() | Or() | Not() | Comparison() | In() | Like() as condition):
+            found = outcomes(condition, over, values)
+            null, other = found & IS_NULL != 0, found & (IS_TRUE | IS_FALSE) != 0
+            return _bytes(null * IS_TRUE | other * IS_FALSE)
+        case Like(child, pattern, escape) if child == over and is_bytes(values.array):
+            return liked(values.array, pattern, escape)
+    return np.full(len(values), ANY, dtype=np.uint8)
+
+
+def _all(parts: Sequence[Outcomes]) -> Outcomes:
+    """The outcomes of an AND: TRUE needs all, FALSE one, NULL one and no FALSE."""
+    every = np.bitwise_and.reduce([p & IS_TRUE for p in parts])
+    some = np.bitwise_or.reduce(parts)
+    open_ = np.logical_and.reduce([p & (IS_TRUE | IS_NULL) != 0 for p in parts])
+    return _bytes(every | some & IS_FALSE | some & IS_NULL * open_.astype(np.uint8))
+
+
+def _bytes(found: Any) -> Outcomes:
+    return np.asarray(found, dtype=np.uint8)
