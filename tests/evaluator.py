@@ -178,8 +178,12 @@ def value(node: p.Predicate, row: Row) -> Any:
             return _wrapped(a + b if name == "date_add" else a - b, 32)
         case p.Call("substring", (text, at, length)):
             a, start, count = value(text, row), value(at, row), value(length, row)
-            assert start in (0, 1)
-            return None if a is None else b"".join(_characters(as_bytes(a))[:count]).decode("utf-8", "surrogateescape")
+            if a is None:
+                return None
+            characters = _characters(as_bytes(a))
+            first = start - 1 if start > 0 else max(0, len(characters) + start) if start < 0 else 0
+            assert start >= 0 or count >= -start
+            return b"".join(characters[first:][:count]).decode("utf-8", "surrogateescape")
         case p.Call("instr", (text, part)):
             a = value(text, row)
             return None if a is None else 1 if as_bytes(a).startswith(as_bytes(value(part, row))) else 99

@@ -76,6 +76,15 @@ class World:
     kinds: tuple[Kind, ...] = (MinMax,)
 
     @functools.cached_property
+    def rows(self) -> list[tuple[dict[str, Any], Any]]:
+        """Each row that is unlike the others, with the numbers of the files that have it."""
+        found: dict[str, tuple[dict[str, Any], list[int]]] = {}
+        for number, rows in enumerate(self.files):
+            for row in rows:
+                found.setdefault(repr(row), (row, []))[1].append(number)
+        return [(row, np.array(numbers)) for row, numbers in found.values()]
+
+    @functools.cached_property
     def types(self) -> dict[Index, pa.DataType]:
         """The indexes, bound, each with the type that it stores; columns that a kind refuses have none of it."""
         found: dict[Index, pa.DataType] = {}
@@ -149,12 +158,11 @@ def verdict(predicate: p.Predicate, world: World) -> Verdict:
 
 def violations(predicate: p.Predicate, world: World, said: Verdict) -> Iterator[str]:
     """Every row whose outcome its file's verdict excludes."""
-    allowed = {outcome: said.allows(outcome).tolist() for outcome in (True, False, None)}
-    for i, rows in enumerate(world.files):
-        for row in rows:
-            for outcome in outcomes(predicate, row):
-                if not allowed[outcome][i]:
-                    yield f"{predicate} is {outcome} for {row}, and file {i} says it is not"
+    for row, files in world.rows:
+        for outcome in outcomes(predicate, row):
+            allowed = said.allows(outcome)[files]
+            if not allowed.all():
+                yield f"{predicate} is {outcome} for {row}, and file {files[~allowed][0]} says it is not"
 
 
 def sound(predicate: p.Predicate, world: World) -> Verdict:
