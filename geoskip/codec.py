@@ -7,7 +7,8 @@ A vertex is an object ``{"node": "comparison", "op": ">", "left": ..., "right": 
 out. A value is plain JSON where JSON holds it exactly (null, booleans, integers up to 2^53, well-formed text), else an
 object with one member that names the type: ``{"float": "-0.0"}``, ``{"int": "9007199254740993"}``,
 ``{"decimal": "1.50"}``, ``{"utf8": hex}``, ``{"bytes": hex}``, ``{"date": iso}``, ``{"datetime": iso}``,
-``{"wkb": hex}`` (extended WKB: SRID, Z, M) and ``{"ring": hex}`` (a linear ring, which WKB writes as a line).
+``{"array": [value, ...]}``, ``{"wkb": hex}`` (extended WKB: SRID, Z, M) and ``{"ring": hex}`` (a linear ring, which WKB
+writes as a line).
 
 >>> predicate_to_json(StartsWith(Column("city"), "Pur"))
 {'node': 'startswith', 'child': {'node': 'column', 'name': 'city'}, 'text': 'Pur'}
@@ -51,6 +52,7 @@ __all__ = ["MAX_DEPTH", "predicate_from_json", "predicate_to_json", "value_from_
 
 MAX_DEPTH = 200
 """How deep a tree may be; deeper ones are refused, read or written."""
+_MAX_ARRAYS = 20
 
 _NODES: dict[str, type[Predicate]] = {
     kind.__name__.lower(): kind
@@ -191,6 +193,8 @@ def value_to_json(value: Any) -> Any:
         return {"decimal": str(value)}
     if kind is bytes:
         return {"bytes": value.hex()}
+    if kind is tuple:
+        return {"array": [value_to_json(item) for item in value]}
     if kind is datetime.date:
         return {"date": value.isoformat()}
     if kind is datetime.datetime:
@@ -200,7 +204,7 @@ def value_to_json(value: Any) -> Any:
     raise MetadataError(f"a literal of type {kind.__module__}.{kind.__qualname__} has no written form")
 
 
-def value_from_json(data: object) -> Any:
+def value_from_json(data: object, depth: int = 0) -> Any:
     """The value that :func:`value_to_json` described; anything else raises MetadataError."""
     if data is None or isinstance(data, bool | str):
         return data
@@ -209,6 +213,8 @@ def value_from_json(data: object) -> Any:
     if not (isinstance(data, dict) and len(data) == 1):
         raise MetadataError(f"a value expected, got {_short(data)}")
     ((kind, text),) = data.items()
+    if kind == "array" and isinstance(text, list) and depth < _MAX_ARRAYS:
+        return tuple(value_from_json(item, depth + 1) for item in text)
     if kind not in _VALUES or not isinstance(text, str):
         raise MetadataError(f"a value of unknown kind {_short(kind)}; known are {', '.join(_VALUES)}")
     try:

@@ -13,8 +13,8 @@ temp > 101
 
 *Values are physical*, as Spark keeps them: a date is an ``int`` of days since 1970-01-01, a timestamp an ``int`` of
 microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` whose invalid UTF-8 is kept by
-``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, a geometry a shapely geometry. ``type`` is Spark's
-name of the type (``"int"``, ``"decimal(10,2)"``, ``"geometry"``), None where a mapping's author leaves it out.
+``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, an array a ``tuple``, a geometry a shapely geometry.
+``type`` is Spark's name of the type (``"int"``, ``"geometry"``), None where a mapping's author leaves it out.
 
 Fields past the first two or three (implementation, flags, type, ANSI, zone) have defaults, so that patterns stay
 short; they do take part in equality, which is how an index on an expression meets only the very same expression.
@@ -88,7 +88,7 @@ class Literal(Predicate):
     type: str | None = None
 
     def _key(self) -> tuple[Any, ...]:
-        value = repr(self.value) if isinstance(self.value, float) else self.value
+        value = repr(self.value) if isinstance(self.value, float | tuple) else self.value
         return (type(self.value), value, self.type)
 
     def __eq__(self, other: object) -> bool:

@@ -40,6 +40,7 @@ values = st.one_of(
     st.datetimes(timezones=st.sampled_from([None, datetime.UTC])),
     shapes,
     st.builds(shapely.set_srid, shapes, st.just(4326)),
+    st.lists(st.none() | st.floats() | texts, max_size=3).map(tuple),
 )
 optional = st.none() | texts
 literals = st.builds(p.Literal, values, optional)
@@ -156,7 +157,8 @@ BAD = [
     {"node": "literal", "value": {"wkb": ""}}, {"node": "literal", "value": {"wkb": "01020000000f0000ff"}},
     {"node": "literal", "value": {"ring": "0101000000000000000000f03f000000000000f03f"}},
     {"node": "literal", "value": {"date": "2024-13-01"}}, {"node": "literal", "value": {"utf8": "ff"}},
-    {"node": "literal", "value": {"pickle": "80"}}, {"node": "literal", "value": {"int": "1", "float": "1"}},
+    {"node": "literal", "value": {"pickle": "80"}}, {"node": "literal", "value": {"array": "ab"}},
+    {"node": "literal", "value": {"array": [[]]}}, {"node": "literal", "value": {"int": "1", "float": "1"}},
 ]  # fmt: skip
 
 

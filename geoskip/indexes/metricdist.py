@@ -259,9 +259,9 @@ class Distance:
             case Not(In(_, values)):
                 found = [self.compares("<>", v.value) for v in values if v.value is not None]
                 return all_of(c for c in found if c is not None)
-            case IsNull(_) if not self.nulls:
+            case IsNull(_) if not self.nulls and self.limit == math.inf:
                 return self.index._nulls()
-            case Not(IsNull(_)) if not self.nulls:
+            case Not(IsNull(_)) if not self.nulls and self.limit == math.inf:
                 return self.index._nulls(turned=True)
         return None
 

@@ -38,6 +38,7 @@ from geoskip.predicates import (
     StartsWith,
     columns_of,
 )
+from geoskip.registry import SPELLINGS, current
 
 __all__ = ["AND", "UNIDENTIFIED", "Translator", "type_name"]
 
@@ -130,11 +131,21 @@ class Translator:
         result = type_name(node["type"])
         if "python" in node:
             flags = (f"eval:{node['evalType']}",)
-            return Call(node["name"], children, implementation_of(node["python"]), flags, result)
+            return Call(node["name"], children, _stated(node["name"], implementation_of(node["python"])), flags, result)
         name: str = _OPERATORS.get(kind) or node.get("name", kind)
+        if kind == node["class"] and "$$Lambda" in kind:  # of any function of the JVM, and of another tomorrow
+            return Call(name, children, _stated(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED), (), result)
+        if kind != node["class"]:
+            name = SPELLINGS.get(name.lower(), name.lower())
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
         return Call(name, children, node["class"], tuple(node.get("args", ())), result)
+
+
+def _stated(name: str, implementation: str) -> str:
+    """With the version declared for the name, where nobody can tell one version of the function from another."""
+    version = current().version_of(name) if implementation.endswith(UNIDENTIFIED) else None
+    return implementation if version is None else f"{implementation.removesuffix(UNIDENTIFIED)}#version:{version}"
 
 
 def literal(node: Json) -> Predicate:
@@ -142,6 +153,11 @@ def literal(node: Json) -> Predicate:
     kind = type_name(node["type"])
     if "opaque" in node:
         return Opaque(node["opaque"])
+    if "array" in node:
+        parts = tuple(map(literal, node["array"]))
+        if all(isinstance(part, Literal) for part in parts):
+            return Literal(tuple(part.value for part in parts if isinstance(part, Literal)), kind)
+        return Opaque("an array of values that have no written form")
     if "bits" in node:
         return Literal(struct.unpack("<d", struct.pack("<q", node["bits"]))[0], kind)
     if "decimal" in node:

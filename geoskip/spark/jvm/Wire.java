@@ -20,6 +20,8 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.ScalaUDF;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StructType;
@@ -214,6 +216,14 @@ class Wire {
             json.writeBinaryField("utf8", ((UTF8String) value).getBytes());
         } else if (value instanceof byte[]) {
             json.writeBinaryField("bytes", (byte[]) value);
+        } else if (value instanceof ArrayData && ((ArrayData) value).numElements() <= 10000) {
+            DataType element = ((ArrayType) type).elementType();
+            Object[] elements = ((ArrayData) value).toObjectArray(element);
+            json.writeArrayFieldStart("array");
+            for (int i = 0; i < elements.length; i++) {
+                literal(json, elements[i], element);
+            }
+            json.writeEndArray();
         } else {
             json.writeStringField("opaque", String.valueOf(value));
         }
