@@ -89,6 +89,26 @@ class _Object:
             return False
 
 
+SPELLINGS = {
+    "char_length": "length",
+    "character_length": "length",
+    "len": "length",
+    "lcase": "lower",
+    "ucase": "upper",
+    "substr": "substring",
+    "day": "dayofmonth",
+    "dateadd": "date_add",
+    "date_diff": "datediff",
+    "ceiling": "ceil",
+    "sign": "signum",
+    "power": "pow",
+    "position": "locate",
+    "regexp": "rlike",
+    "regexp_like": "rlike",
+}
+"""Other spellings of Spark's own functions: an index over ``char_length(s)`` meets ``length(s)``, of one class."""
+
+
 @dataclass
 class _Name:
     """A bare SQL name: bound to the first implementation met under it."""
@@ -98,7 +118,7 @@ class _Name:
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def is_called(self, call: Call) -> bool:
-        if call.name.lower() != self.name.lower():
+        if call.name.lower() not in (self.name.lower(), SPELLINGS.get(self.name.lower())):
             return False
         with self.lock:
             if self.implementation is None:
@@ -204,6 +224,11 @@ class Registry:
             said.null_in_null_out and isinstance(said.function, _Object) and said.function.function is function
             for said in self.properties
         )
+
+    def version_of(self, name: str) -> str | None:
+        """The version that was last declared for a SQL name."""
+        named = (p for p in reversed(self.properties) if isinstance(p.function, _Name) and p.version is not None)
+        return next((p.version for p in named if p.function.name.lower() == name.lower()), None)
 
     def said_of(self, call: Call) -> Properties | None:
         """The newest declaration about the function of this call."""

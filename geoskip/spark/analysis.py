@@ -219,7 +219,7 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
         if isinstance(vertex, Call) and (vertex.implementation or "").endswith(UNIDENTIFIED):
             raise InvalidSpecificationError(
                 f"{index} cannot be built: nobody can tell one version of {vertex.name} from another; "
-                f'state one that you raise with every change: geoskip.declare({vertex.name}, version="1")'
+                f'state one that you raise with every change: geoskip.declare("{vertex.name}", version="1")'
             )
     corrupt = corrupt_record([predicate], source.file_format, source.options, source.settings)
     if corrupt is not None:
