@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, index
 from geoskip.indexes.bloom import BloomFilter
+from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.metricdist import MetricDist
@@ -38,6 +39,7 @@ __all__ = [
     "BloomFilter",
     "BuildReport",
     "Dataset",
+    "Formatted",
     "Function",
     "GapList",
     "GeoBox",

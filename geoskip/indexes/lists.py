@@ -87,14 +87,14 @@ class Lists:
 _FEW = 16
 
 
-def lists_of(files: Files, index: str) -> Lists:
-    """The lists of an index, made once for a set of files."""
-    return files.cached(("lists", index), lambda: _made(files, index))
+def lists_of(files: Files, index: str, part: str = "") -> Lists:
+    """The lists of an index, made once for a set of files; ``part`` begins the names of its fields."""
+    return files.cached(("lists", index, part), lambda: _made(files, index, part))
 
 
-def _made(files: Files, index: str) -> Lists:
-    stored, listed = _stored(files.summary(index, "values"), len(files))
-    (nulls, counted), (_, known) = counts_of(files, index, "nulls"), counts_of(files, index, "rows")
+def _made(files: Files, index: str, part: str) -> Lists:
+    stored, listed = _stored(files.summary(index, f"{part}values"), len(files))
+    (nulls, counted), (_, known) = counts_of(files, index, f"{part}nulls"), counts_of(files, index, "rows")
     known = known & counted
     lengths = np.asarray(stored.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
     lengths[~known] = 0
@@ -150,14 +150,21 @@ class ListMeets(UnitClause):
     the query are gone.
     """
 
-    index: str
+    name: str
     over: Predicate
     node: Predicate
     wanted: int = IS_TRUE
+    part: str = ""
+    """What begins the names of the fields, where an index has several lists a file."""
     _found: list[tuple[Lists, Any]] = field(default_factory=list, compare=False, repr=False)
 
+    @property
+    def index(self) -> str:  # type: ignore[override]
+        """Whose units these are."""
+        return f"{self.name}.{self.part}" if self.part else self.name
+
     def keep_units(self, files: Files) -> Mask:
-        lists = lists_of(files, self.index)
+        lists = lists_of(files, self.name, self.part)
         for known, packed in self._found:
             if known is lists:
                 return np.unpackbits(packed, count=lists.units).view(bool)
@@ -167,7 +174,7 @@ class ListMeets(UnitClause):
         return keep
 
     def files_of(self, files: Files, units: Mask) -> Mask:
-        return lists_of(files, self.index).files_of(units)
+        return lists_of(files, self.name, self.part).files_of(units)
 
     def _unlisted(self) -> bool:
         """May a value that is not NULL give a wanted outcome, whatever it is?"""
@@ -178,8 +185,8 @@ class ListMeets(UnitClause):
         return True
 
     def columns(self) -> tuple[tuple[str, str], ...]:
-        return tuple((self.index, name) for name in ("values", "nulls", "rows"))
+        return tuple((self.name, field) for field in (f"{self.part}values", f"{self.part}nulls", "rows"))
 
     def __str__(self) -> str:
         words = _WORDS.get(self.wanted, "may be anything" if self.wanted == ANY else "may be")
-        return f"a value of {self.index} for which {self.node} {words}"
+        return f"a value of {self.name} for which {self.node} {words}"

@@ -77,21 +77,21 @@ class ValueList(Index):
 
     def clause(self, node: Predicate) -> Clause | None:
         """What a row must make TRUE, evaluated value by value."""
-        return list_clause(str(self), self.bound, node)
+        return list_clause(str(self), self.bound[0], node)
 
 
-def list_clause(name: str, bound: Sequence[Predicate], node: Predicate) -> Clause | None:
-    """The clause of a vertex over lists of values.
+def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> ListMeets | None:
+    """The clause of a vertex over the lists of an expression's values.
 
     AND and OR need none: the clauses below them are merged value by value.
     """
     match node:
         case And() | Or() | Not(And() | Or()) | Literal() | Not(Literal()):
             return None
-        case Not(child) if reads_only(child, bound[0]):
-            return ListMeets(name, bound[0], child, IS_FALSE)
-        case _ if not isinstance(node, Not) and reads_only(node, bound[0]):
-            return ListMeets(name, bound[0], node, IS_TRUE)
+        case Not(child) if reads_only(child, over):
+            return ListMeets(name, over, child, IS_FALSE, part)
+        case _ if not isinstance(node, Not) and reads_only(node, over):
+            return ListMeets(name, over, node, IS_TRUE, part)
     return None
 
 
