@@ -10,39 +10,23 @@ the summary of a file is then the same whoever read it.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
+from geoskip.spark.footers import Differs, Layout, Layouts, Plan, is_old, least, summary_of
 
 __all__ = ["SPARK", "FileResult", "Gatherer", "Part", "Plan", "one_array", "put_together", "read_files"]
 
 SPARK = "spark"
 _ROWS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 256 << 20
-_GREGORIAN = -141_427
-"""The day (1582-10-15) from which both calendars agree."""
-_TIMES_AGREE = -2_208_988_800 * 10**6
-"""The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
-
-_ORDERS_DECIMALS = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
-"""Writers whose statistics order the bytes of decimals as numbers; others compared them byte by byte."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One index to build in a file: its name, the index, the data columns that its expressions are (name, type)."""
-
-    name: str
-    index: Index
-    columns: tuple[tuple[str, str], ...] = ()
+_FILES_TOGETHER = 64
+_BYTES_TOGETHER = 16 << 20
 
 
 @dataclass
@@ -79,14 +63,15 @@ class Gatherer:
         self.parts: list[Part] = []
         self._waiting: list[Sequence[pa.Array | pa.ChunkedArray]] = []
         self._rows = 0
-        self._bytes = 0
+        self.waiting = 0
+        """Bytes that are not summarised yet."""
 
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> None:
         """Some rows more: one array a column."""
         self._waiting.append(columns)
         self._rows += rows
-        self._bytes += sum(column.nbytes for column in columns)
-        if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
+        self.waiting += sum(column.nbytes for column in columns)
+        if self._rows >= _ROWS_AT_ONCE or self.waiting >= _BYTES_AT_ONCE:
             self._collect()
 
     def finish(self) -> list[Part]:
@@ -99,7 +84,7 @@ class Gatherer:
         values = [one_array(pieces) for pieces in zip(*self._waiting, strict=True)]
         found = tuple(_collected(index, [values[n] for n in numbers]) for index, numbers in self.plans)
         self.parts.append(Part(self._rows, found))
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        self._waiting, self._rows, self.waiting = [], 0, 0
 
 
 def _collected(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
@@ -131,22 +116,57 @@ def put_together(result: FileResult, plans: Sequence[tuple[str, Index]], parts: 
 
 
 def read_files(files: Iterable[tuple[str, str]], plans: Sequence[Plan], case_sensitive: bool) -> Iterator[FileResult]:
-    """Summaries of Parquet files given as (path to report, local path), each opened once."""
-    layouts = _Layouts(plans, case_sensitive)
+    """Summaries of Parquet files given as (path to report, local path), each opened once.
+
+    Some small files are read before they are summarised together: going to and fro between Arrow and NumPy for each
+    takes a third longer, since the code of neither stays in the processor's caches.
+    """
+    layouts = Layouts(plans, case_sensitive)
+    waiting: list[_File] = []
+    size = 0
     for path, local in files:
+        file = _File(local, FileResult(path))
+        file.attempt(partial(_read_file, file, plans, layouts))
+        waiting.append(file)
+        size += file.gatherer.waiting if file.gatherer else 0
+        if len(waiting) >= _FILES_TOGETHER or size >= _BYTES_TOGETHER:
+            yield from map(_File.finished, waiting)
+            waiting, size = [], 0
+    yield from map(_File.finished, waiting)
+
+
+@dataclass
+class _File:
+    """A file under way: what is known of it, and the values that are still to be summarised for some plans."""
+
+    local: str
+    result: FileResult
+    plans: Sequence[Plan] = ()
+    gatherer: Gatherer | None = None
+
+    def finished(self) -> FileResult:
+        """The result, with everything summarised."""
+        if self.gatherer is not None:
+            self.attempt(partial(self._summarise, self.gatherer))
+        return self.result
+
+    def _summarise(self, gatherer: Gatherer) -> None:
+        put_together(self.result, [(plan.name, plan.index) for plan in self.plans], gatherer.finish(), "arrow")
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Take a step; where it fails, the file has no summaries but a problem."""
         try:
-            with pa.OSFile(local) as opened:
-                result = _read_file(path, pq.ParquetFile(opened), plans, layouts)
-        except (_Differs, NotImplementedError):  # pa.ArrowNotImplementedError: a codec or encoding that Spark may know
-            result = FileResult(path, problem=SPARK)
+            step()
         except Exception as error:
-            why = str(error).splitlines()[0] if str(error) else repr(error)
-            result = FileResult(path, problem=SPARK if _is_encrypted(local) else f"unreadable: {why}")
-        yield result
+            self.gatherer = None
+            self.result = FileResult(self.result.path, problem=_problem(error, self.local))
 
 
-class _Differs(Exception):
-    """Arrow and Spark might read this file differently."""
+def _problem(error: Exception, local: str) -> str:
+    # NotImplementedError, of which Arrow's is one: a codec or encoding that Spark may know
+    if isinstance(error, Differs | NotImplementedError) or _is_encrypted(local):
+        return SPARK
+    return f"unreadable: {str(error).splitlines()[0] if str(error) else repr(error)}"
 
 
 def _is_encrypted(local: str) -> bool:
@@ -158,175 +178,26 @@ def _is_encrypted(local: str) -> bool:
         return False
 
 
-def _read_file(path: str, file: pq.ParquetFile, plans: Sequence[Plan], layouts: _Layouts) -> FileResult:
-    layout = layouts.of(file)
-    result = FileResult(path, rows=file.metadata.num_rows)
-    left: list[Plan] = []
-    for plan in plans:
-        summary = _from_footer(file, plan, layout) if plan.name in layouts.in_footers else None
-        if summary is None:
-            left.append(plan)
-        else:
-            result.summaries[plan.name] = summary
-            result.readers[plan.name] = "footers"
-    if left:
-        _from_data(file, left, layout, result)
-    return result
+def _read_file(file: _File, plans: Sequence[Plan], layouts: Layouts) -> None:
+    with pa.OSFile(file.local) as opened:
+        parquet = pq.ParquetFile(opened)
+        layout = layouts.of(parquet)
+        result = file.result
+        result.rows = parquet.metadata.num_rows
+        left: list[Plan] = []
+        for plan in plans:
+            summary = summary_of(parquet, plan, layout) if plan.name in layouts.in_footers else None
+            if summary is None:
+                left.append(plan)
+            else:
+                result.summaries[plan.name] = summary
+                result.readers[plan.name] = "footers"
+        if left:
+            file.plans, file.gatherer = left, _gathered(parquet, left, layout)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where the files of one schema have the columns of the plans: their names in the file, and their leaves."""
-
-    arrow: pa.Schema
-    parquet: pq.ParquetSchema
-    names: Mapping[str, str]
-    leaves: Mapping[str, int]
-
-
-class _Layouts:
-    """The layouts of files; one that is like the last one's is not worked out again.
-
-    ``in_footers`` names the indexes of whose types footers can say all.
-    """
-
-    def __init__(self, plans: Sequence[Plan], case_sensitive: bool) -> None:
-        self.in_footers = {plan.name for plan in plans if _serves_from_footers(plan)}
-        self._columns = {column for plan in plans for column in plan.columns}
-        self._case_sensitive = case_sensitive
-        self._last: _Layout | None = None
-
-    def of(self, file: pq.ParquetFile) -> _Layout:
-        """The layout of a file; raises _Differs where Arrow and Spark might read it differently."""
-        arrow, parquet, last = file.schema_arrow, file.schema, self._last
-        if last is None or not (last.arrow.equals(arrow) and last.parquet.equals(parquet)):
-            names = {name: self._resolved(arrow, name, kind) for name, kind in self._columns}
-            last = self._last = _Layout(arrow, parquet, names, _leaves(parquet, set(names.values())))
-        return last
-
-    def _resolved(self, schema: pa.Schema, name: str, kind: str) -> str:
-        """The file's name of a column, found as Spark does; the file differs where that is not clear."""
-        plain = _unquoted(name)
-        found: list[str] = [n for n in schema.names if n == plain]
-        if not self._case_sensitive:
-            found = [n for n in schema.names if n.lower() == plain.lower()]
-        if len(found) != 1 or not _agrees(kind, schema.field(found[0]).type):
-            raise _Differs
-        return found[0]
-
-
-def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
-    """The numbers of some columns; a nested field's path may look like a name with dots, and then the file differs."""
-    paths = [schema.column(number).path for number in range(len(schema))]
-    if any(paths.count(name) != 1 for name in names):
-        raise _Differs
-    return {name: paths.index(name) for name in names}
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
-
-
-_SIMPLE = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "binary": pa.binary(),
-    "string": pa.string(),
-}
-_WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
-
-
-def _agrees(kind: str, arrow: pa.DataType) -> bool:
-    """Does Arrow's type of a file's column hold the values that Spark reads as ``kind``?"""
-    if pa.types.is_dictionary(arrow):
-        arrow = arrow.value_type
-    if kind in _SIMPLE:
-        return arrow.equals(_SIMPLE[kind]) or (kind in _WIDE and arrow.equals(_WIDE[kind]))
-    if kind.startswith("decimal("):
-        precision, scale = map(int, kind[8:-1].split(","))
-        return pa.types.is_decimal(arrow) and (arrow.precision, arrow.scale) == (precision, scale)
-    if kind in ("timestamp", "timestamp_ntz"):
-        zoned = kind == "timestamp"
-        return pa.types.is_timestamp(arrow) and arrow.unit in ("ms", "us") and (arrow.tz is not None) == zoned
-    return False
-
-
-def _serves_from_footers(plan: Plan) -> bool:
-    """Might statistics of its type do? Not if they do not even for no rows."""
-    build: Callable[..., Summary | None] | None = getattr(plan.index, "from_statistics", None)
-    if build is None or len(plan.columns) != 1:
-        return False
-    try:
-        return build(plan.columns[0][1], None, None, 0, 0) is not None
-    except Exception:  # whoever cannot be asked this is asked about each file
-        return True
-
-
-def _from_footer(file: pq.ParquetFile, plan: Plan, layout: _Layout) -> Summary | None:
-    """The summary from the row groups' statistics, for an index that can use them; None where they do not suffice."""
-    build: Callable[..., Summary | None] = plan.index.from_statistics  # type: ignore[attr-defined]
-    name, kind = plan.columns[0]
-    number = layout.leaves[layout.names[name]]
-    arrow = layout.arrow.field(layout.names[name]).type
-    footer = file.metadata
-    parts = []
-    for place in range(footer.num_row_groups):
-        group = footer.row_group(place)
-        chunk = group.column(number)
-        statistics = chunk.statistics if chunk.is_stats_set else None
-        if statistics is None or not statistics.has_null_count:
-            return None
-        low, high = _ends(statistics, arrow, footer)
-        if _is_old(low, kind, file):
-            raise _Differs
-        part = build(kind, low, high, statistics.null_count, group.num_rows)
-        if part is None:
-            return None
-        parts.append(part)
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else plan.index.merge(parts)
-
-
-def _ends(statistics: Any, arrow: pa.DataType, footer: pq.FileMetaData) -> tuple[Any, Any]:
-    """The least and greatest value, physical: days, microseconds, decimals. Python's dates would end at year 9999."""
-    if not statistics.has_min_max:
-        return None, None
-    low, high = statistics.min_raw, statistics.max_raw
-    if pa.types.is_decimal(arrow):
-        if isinstance(low, bytes):
-            if not _ORDERS_DECIMALS.match(footer.created_by or ""):
-                return None, None
-            low, high = (int.from_bytes(end, "big", signed=True) for end in (low, high))
-        return _decimal(low, arrow.scale), _decimal(high, arrow.scale)
-    if pa.types.is_timestamp(arrow) and arrow.unit == "ms":
-        return low * 1000, high * 1000
-    return low, high
-
-
-def _decimal(unscaled: int, scale: int) -> Decimal:
-    """A decimal with all its digits, whatever Python's context says."""
-    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
-
-
-def _is_old(low: Any, kind: str, file: pq.ParquetFile) -> bool:
-    """Is the least of some dates or times before the calendars agree, in a file that may be of the old one?"""
-    if low is None or kind not in ("date", "timestamp", "timestamp_ntz"):
-        return False
-    if low >= (_GREGORIAN if kind == "date" else _TIMES_AGREE):
-        return False
-    said = file.metadata.metadata or {}
-    version = said.get(b"org.apache.spark.version", b"")
-    return b"org.apache.spark.legacyDateTime" in said or version < b"3.0.0"
-
-
-def _from_data(file: pq.ParquetFile, plans: Sequence[Plan], layout: _Layout, result: FileResult) -> None:
+def _gathered(file: pq.ParquetFile, plans: Sequence[Plan], layout: Layout) -> Gatherer:
+    """The values of the file's columns that the plans need."""
     names = layout.names
     wanted = sorted({names[name] for plan in plans for name, _ in plan.columns})
     kinds = {names[name]: kind for plan in plans for name, kind in plan.columns}
@@ -335,10 +206,10 @@ def _from_data(file: pq.ParquetFile, plans: Sequence[Plan], layout: _Layout, res
     for table in _tables(file, wanted):
         columns = [table[name] for name in wanted]
         for name, column in zip(wanted, columns, strict=True):
-            if kinds[name] in ("date", "timestamp", "timestamp_ntz") and _is_old(_least(column), kinds[name], file):
-                raise _Differs
+            if kinds[name] in ("date", "timestamp", "timestamp_ntz") and is_old(least(column), kinds[name], file):
+                raise Differs
         gatherer.add(columns, table.num_rows)
-    put_together(result, [(plan.name, plan.index) for plan in plans], gatherer.finish(), "arrow")
+    return gatherer
 
 
 def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
@@ -353,14 +224,6 @@ def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
         if rows >= _ROWS_AT_ONCE or group == file.metadata.num_row_groups - 1:
             yield file.read_row_groups(groups, columns=wanted, use_threads=False)
             groups, rows = [], 0
-
-
-def _least(column: pa.ChunkedArray) -> int | None:
-    """The least date in days, or time in microseconds."""
-    kind = column.type
-    days = pa.types.is_date32(kind)
-    value: int | None = pc.min(column.cast(pa.int32() if days else pa.int64())).as_py()
-    return None if value is None else value if days or kind.unit == "us" else value * 1000
 
 
 def one_array(pieces: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
