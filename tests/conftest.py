@@ -87,6 +87,17 @@ def parts(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def four_tens(root: Path) -> Path:
+    """Four files in a new folder ``data``, with ``temp`` and ``id`` 0..9, 10..19, 20..29 and 30..39."""
+    place = root / "data"
+    place.mkdir()
+    for number in range(4):
+        temps = list(range(10 * number, 10 * number + 10))
+        columns = {"temp": temps, "id": temps, "city": [f"c{t % 3}" for t in temps], "pad": ["x" * t for t in temps]}
+        pq.write_table(pa.table(columns), place / f"part-{number}.parquet")
+    return place
+
+
 def rows_of(frame: Any) -> list[str]:
     """The rows of a DataFrame in an order of their own, comparable whatever is in them."""
     return sorted(repr(row) for row in frame.collect())

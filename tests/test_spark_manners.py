@@ -14,31 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import geoskip
 from geoskip import MinMax
 from geoskip.clauses import Clause
 from geoskip.spark.session import java
-from tests.conftest import same_as_off
+from tests.conftest import four_tens, same_as_off
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four files with ``temp`` 0..9, 10..19, 20..29 and 30..39."""
-    root = tmp_path_factory.mktemp("manners") / "data"
-    root.mkdir()
-    for number in range(4):
-        temps = list(range(10 * number, 10 * number + 10))
-        table = pa.table(
-            {"temp": temps, "city": [f"c{temp % 3}" for temp in temps], "pad": ["x" * temp for temp in temps]}
-        )
-        pq.write_table(table, root / f"part-{number}.parquet")
-    return root
+    return four_tens(tmp_path_factory.mktemp("manners"))
 
 
 @pytest.fixture(scope="module")

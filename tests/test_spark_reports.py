@@ -8,25 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import geoskip
 from geoskip import MinMax
+from tests.conftest import four_tens
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four files with ``temp`` 0..9, 10..19, 20..29 and 30..39."""
-    root = tmp_path_factory.mktemp("reports") / "data"
-    root.mkdir()
-    for number in range(4):
-        temps = list(range(10 * number, 10 * number + 10))
-        pq.write_table(pa.table({"temp": temps, "id": temps}), root / f"part-{number}.parquet")
-    return root
+    return four_tens(tmp_path_factory.mktemp("reports"))
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from geoskip.skipping import Decision, decide
 from geoskip.spark.catalyst import AND, Translator
 from geoskip.spark.evaluator import SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
-from geoskip.spark.signature import renamer, unusable
+from geoskip.spark.signature import renamer, retyped, unusable
 
 __all__ = ["Bridge"]
 
@@ -158,6 +158,8 @@ class Bridge:
                 break
             translator = Translator(slots=slots, names=rename)
             predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
+            if not masks:
+                reasons.extend(retyped(snapshot.header, predicate))
             evaluator = SparkEvaluator(java, request, slots, rename, deadline) if java is not None else None
             decision = decide(snapshot, predicate, indexes, evaluator=evaluator)
             reasons.extend(decision.reasons)

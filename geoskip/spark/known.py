@@ -18,6 +18,8 @@ __all__ = ["FOLDER", "Known", "local_path"]
 
 FOLDER = "_geoskip"
 _MOST_SNAPSHOTS = 64
+_MOST_OF_ONE = 2
+"""The newest, and the one before it: a query may just be using that."""
 
 
 def local_path(uri: str) -> str | None:
@@ -71,6 +73,8 @@ class Known:
         loaded = store.load(number)
         with self._lock:
             self._snapshots[key_of(loaded)] = loaded
+            for key in [k for k in self._snapshots if k.startswith(loaded.header.identity)][:-_MOST_OF_ONE]:
+                del self._snapshots[key]
             while len(self._snapshots) > _MOST_SNAPSHOTS:
                 self._snapshots.popitem(last=False)
         return loaded

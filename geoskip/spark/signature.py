@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
 
-__all__ = ["corrupt_record", "depends_on", "options_that_matter", "renamer", "unusable"]
+__all__ = ["corrupt_record", "depends_on", "options_that_matter", "renamer", "retyped", "unusable"]
 
 Json = Mapping[str, Any]
 
@@ -201,6 +201,19 @@ def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
         if before != now:
             return f"the query's schema has {name} in another place, and ORC files may lack their columns' names"
     return None
+
+
+def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
+    """Of each index over a column that the query reads as another type: that it does not speak about it.
+
+    What a column holds as one type does not follow from another: text is parsed as the one asked for, and 32 bits
+    without a sign are other numbers as int and as bigint.
+    """
+    read = {vertex.name: vertex.type for vertex in walk(predicate) if isinstance(vertex, Column)}
+    for entry in header.entries:
+        for name, kind in entry.columns:
+            if read.get(name, kind) != kind:
+                yield f"{entry.name} is not used: it was built over {name} as {kind}, the query reads {read[name]}"
 
 
 def _same_place(found: str, recorded: str) -> bool:

@@ -126,7 +126,7 @@ class Chosen extends Decision {
 
     Chosen(String lines) {
         super(new Slots(new StructType(), null));
-        files = new FileTable("", lines);
+        files = new FileTable("", lines, "");
     }
 
     PartitionDirectory keep(PartitionDirectory directory) {
@@ -147,11 +147,13 @@ class Chosen extends Decision {
 
 /** The files of one snapshot: path to number, with the fingerprint that they were indexed under. */
 class FileTable {
+    final String snapshot;
     private final HashMap numbers;
     private final long[] sizes;
     private final long[] times;
 
-    FileTable(String root, String lines) {
+    FileTable(String root, String lines, String snapshot) {
+        this.snapshot = snapshot;
         String prefix = root.endsWith("/") ? root : root + "/";
         int count = 0;
         for (int i = 0; i < lines.length(); i++) {
@@ -176,6 +178,8 @@ class FileTable {
             start = end + 1;
         }
     }
+
+    int size() { return sizes.length; }
 
     /** The number of a listed file, or -1 when it is not in the snapshot as it is now. */
     int number(FileStatusWithMetadata file) {

@@ -46,7 +46,7 @@ import scala.runtime.AbstractPartialFunction;
 public final class Geoskip {
     private static final long LOCAL_TTL_MS = 5000;
     private static final long REMOTE_TTL_MS = 60000;
-    private static final int LISTINGS = 64;
+    private static final long MOST_FILES = 2000000; // in all tables but the last one used, some 250 bytes each
     private static final int LOOK_UPS = 10000;
 
     private static volatile java.util.function.Function bridge;
@@ -54,9 +54,7 @@ public final class Geoskip {
     private static final ConcurrentHashMap looked = new ConcurrentHashMap();
     private static final Map installed = Collections.synchronizedMap(new WeakHashMap());
     private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
-    private static final Map tables = Collections.synchronizedMap(new LinkedHashMap(16, 0.75f, true) {
-        protected boolean removeEldestEntry(Map.Entry eldest) { return size() > LISTINGS; }
-    });
+    private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
     static final ThreadLocal planning = new ThreadLocal();
     static final ThreadLocal captured = new ThreadLocal(); // a List of JSON texts while an index is analysed
 
@@ -158,19 +156,35 @@ public final class Geoskip {
         }
     }
 
-    /** The files of a snapshot by path, fetched once from Python. */
+    /** The files of a snapshot by path, fetched once from Python; those of a root's older snapshots are forgotten. */
     static FileTable table(String snapshot, String root, long budgetMs) throws Exception {
-        String key = snapshot + "\n" + root;
-        FileTable table = (FileTable) tables.get(key);
-        if (table == null) {
+        FileTable table;
+        synchronized (tables) {
+            table = (FileTable) tables.get(root);
+        }
+        if (table == null || !table.snapshot.equals(snapshot)) {
             String lines = ask("files " + snapshot, budgetMs);
             if (lines == null || lines.isEmpty()) {
                 return null;
             }
-            table = new FileTable(root, lines);
-            tables.put(key, table);
+            table = new FileTable(root, lines, snapshot);
+            remember(root, table);
         }
         return table;
+    }
+
+    private static void remember(String root, FileTable table) {
+        synchronized (tables) {
+            tables.put(root, table);
+            long files = 0;
+            for (Iterator i = tables.values().iterator(); i.hasNext();) {
+                files += ((FileTable) i.next()).size();
+            }
+            for (Iterator i = tables.values().iterator(); files > MOST_FILES && tables.size() > 1;) {
+                files -= ((FileTable) i.next()).size();
+                i.remove();
+            }
+        }
     }
 
     /** Installs the rule for a session and those made from it by newSession; once. */
