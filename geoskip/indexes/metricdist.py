@@ -47,7 +47,7 @@ from geoskip.registry import current
 
 __all__ = ["Distance", "MetricDist", "subject"]
 
-DEFAULT_ORIGINS = 16
+_SOME_ORIGINS, _MANY_ORIGINS = 16, 64
 _MOST_ORIGINS = 1000
 
 
@@ -56,7 +56,8 @@ _MOST_ORIGINS = 1000
 class MetricDist(Index):
     """Distances of each file's rows from origins, by a metric: a name, or a function declared to be one.
 
-    ``origins`` is "auto", how many to choose, or the origins themselves (texts, or one tuple of numbers each).
+    ``origins`` is "auto" (16; 64 for vectors and beyond three columns), how many to choose, or the origins themselves
+    (texts, or one tuple of numbers each).
 
     >>> str(MetricDist("word", metric="levenshtein")), str(MetricDist("x", "y", metric="euclidean", origins=8))
     ('metricdist(word, metric=levenshtein)', 'metricdist(x, y, metric=euclidean)')
@@ -115,8 +116,9 @@ class MetricDist(Index):
         points = metric.points(sample).data
         if isinstance(metric, Declared) and (wrong := counter_example(metric, points)):
             raise InvalidSpecificationError(f"{self.metric} is no metric: {wrong}; an index on it would lose rows")
-        count = DEFAULT_ORIGINS if self.origins == "auto" else self.origins
-        chosen = tuple(choose(metric, points, count)) or tuple(metric.default_origins())[:count]
+        many = metric.name == "angular" or len(self.exprs) > 3
+        count = self.origins if self.origins != "auto" else _MANY_ORIGINS if many else _SOME_ORIGINS
+        chosen = tuple(choose(metric, points, count)) or tuple(metric.default_origins(len(self.exprs)))[:count]
         resolved = MetricDist(*self.exprs, metric=self.metric, function=self.function or "", origins=chosen)
         object.__setattr__(resolved, "_metric", metric)
         return resolved.bind(self.bound) if self.bound else resolved
@@ -248,6 +250,8 @@ class Distance:
 
     def answers(self, node: Predicate) -> Clause | None:
         """The clause of a vertex about this distance: a comparison, IN, IS NULL, or their negation."""
+        if not self.index.is_resolved or not self.index.origins or self._point() is None:
+            return None
         match node:
             case Comparison(op, _, Literal(value)):
                 return self.compares(op, value)
@@ -265,6 +269,9 @@ class Distance:
                 return self.index._nulls(turned=True)
         return None
 
+    def _point(self) -> Any:
+        return self.index._required().point(self.constants, self.index.origins[0])
+
     def compares(self, op: str, value: Any) -> Clause | None:
         """May the distance of some row stand in ``op`` (or "<>") to a number? None where nothing is known."""
         number = _number(value)
@@ -274,18 +281,19 @@ class Distance:
             op, number = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), 1.0 - number
         if self.shape == "squared":
             number = math.sqrt(number) if number >= 0 else -1.0
-        origins = self.index._origins()
-        point = origins.metric.point(self.constants, self.index.origins[0])
+        origins, point = self.index._origins(), self._point()
         if point is None:
             return None
         number /= self.unit
+        # where one coordinate is NULL, the arithmetic of another may still throw
+        nulls = self.nulls or ("partly" if self.limit < math.inf else "")
         if op == "<>":
-            return DistanceLeaves(origins, point, number, self.nulls)
+            return DistanceLeaves(origins, point, number, nulls)
         low, high = _whole_range(op, number) if origins.metric.whole else _range(op, number)
         low, high = origins.metric.ends(low, high)
         if high < 0 or low > high:
             low, high = math.inf, -math.inf
-        return DistanceMeets(origins, point, max(low, 0.0), high, self.limit, self.nulls)
+        return DistanceMeets(origins, point, max(low, 0.0), high, self.limit, nulls)
 
 
 def subject(node: Predicate) -> Predicate | None:

@@ -150,7 +150,7 @@ class DistanceMeets(Clause):
     def keep(self, files: Files) -> Mask:
         table = self.origins.table(files)
         kept = self._near(table) if self.low <= self.high else np.zeros(len(files), dtype=bool)
-        if self.origins.metric.outlined and self.high < math.inf:
+        if self.origins.metric.outlined and self.low <= self.high < math.inf:
             within = self.origins.metric.within(self.origins.outlines(files), self.point, self.high)
             kept = kept if within is None else kept & within
         kept |= table.unclear
@@ -236,14 +236,14 @@ class DistanceLeaves(Clause):
 
 @dataclass(frozen=True)
 class HasNullDistance(Clause):
-    """Some row has no distance because an expression is NULL; or, turned, some row has one."""
+    """Some row has no distance, because an expression is NULL or it is no point; or, turned, some row may have one."""
 
     origins: Origins
     turned: bool = False
 
     def keep(self, files: Files) -> Mask:
         table = self.origins.table(files)
-        return table.points | table.unclear if self.turned else np.array(table.nulls)
+        return (table.points if self.turned else table.nulls) | table.unclear
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         return self.origins.columns

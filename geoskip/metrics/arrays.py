@@ -155,7 +155,7 @@ class Jaccard(Metric):
     def count(self, data: _Sets) -> int:
         return len(data.sizes)
 
-    def default_origins(self) -> Sequence[Any]:
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
         return [()]
 
 

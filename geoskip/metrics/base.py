@@ -98,7 +98,7 @@ class Metric(ABC):
         """By their outlines alone, which files may hold a point within a distance; None where they say nothing."""
         return None
 
-    def default_origins(self) -> Sequence[Any]:
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
         """Origins where no row is there to choose from."""
         return ()
 

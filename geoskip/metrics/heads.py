@@ -1,8 +1,8 @@
 """How a file's strings begin, and what that says of their Levenshtein distances.
 
 Where strings are laid out in their order, a file's begin alike, which distances from origins hardly show: those of
-words are all much the same. So a file that needs no more than sixteen *heads* (beginnings of one length, eight code
-points at most) keeps them. Aligning a string x with q aligns its head h with some beginning of q, at no more cost:
+words are all much the same. So a file keeps its *heads*, beginnings of one length, eight code points at most, where it
+needs no more than sixteen, or one for 32 strings and no more than 64. Aligning a string x with q aligns its head h with some beginning of q, at no more cost:
 ``d(x, q) >= min over j of d(h, q[:j])``, the least entry of the last row of Wagner and Fischer's table for h and q.
 """
 
@@ -17,24 +17,26 @@ from numpy.typing import NDArray
 
 __all__ = ["Heads", "heads_of", "united"]
 
-MOST = 16
+LEAST, MOST = 16, 64
+_STRINGS_A_HEAD = 32
 LONGEST = 8
 _BEGIN = 3
 _MOST_COMPARED = 1 << 15
 """Heads that one query compares in full, some 2 ms; of more only their beginnings are looked at."""
 
 
-def heads_of(texts: Sequence[str]) -> list[str] | None:
-    """The longest heads that some strings need no more than sixteen of, sorted; None where one letter takes more.
+def heads_of(texts: Sequence[str], most: int | None = None) -> list[str] | None:
+    """The longest heads that some distinct strings need not too many of, sorted; None where one letter takes more.
 
     >>> heads_of(["smile", "smith", "smoke", "snake"])
     ['smile', 'smith', 'smoke', 'snake']
     >>> heads_of([chr(97 + i) + "x" for i in range(20)])
     """
+    most = min(MOST, max(LEAST, len(texts) // _STRINGS_A_HEAD)) if most is None else most
     found: set[str] | None = None
     for length in range(1, LONGEST + 1):
         heads = {text[:length] for text in texts}
-        if len(heads) > MOST:
+        if len(heads) > most:
             break
         found = heads
     return None if found is None else sorted(found)
@@ -47,7 +49,7 @@ def united(parts: Iterable[Sequence[str] | None]) -> list[str] | None:
         if part is None:
             return None
         every.update(part)
-    return heads_of(sorted(every))
+    return heads_of(sorted(every), MOST)
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,9 @@ class _Numeric(Metric):
     def scale(self, point: Any) -> float:
         return float(max(map(abs, point)))
 
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
+        return [(0.0,) * dimensions]
+
 
 class Euclidean(_Numeric):
     """The root of the sum of squares."""
@@ -149,5 +152,5 @@ class Haversine(_Numeric):
         """Near the antipode the formula is off by up to 1e-7, and may be NaN, which is above every number."""
         return min(low, math.pi - 1e-6), high if high < math.pi - 1e-3 else math.inf
 
-    def default_origins(self) -> Sequence[Any]:
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
         return [(0.0, 90.0), (0.0, 0.0), (90.0, 0.0)]

@@ -101,7 +101,7 @@ class _OfTexts(Metric):
     def count(self, data: Any) -> int:
         return len(data)
 
-    def default_origins(self) -> Sequence[Any]:
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
         return [""]
 
 
@@ -168,5 +168,5 @@ class Hamming(_OfTexts):
         differing = (data ^ np.int64(origin)).view(np.uint8).reshape(len(data), 8)
         return np.asarray(_BITS[differing].sum(axis=1, dtype=np.float64))
 
-    def default_origins(self) -> Sequence[Any]:
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
         return ()

@@ -1,0 +1,196 @@
+"""Specifications of MetricDist: what is refused, what is recorded, and a user's own metric."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import geoskip
+from geoskip import predicates as p
+from geoskip.clauses import keep_mask
+from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.indexes.base import SourceColumn, index_from_json
+from geoskip.indexes.metricdist import MetricDist
+from geoskip.metadata import FileMetadata
+from geoskip.metrics import METRICS
+from geoskip.registry import mappings
+from tests.metric_worlds import (
+    NAN,
+    WORDS,
+    D,
+    kept,
+    world,
+)
+
+# ---- specifications
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("cosine", "metric='angular'"), ("sqeuclidean", "its root"), ("jaro_winkler", "metric='levenshtein'"),
+        ("Jaro", "metric='levenshtein'"), ("optimal string alignment", "Damerau"), ("OSA", "Damerau"),
+        ("dice", "metric='jaccard'"), ("Bray-Curtis", "metric='manhattan'"), ("dtw", "metric='euclidean'"),
+        ("l2", "called 'euclidean'"), ("nonsense", "geoskip.declare"),
+    ],
+)  # fmt: skip
+def test_what_is_no_metric_is_refused_with_the_way_out(name: str, says: str) -> None:
+    with pytest.raises(InvalidSpecificationError, match=says):
+        MetricDist("x", metric=name)
+
+
+def test_the_counter_examples_are_true() -> None:
+    """What the refusals say of Jaro, Jaro-Winkler and optimal string alignment."""
+    from rapidfuzz.distance import OSA, Jaro, JaroWinkler
+
+    assert OSA.distance("ca", "abc") == 3 > OSA.distance("ca", "ac") + OSA.distance("ac", "abc") == 2
+    assert (Jaro.distance("a", "ba"), Jaro.distance("a", "aa") + Jaro.distance("aa", "ba")) == (1, pytest.approx(0.5))
+    by_way = JaroWinkler.distance("a", "aa") + JaroWinkler.distance("aa", "ba")
+    assert (JaroWinkler.distance("a", "ba"), round(by_way, 2)) == (1, 0.48)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_metrics_obey_the_triangle(metric: str) -> None:
+    rng = np.random.default_rng(3)
+    rows: dict[str, Any] = {
+        "haversine": (rng.uniform(-1, 1, (12, 2)) * (180, 90)).tolist(),
+        "levenshtein": WORDS,
+        "hamming": WORDS,
+        "jaccard": [tuple("abcde"[i : i + n]) for i in range(4) for n in (1, 2)],
+        "angular": rng.normal(0, 1, (12, 4)).tolist(),
+    }
+    points = rows.get(metric) or rng.normal(0, 5, (12, 3)).tolist()
+    found = METRICS[metric]
+    table = [found.distances(point, found.of(points)) for point in points]
+    for a, b, c in itertools.product(range(len(points)), repeat=3):
+        assert table[a][c] <= table[a][b] + table[b][c] + 1e-9
+        assert abs(table[a][b] - table[b][a]) <= 1e-9
+        assert table[a][a] < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("metric", "types", "says"),
+    [
+        ("euclidean", ("double", "string"), "got string"), ("levenshtein", ("int",), "needs a string"),
+        ("haversine", ("double",), "longitude and latitude"), ("levenshtein", ("string", "string"), "one expression"),
+        ("angular", ("double",), "array of numbers"), ("jaccard", ("array<double>",), "array of strings"),
+        ("hamming", ("double",), "a whole number or a string"), ("levenshtein", ("string collate UNICODE",), "string"),
+    ],
+)  # fmt: skip
+def test_unsuitable_columns_are_refused(metric: str, types: tuple[str, ...], says: str) -> None:
+    columns = [SourceColumn(f"c{i}", kind, pa.null()) for i, kind in enumerate(types)]
+    with pytest.raises(UnsupportedColumnError, match=says):
+        MetricDist(*(c.text for c in columns), metric=metric).metadata_type(*columns)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "says"),
+    [
+        ((), {"metric": "euclidean"}, "column names"), (("x",), {}, "needs metric="),
+        (("x",), {"metric": "euclidean", "origins": 0}, "1 to 1000"),
+        (("x", "y"), {"metric": "euclidean", "origins": [(1.0,)]}, "no point"),
+        (("x",), {"metric": "euclidean", "origins": [NAN]}, "no point"),
+        (("x",), {"metric": "levenshtein", "origins": [5]}, "no point"),
+        (("v",), {"metric": "angular", "origins": [(1.0, 2.0), (1.0,)]}, "no point"),
+        (("x",), {"metric": lambda a, b: 0}, "not declared to be a metric"),
+    ],
+)  # fmt: skip
+def test_wrong_specifications_are_refused(texts: tuple[str, ...], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidSpecificationError, match=says):
+        MetricDist(*texts, **options)
+
+
+def test_origins_are_not_part_of_the_text() -> None:
+    plain = MetricDist("word", metric="levenshtein")
+    given_ = MetricDist("word", metric="levenshtein", origins=["", "abc"])
+    assert str(plain) == str(given_) == "metricdist(word, metric=levenshtein)"
+    assert given_.prepare(pa.array(["x", "yy"])) is given_
+    chosen: Any = plain.prepare(pa.array(["x", "yy", "zzzz", "yy"]))
+    assert sorted(chosen.origins) == ["x", "yy", "zzzz"]
+    assert plain.origins == "auto"
+    assert MetricDist("x", metric="euclidean").prepare(pa.array([], pa.float64())).origins == ((0.0,),)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidSpecificationError, match="prepare"):
+        plain.collect(pa.array(["x"]))
+
+
+def steps(a: int, b: int) -> float:
+    return float(abs(a - b))
+
+
+def squared(a: float, b: float) -> float:
+    return (a - b) ** 2
+
+
+def test_a_declared_metric_serves_its_own_function_alone() -> None:
+    with mappings():
+        geoskip.declare(steps, metric=True)
+        files: list[Any] = [[(0,), (3,)], [(100,), (104,)], [(None,)], []]
+        some = world("steps", ("int",), files)
+        column, identity = some.index.bound[0], f"python:{some.index.function}"
+        literal = p.Literal(2, "int")
+        for args in ((column, literal), (literal, column)):
+            called = p.Call("f", args, identity, ("eval:100",), "double")
+            assert kept(some, called, "<", 5) == [True, False, True, False]  # f may say anything of NULL
+            assert kept(some, called, ">", 50) == [False, True, True, False]
+        for other in (
+            p.Call("f", (column, literal), "python:tests.other#1", ("eval:100",), "double"),
+            p.Call("f", (column, literal), identity, ("eval:200",), "double"),
+            p.Call("f", (column, literal), identity, ("eval:101",), "int"),
+            p.Call("f", (column, column), identity, ("eval:100",), "double"),
+        ):
+            assert kept(some, other, "<", 5) == [True] * 4
+        geoskip.declare(steps, null_in_null_out=True)
+        called = p.Call("f", (column, literal), identity, ("eval:100",), "double")
+        assert kept(some, called, "<", 5) == [True, False, False, False]
+        spec = some.index.to_json()
+    unknown = index_from_json(spec)  # nobody has declared it here
+    assert unknown.bind([column]).clause(p.Comparison("<", called, p.Literal(5.0, "double"))) is None
+    with pytest.raises(InvalidSpecificationError, match="declare"):
+        unknown.collect(pa.array([1], pa.int32()))
+
+
+def test_a_declared_metric_that_is_none_is_refused_by_its_sample() -> None:
+    with mappings():
+        geoskip.declare(squared, metric=True)
+        with pytest.raises(InvalidSpecificationError, match=r"by way of \("):
+            MetricDist("x", metric=squared).prepare(pa.array([0.0, 1.0, 2.0]))
+
+
+def test_another_function_of_the_name_does_not_meet_old_summaries() -> None:
+    def twice(a: float, b: float) -> float:
+        return 2 * abs(a - b)
+
+    old = twice
+    with mappings():
+        geoskip.declare(old, metric=True, version="1")
+        spec = MetricDist("x", metric="twice", origins=[0.0]).to_json()
+        assert index_from_json(spec)._required().name == "twice"  # type: ignore[attr-defined]
+        geoskip.declare(old, metric=True, version="2")
+        assert index_from_json(spec).clause(p.Comparison("<", D, p.Literal(1.0))) is None
+        with pytest.raises(InvalidSpecificationError, match="another twice"):
+            index_from_json(spec).metadata_type(SourceColumn("x", "double", pa.float64()))
+
+
+def test_ten_thousand_files_and_sixteen_origins_are_fast() -> None:
+    """Well below a millisecond; ten of them here, for a machine that is busy."""
+    import time
+
+    rng = np.random.default_rng(5)
+    index: Any = MetricDist("x", "y", metric="euclidean").bind([p.Column("x", "double"), p.Column("y", "double")])
+    index = index.prepare(pa.array(rng.uniform(0, 1, 500)), pa.array(rng.uniform(0, 1, 500)))
+    low = rng.uniform(0, 1, (10_000, 16))
+    summaries = [{"lo": lo, "hi": lo + 0.01, "gaps": [], "rows": 9, "nulls": 0, "blanks": 0, "odd": 0} for lo in low]
+    columns = [SourceColumn(name, "double", pa.float64()) for name in "xy"]
+    files = FileMetadata.of(pa.table({str(index): pa.array(summaries, index.metadata_type(*columns))}))
+    clause = index.distance_to((0.5, 0.5)).compares("<", 0.1)
+    keep_mask(clause, files)
+    times = []
+    for _ in range(20):
+        started = time.perf_counter()
+        keep_mask(clause, files)
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.01, times
