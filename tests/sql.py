@@ -8,8 +8,10 @@ from decimal import Decimal
 
 from geoskip import predicates as p
 
-_TOKEN = re.compile(r"\s*(<=>|<>|<=|>=|[-+=<>(),]|\d+\.\d+|\d+|'(?:[^']|'')*'|\w+(?:\(\d+,\d+\))?)")
-_CLASSES = {"+": "Add", "-": "Subtract", "isnan": "IsNaN", "coalesce": "Coalesce", "if": "If"}
+_TOKEN = re.compile(r"\s*(<=>|<>|<=|>=|[-+*=<>(),]|\d+\.\d+|\d+|'(?:[^']|'')*'|\w+(?:\(\d+,\d+\))?)")
+_CLASSES = {"+": "Add", "-": "Subtract", "*": "Multiply", "isnan": "IsNaN", "coalesce": "Coalesce", "if": "If"}
+_CLASSES |= {"levenshtein": "Levenshtein", "sqrt": "Sqrt", "pow": "Pow", "hypot": "Hypot"}
+_RESULTS = {"isnan": "boolean", "levenshtein": "int", "sqrt": "double", "pow": "double", "hypot": "double"}
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
 
@@ -93,11 +95,12 @@ class Reader:
             value = (dt.date.fromisoformat(value) - dt.date(1970, 1, 1)).days
         return p.Literal(value, kind)
 
-    def _sum(self) -> p.Predicate:
-        left = self._atom()
-        while self.tokens and self.tokens[0] in "+-":
+    def _sum(self, operators: str = "+-") -> p.Predicate:
+        operand = self._atom if operators == "*" else lambda: self._sum("*")
+        left = operand()
+        while self.tokens and self.tokens[0] in operators:
             op = self.tokens.pop(0)
-            right = self._typed(self._atom(), left)
+            right = self._typed(operand(), left)
             left = self._typed(left, right)
             kind = getattr(left, "type", None)
             left = p.Call(op, (left, right), _EXPRESSIONS + _CLASSES[op], ("ANSI",), kind)
@@ -141,7 +144,7 @@ class Reader:
         assert self._next(")")
         if name not in _CLASSES:
             return p.Call(name, tuple(args), f"python:{name}#1", (), "boolean")
-        kind = "boolean" if name == "isnan" else getattr(args[-1], "type", None) or "boolean"
+        kind = _RESULTS.get(name) or getattr(args[-1], "type", None) or "boolean"
         return p.Call(name, tuple(args), _EXPRESSIONS + _CLASSES[name], (), kind)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import udf_mappings.metrics  # noqa: F401 - its mappings
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import Index, SourceColumn, index_kinds
 from geoskip.labelling import clause_for
@@ -83,8 +84,9 @@ def values_of(values: list[str], columns: Columns, name: str) -> pa.Array:
 def test_a_predicate_reads(
     columns: Columns, text: str, files: dict[str, list[str]], predicate: str, kept: list[str]
 ) -> None:
-    index = index_of(text, columns)
-    names = index.expressions()
+    names = index_of(text, columns).expressions()
+    rows = [value for values in files.values() if values != ["?"] for value in values]
+    index = index_of(text, columns).prepare(*(values_of(rows, columns, name) for name in names))
     stored = index.metadata_type(*(SourceColumn(name, columns[name], _ARROW[columns[name]][0]) for name in names))
     summaries = [
         None if values == ["?"] else index.collect(*(values_of(values, columns, name) for name in names))
