@@ -18,6 +18,7 @@ from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.metricdist import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
@@ -44,6 +45,7 @@ __all__ = [
     "GapList",
     "GeoBox",
     "GeoskipError",
+    "Hybrid",
     "Index",
     "MetricDist",
     "MinMax",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from geoskip import predicates as p
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
+from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
@@ -43,17 +44,14 @@ class Case:
 _TEXT = ("StartsWith", "EndsWith", "Contains", "Like")
 
 
-def undecided(*shapes: str) -> frozenset[str]:
-    return frozenset(shapes)
-
-
 def either(*shapes: str) -> frozenset[str]:
     """The shapes, plain and negated."""
     return frozenset(shapes).union(f"NOT {shape}" for shape in shapes)
 
 
 KINDS: dict[str, Case] = {
-    "valuelist": Case(ValueList, undecided=undecided("isnan", "NOT isnan")),
+    "hybrid": Case(Hybrid),
+    "valuelist": Case(ValueList),
     "minmax": Case(MinMax, undecided=either("Contains", "EndsWith")),
     "bloomfilter": Case(BloomFilter, undecided=either("<", "<=", ">", ">=", *_TEXT) | {"NOT =", "NOT In", "NOT isnan"}),
     "gaplist": Case(lambda name: GapList(name, gaps=2), tuple(name for name in TYPES if name not in "sb")),

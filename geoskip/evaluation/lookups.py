@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, ascending, swapped
 from geoskip.predicates import (
+    Call,
     Comparison,
     Contains,
     EndsWith,
@@ -49,11 +50,17 @@ def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | Non
             return _looked_up(values, lambda v: _compared(v, op, literal, over), null_safe=op == "<=>")
         case In(child, literals) if child == over and all(v.value is not None for v in literals):
             return _looked_up(values, lambda v: _inside(v, literals, over))
+        case Call(_, (child,), implementation=impl) if impl == _IS_NAN and child == over:
+            floats = pa.types.is_floating(values.array.type)
+            return _of_test(np.asarray(pc.is_nan(values.array).fill_null(False)), None) if floats else None
         case StartsWith(child, text) | EndsWith(child, text) | Contains(child, text) if child == over:
             return _text_test(node, values.array, text)
     if node == over and getattr(over, "type", None) == "boolean":
         return _looked_up(values, lambda v: _compared(v, "=", Literal(True), over))
     return None
+
+
+_IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
 
 
 def _null_test(values: Values) -> Outcomes:

@@ -100,37 +100,37 @@ def list_type(column: SourceColumn, kind: str) -> pa.DataType:
     return pa.struct([("values", pa.list_(bound_type(column, kind))), ("nulls", pa.int64()), ("rows", pa.int64())])
 
 
-def listed(values: pa.Array, limit: int) -> dict[str, Any]:
+def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many."""
     rows, nulls = len(values), values.null_count
     plain = physical(values.drop_null())
     if pa.types.is_floating(plain.type):
         found = pc.unique(reals_as_bits(plain))
-        return _summary(np.sort(np.asarray(found).view(np.float64)).tolist(), limit, nulls, rows)
+        return _summary(np.sort(np.asarray(found).view(np.float64)).tolist(), limit, most_bytes, nulls, rows)
     found = pc.unique(plain)
-    if len(found) > limit or found.nbytes > MOST_BYTES + 16 * len(found):
-        return _summary(None, limit, nulls, rows)
+    if len(found) > limit or found.nbytes > most_bytes + 16 * len(found):
+        return _summary(None, limit, most_bytes, nulls, rows)
     ordered = found.take(pc.array_sort_indices(found))
     plain = ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered
-    return _summary(plain.to_pylist(), limit, nulls, rows)
+    return _summary(plain.to_pylist(), limit, most_bytes, nulls, rows)
 
 
-def joined(summaries: Sequence[Summary], limit: int) -> dict[str, Any]:
+def joined(summaries: Sequence[Summary], limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """The summary of a file from its parts'."""
     nulls, rows = (sum(part[name] for part in summaries) for name in ("nulls", "rows"))
     lists = [part["values"] for part in summaries]
     if any(values is None for values in lists):
-        return _summary(None, limit, nulls, rows)
+        return _summary(None, limit, most_bytes, nulls, rows)
     several = {repr(value) if type(value) is float else value: value for values in lists for value in values}
     ordered = sorted(several.values(), key=_place)
-    return _summary(ordered, limit, nulls, rows)
+    return _summary(ordered, limit, most_bytes, nulls, rows)
 
 
 def _place(value: Any) -> Any:
     return (value != value, value, str(value)[:1] != "-") if type(value) is float else value
 
 
-def _summary(values: list[Any] | None, limit: int, nulls: int, rows: int) -> dict[str, Any]:
+def _summary(values: list[Any] | None, limit: int, most_bytes: int, nulls: int, rows: int) -> dict[str, Any]:
     size = sum(map(len, values)) if values and isinstance(values[0], bytes) else 0
-    fits = values is not None and len(values) <= limit and size <= MOST_BYTES
+    fits = values is not None and len(values) <= limit and size <= most_bytes
     return {"values": values if fits else None, "nulls": nulls, "rows": rows}

@@ -10,12 +10,14 @@ could not be read, stays without metadata, with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import GeoskipError
+from geoskip.indexes.base import Summary
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
 from geoskip.spark.analysis import Source
@@ -25,7 +27,7 @@ from geoskip.spark.reading import directly, through_spark
 from geoskip.spark.signature import ID_OF
 from geoskip.spark.tasks import SPARK, FileResult, Plan
 
-__all__ = ["BuildReport", "Built", "build"]
+__all__ = ["BuildReport", "Built", "build", "details_of"]
 
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 
@@ -51,6 +53,8 @@ class BuildReport:
     """Files that this build read; the others had their metadata already."""
     incomplete: Mapping[str, str] = field(default_factory=dict)
     """Indexes that lack the summaries of some files, and why."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What an index has to say of its summaries: of Hybrid, how many are lists and how many filters."""
 
     def __str__(self) -> str:
         size = f"{self.bytes / 2**20:,.1f} MiB"
@@ -60,6 +64,7 @@ class BuildReport:
             stored = self.metadata_bytes.get(name, 0)
             how = f"read by {self.readers[name]}" if name in self.readers else "as before"
             lines.append(f"  {name}: {stored / 1024:,.1f} KiB of metadata, {how if self.files else 'of no file'}")
+            lines += [f"    {self.details[name]}"] if name in self.details else []
         lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]
         lines += [f"  without metadata: {path}: {why}" for path, why in list(self.excluded.items())[:10]]
         if len(self.excluded) > 10:
@@ -100,6 +105,7 @@ def build(
     files = settled(spark, frame, files)
     etags = etags_of(files)
     results = _read(spark, frame, source, entries, files)
+    _fit_to_sizes(entries, results, files)
     now = {file.uri: file for file in listing(spark, frame)}
     for file in files:
         _add(built, file, results[file.uri], changed(file, now.get(file.uri), etags.get(file.uri)), etags, source)
@@ -137,6 +143,31 @@ def _read(
     if left:
         _put(results, through_spark(spark, frame, entries, left))
     return results
+
+
+def _fit_to_sizes(entries: Sequence[IndexEntry], results: Mapping[str, FileResult], files: Iterable[Listed]) -> None:
+    """Let the indexes whose summaries depend on the size of the file say what is stored."""
+    for entry in entries:
+        fit: Callable[[Summary, int], Summary] | None = getattr(entry.index, "for_file", None)
+        for file in files if fit is not None else ():
+            result = results[file.uri]
+            summary = result.summaries.get(entry.name)
+            if fit is not None and summary is not None:
+                try:
+                    result.summaries[entry.name] = fit(summary, file.size)
+                except Exception as error:
+                    result.summaries[entry.name] = None
+                    result.failures[entry.name] = f"{type(error).__name__}: {error}"
+
+
+def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:
+    """What the indexes have to say of their summaries, for the report."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        tell: Callable[[pa.ChunkedArray], str] | None = getattr(entry.index, "told_of", None)
+        if tell is not None:
+            found[entry.name] = tell(table[entry.name])
+    return found
 
 
 def _put(results: dict[str, FileResult], found: Iterable[FileResult]) -> None:

@@ -25,7 +25,7 @@ from geoskip.errors import (
 from geoskip.indexes.base import Index
 from geoskip.metadata import Header, IndexEntry, Snapshot, add_indexes, build_table, replace_files
 from geoskip.spark.analysis import Source, bind, sentence, source_of
-from geoskip.spark.build import BuildReport, Built, build
+from geoskip.spark.build import BuildReport, Built, build, details_of
 from geoskip.spark.known import default_store
 from geoskip.spark.listing import Listed, listing, nothing_to_index
 from geoskip.spark.reading import said
@@ -273,6 +273,7 @@ class Dataset:
             snapshot=committed.number,
             read=len(built.rows),
             incomplete=built.incomplete(),
+            details=details_of(entries, table),
         )
 
     # --- what it works on ------------------------------------------------------------------------------------------
@@ -382,10 +383,8 @@ class Dataset:
 
     def _retried(self, operation: Callable[[], BuildReport]) -> BuildReport:
         for _ in range(_ATTEMPTS - 1):
-            try:
+            with suppress(ConflictError):  # somebody else was faster: look again and do what is left to do
                 return operation()
-            except ConflictError:
-                continue  # somebody else was faster: look again and do what is left to do
         return operation()
 
 
