@@ -1,0 +1,148 @@
+"""GapList, BloomFilter, Prefix and Suffix through Spark: one build, a dozen queries, each with geoskip off and on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import BloomFilter, GapList, Prefix, Suffix
+from geoskip.stores.base import Store
+from geoskip.stores.memory import MemoryStore
+from geoskip.stores.parquet import ParquetStore
+
+pytestmark = pytest.mark.spark
+
+DAY = dt.date(2024, 1, 1)
+LONG = "/very/long/path/to/the/file-"
+FILES: list[dict[str, list[Any]]] = [
+    {
+        "n": [1, 2, 101, None],
+        "x": [-0.0, 1.5, 2.5, math.nan],
+        "day": [DAY, DAY, DAY + dt.timedelta(300), None],
+        "price": [Decimal("1.00"), Decimal("1.10"), None, Decimal("99.99")],
+        "path": ["/api/users/1", "/api/users/2", "/api/items", None],
+    },
+    {
+        "n": [50, 51, 52, 53],
+        "x": [10.0, 20.0, 30.0, 40.0],
+        "day": [DAY + dt.timedelta(100 + i) for i in range(4)],
+        "price": [Decimal("5.00")] * 4,
+        "path": ["index.html", "about.html", "Ünïcödé.html", "x.html"],
+    },
+    {
+        "n": [1000, 1001, 1002, 1003],
+        "x": [math.inf, -math.inf, 7.0, None],
+        "day": [None] * 4,
+        "price": [None] * 4,
+        "path": [LONG + "1.png", LONG + "2.png", "a.png", "\U0001f600.png"],
+    },
+]
+ARROW = {"n": pa.int32(), "x": pa.float64(), "day": pa.date32(), "price": pa.decimal128(10, 2), "path": pa.string()}
+INDEXES = (
+    GapList("n", gaps=1),
+    GapList("day", gaps=1),
+    GapList("x"),
+    BloomFilter("n"),
+    BloomFilter("price"),
+    BloomFilter("x"),
+    BloomFilter("path"),
+    BloomFilter("upper(path)"),
+    Prefix("path"),
+    Suffix("path", length=6),
+)
+
+READS = [
+    ("n BETWEEN 60 AND 99", []),
+    ("n > 3 AND n < 49", []),
+    ("n > 3", [0, 1, 2]),
+    ("n + 1 BETWEEN 61 AND 100", []),
+    ("day BETWEEN DATE'2024-02-01' AND DATE'2024-03-01'", []),
+    ("day > DATE'2024-10-01'", [0]),
+    ("CAST(n AS bigint) = 101 OR n = 52", [0, 1]),
+    ("n IN (2, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 1003)", [0, 2]),
+    ("n <=> 51 AND NOT n <=> 7", [1]),
+    ("price = 1.1", [0]),
+    ("price = 1.1BD OR price = 5", [0, 1]),
+    ("price IS NULL AND n > 3", [0, 2]),
+    ("x = 0.0", [0]),
+    ("x = double('NaN')", [0]),
+    ("isnan(x)", [0]),
+    ("x > 1e300", [0, 2]),
+    ("upper(path) = '/API/ITEMS'", [0]),
+    ("path LIKE '/api/%'", [0]),
+    ("path LIKE '/very/long/path/to/%'", [2]),
+    ("path NOT LIKE '%.html'", [0, 2]),
+    ("path LIKE '%.html'", [1]),
+    ("path LIKE '/very%.png'", [2]),
+    ("path LIKE '%e-2.png'", [2]),
+    ("substring(path, 1, 4) = '/api'", [0]),
+    ("left(path, 2) = 'Ün'", [1]),
+    ("right(path, 4) = '.png' AND n > 0", [2]),
+    ("path >= 'b' AND path < 'f'", []),
+    ("path IN ('about.html', 'nothing')", [1]),
+    ("coalesce(path, 'none') = 'a.png'", [0, 2]),
+    ("path = '\U0001f600.png'", [2]),
+]
+
+
+def write(place: Path, *, row_groups: int | None = None) -> None:
+    """One Parquet file each."""
+    place.mkdir()
+    for number, columns in enumerate(FILES):
+        table = pa.table({name: pa.array(values, ARROW[name]) for name, values in columns.items()})
+        pq.write_table(table, place / f"part-{number}.parquet", row_group_size=row_groups)
+
+
+@pytest.fixture(scope="module")
+def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset with all indexes, built at once: with an expression among them, by Spark's own reader."""
+    place = tmp_path_factory.mktemp("indexes") / "data"
+    write(place)
+    geoskip.dataset(spark, str(place)).create_index(*INDEXES)
+    return place
+
+
+@pytest.fixture
+def exact(spark: Any) -> Iterator[Any]:
+    """Without Spark's own use of Parquet's statistics, which loses NaN and -0.0 (SEMANTICS, section 3)."""
+    spark.conf.set("spark.sql.parquet.filterPushdown", "false")
+    yield spark
+    spark.conf.unset("spark.sql.parquet.filterPushdown")
+
+
+def test_each_query_reads_its_files_and_finds_its_rows(exact: Any, place: Path) -> None:
+    from pyspark.sql import functions as F
+
+    conditions = [F.expr(condition).alias(f"c{number}") for number, (condition, _) in enumerate(READS)]
+    with geoskip.disabled(exact):
+        everything = [tuple(row) for row in exact.read.parquet(str(place)).select("*", *conditions).collect()]
+    for number, (condition, files) in enumerate(READS):
+        frame = exact.read.parquet(str(place)).where(condition)
+        found = sorted(repr(tuple(row)) for row in frame.collect())
+        assert found == sorted(repr(row[:5]) for row in everything if row[5 + number]), condition
+        (scan,) = geoskip.report(frame).scans
+        assert sorted(int(Path(path).stem[-1]) for path in scan.kept_files()) == files, condition
+
+
+def test_python_tasks_make_the_summaries_that_spark_s_reader_made(spark: Any, place: Path, tmp_path: Path) -> None:
+    plain = [index for index in INDEXES if "upper" not in str(index)]
+    write(tmp_path / "data", row_groups=2)
+    built = MemoryStore()
+    report = geoskip.dataset(spark, str(tmp_path / "data"), store=built).create_index(*plain)
+    assert "arrow" in str(report)
+    stored = ParquetStore(str(place / "_geoskip"))
+
+    def rows(store: Store) -> list[dict[str, Any]]:
+        table = store.load(store.latest() or 0).files.table()
+        return sorted(table.select(["path", *map(str, plain)]).to_pylist(), key=lambda row: str(row["path"]))
+
+    assert rows(built) == rows(stored)
