@@ -79,8 +79,8 @@ class Hybrid(Index):
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<values: list, filters: list<binary>, version, nulls, rows>``."""
         (column,) = columns
-        filters = BloomFilter(self.expr, self.fpp).metadata_type(column)
         values = list_type(column, self.kind).field("values")
+        filters = BloomFilter(self.expr, self.fpp).metadata_type(column)
         return pa.struct([values, *(filters.field(number) for number in range(filters.num_fields))])
 
     def collect(self, *values: pa.Array) -> Summary | None:
@@ -105,7 +105,7 @@ class Hybrid(Index):
     def for_file(self, summary: Summary, size: int) -> Summary:
         """The summary of a whole file of ``size`` bytes: the list is kept if it costs less than a filter would."""
         values = summary["values"]
-        if values is None or list_costs_less(_bits_of(values), len(values), self.fpp, self.psi, size):
+        if not values or list_costs_less(_bits_of(values), len(values), self.fpp, self.psi, size):
             return summary
         return self._as_filter(summary)
 
