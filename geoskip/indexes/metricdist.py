@@ -201,6 +201,9 @@ class MetricDist(Index):
             case In(child, values) if metric.whole and self.reads(child):
                 found = [self.distance_to((v.value,)).compares("=", 0) for v in values if v.value is not None]
                 return any_of(c for c in found if c is not None) if None not in found else None
+            case Not(In(child, values)) if metric.whole and self.reads(child):
+                found = [self.distance_to((v.value,)).compares(">", 0) for v in values if v.value is not None]
+                return all_of(c for c in found if c is not None)
         return None
 
     def _of_declared(self, node: Predicate, metric: Declared) -> Clause | None:
