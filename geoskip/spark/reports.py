@@ -41,11 +41,16 @@ def reports(spark: SparkSession) -> list[Report]:
     """What the recent queries of this session read, the oldest first."""
     with suppress(Py4JJavaError):  # a busy driver: the newest may be missing
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
-    return [_report(facts) for facts in java(spark).geoskip.recent(spark._jsparkSession)]
+    return [_report(facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
 
 
 def _report(facts: Any) -> Report:
-    return Report(tuple(map(_scan, facts.scans())), tuple(dict.fromkeys(facts.notes())))
+    return Report(tuple(map(_scan, _items(facts.scans()))), tuple(dict.fromkeys(_items(facts.notes()))))
+
+
+def _items(found: Any) -> list[Any]:
+    """The items of a Java list; the end of an iteration would be an exception, which PySpark takes long to look at."""
+    return [found.get(number) for number in range(found.size())]
 
 
 def _scan(facts: Any) -> Scan:
