@@ -29,6 +29,7 @@ import numpy as np
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.indexes.base import Index
 from geoskip.indexes.casts import uncast
+from geoskip.indexes.declared import inverted, values_needed
 from geoskip.predicates import (
     And,
     Call,
@@ -300,7 +301,15 @@ class Labeller:
             self._ask(name, index.clause, (node,), found)
             for mapping in self._mappings(index, calls):
                 self._ask(f"mapping {mapping.name}", mapping.rule, (node, index), found)
+        if calls and self.registry.properties:
+            for declared in (inverted, values_needed):
+                self._ask(f"what is declared of {calls[0].name}", self._following, (node, declared), found)
         return found
+
+    def _following(self, node: Predicate, declared: Callable[[Predicate], Predicate | None]) -> Clause | None:
+        """What follows for a vertex from what is declared of a function in it."""
+        needed = declared(node)
+        return None if needed is None else self.true(needed)
 
     def _mappings(self, index: Index, calls: list[Call]) -> list[Mapping]:
         rules: dict[str, Mapping] = {}

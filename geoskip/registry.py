@@ -21,11 +21,12 @@ another one than the user's.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from geoskip.clauses import Clause
@@ -183,6 +184,11 @@ class Properties:
     version: str | None = None
 
 
+def _overlaid(old: Properties, new: Properties) -> Properties:
+    words = {f.name: getattr(new, f.name) for f in fields(new) if getattr(new, f.name) is not None}
+    return replace(old, **words)
+
+
 class Registry:
     """All declarations of one scope."""
 
@@ -231,8 +237,17 @@ class Registry:
         return next((p.version for p in named if p.function.name.lower() == name.lower()), None)
 
     def said_of(self, call: Call) -> Properties | None:
-        """The newest declaration about the function of this call."""
-        return next((p for p in reversed(self.properties) if p.function.is_called(call)), None)
+        """What was declared of the function of this call: of each property the newest word."""
+        found = [p for p in self.properties if p.function.is_called(call)] if self.properties else []
+        return functools.reduce(_overlaid, found) if found else None
+
+    def function_of(self, call: Call) -> Callable[..., Any] | None:
+        """What computes this call from plain values: a declared Python function, or what evaluates its constants."""
+        for said in reversed(self.properties):
+            if isinstance(said.function, _Object) and said.function.is_called(call):
+                plain: Callable[..., Any] = said.function.function
+                return plain
+        return self.evaluator(call)
 
 
 _scopes: list[Registry] = [Registry()]
@@ -327,12 +342,35 @@ def declare(
     inverse: Any = None,
     version: str | None = None,
 ) -> Any:
-    """State properties of a function; returns the function."""
+    """State properties of a function, given as the object or by its SQL name; returns the function.
+
+    Each is believed, and what is not true of every argument loses rows.
+
+    * ``metric``: it may be MetricDist's; of a Python function only.
+    * ``monotone``: ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x serves f(x); it is
+      called for the bounds, so a name needs a :func:`constant` that computes it.
+    * ``null_in_null_out``: it is NULL where an argument is, so conditions on its value need those.
+    * ``deterministic=False``: nothing is concluded of it, nor any index built over it.
+    * ``inverse``: ``inverse(f(x)) == x``, in plain Python values, so that ``f(x) = 5`` asks for x.
+    * ``version``: it stands for the function's content, where it is an object; of a name, where nobody can tell one
+      version of the function from another. Raise it with every change.
+    """
     if monotone not in (None, "increasing", "decreasing"):
         raise MappingError(f"declare(..., monotone=) takes 'increasing' or 'decreasing', got {monotone!r}")
+    if inverse is not None and not callable(inverse):
+        raise MappingError(f"declare(..., inverse=) takes a function, got {inverse!r}")
     reference = _reference(function)
     if version is not None and isinstance(reference, _Object):
         state_version(reference.function, version)
+    reference = _identified(function)
+    if not isinstance(reference, _Object):
+        computed = any(f.name.lower() == reference.name.lower() for f, _ in current().constants)
+        if metric is not None or (monotone is not None and not computed):
+            what = "metric" if metric is not None else "monotone"
+            raise MappingError(
+                f"declare({reference.name!r}, {what}=) needs a function to call: give the Python function itself"
+                + (", or say first how to compute it: @constant" if what == "monotone" else "")
+            )
     said = Properties(reference, metric, monotone, null_in_null_out, deterministic, inverse, version)
     current().properties.append(said)
     return function

@@ -110,9 +110,9 @@ class MinMax(Index):
                 return HasValues(str(self))
             case In(child, values) if (steps := self._steps(child)) is not None:
                 return RangeMeets(str(self), steps, "=", tuple(v for v in values if v.value is not None))
-            case IsNull(child) if (steps := self._steps(child)) is not None:
+            case IsNull(child) if (steps := self._total(child)) is not None:
                 return HasNulls(str(self), steps)
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (steps := self._steps(child)) is not None:
+            case Call(_, (child,)) if _IS_NAN.is_called(node) and (steps := self._total(child)) is not None:
                 return HasNaN(str(self), steps)
             case StartsWith(child, text) if self.reads(child):
                 return PrefixMeets(str(self), text)
@@ -128,13 +128,15 @@ class MinMax(Index):
         if steps is None:
             return None
         if literal.value is None:
-            return HasNulls(str(self), steps) if op == "<=>" else KEEP_NONE
+            return KEEP_NONE if op != "<=>" else None if self._total(left) is None else HasNulls(str(self), steps)
         return RangeMeets(str(self), steps, "=" if op == "<=>" else op, (literal,))
 
     def _negated(self, node: Predicate) -> Clause | None:
         """What a row must make FALSE: for all but ``<=>``, IS NULL and isnan that takes a value that is not NULL."""
         match node:
             case Comparison("<=>" | "=" as op, left, Literal() as literal) if (steps := self._steps(left)) is not None:
+                if op == "<=>" and self._total(left) is None:
+                    return None
                 if literal.value is None:
                     return HasValues(str(self)) if op == "<=>" else KEEP_NONE
                 differs = RangeLeaves(str(self), steps, (literal,))
@@ -145,9 +147,9 @@ class MinMax(Index):
                 return HasValues(str(self))
             case In(child, values) if (steps := self._steps(child)) is not None:
                 return KEEP_NONE if any(v.value is None for v in values) else RangeLeaves(str(self), steps, values)
-            case IsNull(child) if self._steps(child) is not None:
+            case IsNull(child) if self._total(child) is not None:
                 return HasValues(str(self))  # a step makes no value of NULL
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (steps := self._steps(child)) is not None:
+            case Call(_, (child,)) if _IS_NAN.is_called(node) and (steps := self._total(child)) is not None:
                 return any_of([HasNumbers(str(self), steps), HasNulls(str(self), steps)])
             case StartsWith(child, text) if self.reads(child):
                 return PrefixLeaves(str(self), text)
@@ -161,6 +163,11 @@ class MinMax(Index):
     def _steps(self, node: Predicate) -> tuple[Step, ...] | None:
         return steps_over(node, self.reads)
 
+    def _total(self, node: Predicate) -> tuple[Step, ...] | None:
+        """The steps where they make NULL of NULL and of nothing else."""
+        steps = self._steps(node)
+        return None if steps is None or any(step.partial or step.of_null for step in steps) else steps
+
 
 @dataclass(frozen=True)
 class _OfRange(Clause):
@@ -173,6 +180,10 @@ class _OfRange(Clause):
         return tuple((self.name, field) for field in ("min", "max", "exact", "nulls", "nans", "rows"))
 
     def keep(self, files: Files) -> Mask:
+        found = self._kept(files)
+        return found | HasNulls(self.name, ()).keep(files) if any(step.of_null for step in self.steps) else found
+
+    def _kept(self, files: Files) -> Mask:
         try:
             spans = _spans(files, self.name, self.steps)
             if isinstance(spans, Range):
@@ -361,7 +372,7 @@ def _keys(files: Files, name: str, steps: tuple[Step, ...], spans: Range) -> Key
 
 
 def _key(name: str, what: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
-    return (name, what, *(step.text for step in steps))
+    return (name, what, *(step.key or step.text for step in steps))
 
 
 def _begins_with(spans: Bytes, prefix: bytes) -> Mask:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.indexes.declared import carried
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable, physical
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
@@ -46,6 +47,12 @@ class Step:
     text: str
     take: Callable[[Range], Range]
     constant: bool = False
+    key: str = ""
+    """What tells it from another step of the same text."""
+    partial: bool = False
+    """May it make NULL of a value? So may a user's function."""
+    of_null: bool = False
+    """May it make a value of NULL?"""
 
 
 def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Step, ...] | None:
@@ -63,6 +70,9 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
             step = _sum(node, -1 if node.name == "-" else 1, child, literal)
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
             step = _days(node.name, literal)
+        case Call(name, (child,)) if (found := carried(node, _type_of(child))) is not None:
+            text = f"{name}({{}})"
+            step = Step(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])
         case _:
             return None
     below = steps_over(child, reads) if step is not None else None

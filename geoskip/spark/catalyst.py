@@ -131,15 +131,23 @@ class Translator:
         result = type_name(node["type"])
         if "python" in node:
             flags = (f"eval:{node['evalType']}",)
-            return Call(node["name"], children, _stated(node["name"], implementation_of(node["python"])), flags, result)
+            implementation = _stated(node["name"], implementation_of(node["python"]))
+            return _believed(Call(node["name"], children, implementation, flags, result))
         name: str = _OPERATORS.get(kind) or node.get("name", kind)
         if kind == node["class"] and "$$Lambda" in kind:  # of any function of the JVM, and of another tomorrow
-            return Call(name, children, _stated(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED), (), result)
+            implementation = _stated(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
+            return _believed(Call(name, children, implementation, (), result))
         if kind != node["class"]:
             name = SPELLINGS.get(name.lower(), name.lower())
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
         return Call(name, children, node["class"], tuple(node.get("args", ())), result)
+
+
+def _believed(call: Call) -> Predicate:
+    """The call, unless it was declared not to be deterministic, whatever Spark takes it for."""
+    said = current().said_of(call)
+    return Opaque(str(call), _columns([call])) if said is not None and said.deterministic is False else call
 
 
 def _stated(name: str, implementation: str) -> str:
