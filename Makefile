@@ -2,6 +2,8 @@
 # To name the Python: make PYTHON=/path/to/python3.12
 
 SPARKS := 3.5.9 4.1.4 4.3.0
+QUERIES := 100000
+SEED := $(shell date +%s)
 
 # No other Spark's settings and no stray modules; a driver on one machine needs no name in the network.
 unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME
@@ -12,7 +14,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-versions bench format venv java check-java lock clean
+.PHONY: help demo test test-versions soak bench format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -29,6 +31,9 @@ test: check-java venv  ## every check; ends with pytest's closing line
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)
+
+soak: check-java venv  ## 100,000 random queries: make soak QUERIES=1000 SEED=1
+	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
 
 bench: check-java venv  ## speeds, side by side
 	@$(WITH_JAVA) .venv/bin/python -m tests.bench
