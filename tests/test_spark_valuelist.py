@@ -6,6 +6,8 @@ import datetime as dt
 import importlib
 import random
 import sys
+import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 import geoskip
-from geoskip import Formatted, ValueList, identity
+from geoskip import Formatted, Hybrid, ValueList, identity
 from geoskip.spark import catalyst, functions
+from geoskip.spark.evaluator import SparkEvaluator
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark
@@ -121,6 +124,105 @@ def holding_files(frame: Any, conditions: list[str]) -> dict[str, list[str]]:
     return {text: [Path(row[0]).stem for row in rows if row[f"q{n}"]] for n, text in enumerate(conditions)}
 
 
+UNDECIDED = {
+    "CAST(city AS int) = 1": ("0 1 2 3", ""),
+    "whole(city) = 'ulm'": ("0 1 2 3 4", "whole takes whole columns"),
+    "slow(city) = 'Ulm'": ("0 1 2 3 4", "the planning budget was spent"),
+    "vowels(city) + rand() > 1": ("0 1 2 3 4 5", ""),
+    "upper(city) = 'ULM' AND concat(city, n) = 'Ulm0'": ("0 3", ""),
+}
+"""Condition, the files that are read, and what the reasons say."""
+
+
+def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities: str) -> None:
+    def slow(text: str | None) -> str | None:
+        time.sleep(0.4)
+        return text
+
+    import pandas as pd
+
+    def whole(texts: Any) -> Any:
+        return texts.str.lower()
+
+    whole.__annotations__ = {"texts": pd.Series, "return": pd.Series}
+    spark.udf.register("slow", slow, "string")
+    spark.udf.register("whole", F.pandas_udf(whole, "string"))
+    for where, (files, says) in UNDECIDED.items():
+        settings = {
+            "spark.geoskip.planning.budget": "2" if "slow" in where else "20",
+            "spark.sql.ansi.enabled": "true",  # a cast throws
+        }
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        try:
+            scan = geoskip.explain(spark.read.parquet(cities).where(where)).scans[0]
+        finally:
+            for name in settings:
+                spark.conf.unset(name)
+        assert " ".join(sorted(Path(path).stem for path in scan.kept_files())) == files, where
+        assert says in " ".join(scan.reasons), where
+        assert bool(scan.reasons) >= bool(says)
+
+
+def test_the_jvm_is_asked_only_for_what_is_not_looked_up(
+    spark: Any, cities: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("_find", "_evaluate", "_send"):
+        whole = getattr(SparkEvaluator, name)
+        monkeypatch.setattr(SparkEvaluator, name, lambda *a, _n=name, _w=whole, **k: [calls.append(_n), _w(*a, **k)][1])
+    handle = geoskip.dataset(spark, cities)
+    handle.refresh_index("full")  # a dictionary that the JVM has not seen
+    frame = spark.read.parquet(cities)
+    for where in ("city = 'Ulm'", "city IN ('a', 'b') OR city IS NULL", "city > 'R' AND city LIKE 'R%'", "n = 1"):
+        geoskip.explain(frame.where(where))
+    assert calls == []
+    geoskip.explain(frame.where("upper(city) = 'ULM'"))
+    assert calls == ["_find", "_evaluate", "_send"]
+    geoskip.explain(frame.where("lower(city) = 'ulm'"))
+    assert calls[3:] == ["_find", "_evaluate"]
+
+
+def test_lists_in_partitions_and_of_fields(spark: Any, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    spark.sql(
+        f"CREATE TABLE codes (code string, at struct<zip:int>, p int) USING parquet PARTITIONED BY (p) "
+        f"LOCATION '{place}'"
+    )
+    try:
+        for p, code, number in ((1, "ab", 7), (2, "ab", 8), (2, "cd", 9)):
+            spark.sql(f"INSERT INTO codes VALUES ('{code}', named_struct('zip', {number}), {p})")
+        handle = geoskip.dataset(spark, table="codes")
+        handle.create_index(ValueList("code"), ValueList("at.zip"), ValueList("upper(code)"))
+        queries = {
+            "code = 'ab'": 2,
+            "code = 'zz'": 0,
+            "upper(code) LIKE 'C%'": 1,
+            "at.zip % 2 = 0": 1,
+            "at.zip % 2 = 0 OR p = 1": 2,
+            "at.zip + p = 8": 3,
+            "p = 2 AND length(code) = 2": 2,
+        }
+        frame = spark.table("codes")
+        assert {where: geoskip.explain(frame.where(where)).files_kept for where in queries} == queries
+        for where in [*queries][-3:-1]:
+            assert same_as_off(lambda where=where: spark.table("codes").where(where)).files_kept == queries[where]
+    finally:
+        spark.sql("DROP TABLE codes")
+
+
+def test_hybrid_has_lists_and_filters(spark: Any, parts: Callable[..., Path]) -> None:
+    many = [f"{n:05}" for n in range(20_000)]
+    place = str(parts({"id": ["a", "b", None]}, {"id": many}, {"id": [*many[::2], "b"]}))
+    report = geoskip.dataset(spark, place).create_index(Hybrid("id"), ValueList("id", limit=5))
+    assert report.details == {"hybrid(id)": "1 lists of values, 2 Bloom filters"}
+    assert "1 lists of values, 2 Bloom filters" in str(report)
+    queries = {"id = 'a'": 1, "id = 'b'": 2, "id = '00001'": 1, "upper(id) = 'A'": 3, "id IN ('00001', '00002')": 2}
+    frame = spark.read.parquet(place)
+    assert {where: geoskip.explain(frame.where(where)).files_kept for where in queries} == queries
+    assert same_as_off(lambda: spark.read.parquet(place).where("id = 'b'")).files_kept == 2
+
+
 # --- Spark's evaluator against Spark ----------------------------------------------------------------------------------
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -188,7 +290,7 @@ EXPRESSIONS: dict[str, tuple[list[str], list[str]]] = {
 }
 WHOLE = {
     "s": [
-        *["length({c}) > 2", "{c} LIKE 'a_b'", "{c} LIKE '%b%c'", "{c} LIKE 'A!b!%_' ESCAPE '!'", "ascii({c}) = 97"],
+        *["length({c}) > 2", "{c} LIKE 'a_b'", "{c} LIKE '%b%c'", "{c} LIKE 'A_!%c' ESCAPE '!'", "ascii({c}) = 97"],
         *["levenshtein({c}, 'ab') <= 1", "{c} LIKE 'a%'", "contains({c}, 'b')", "{c} RLIKE '^[a-z]+$'"],
     ],
     "d": ["year({c}) = 2024", "dayofweek({c}) IN (1, 5)", "date_format({c}, 'MMM') = 'Feb'"],
