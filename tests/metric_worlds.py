@@ -20,7 +20,8 @@ from geoskip.indexes.metricdist import MetricDist
 from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
 from tests.evaluator import Outcomes, outcomes
-from udf_mappings.metrics import CATALYST, OURS
+from udf_mappings.metrics import OURS
+from udf_mappings.metrics_sql import CATALYST
 
 INF, NAN = math.inf, math.nan
 EVERYTHING: Outcomes = frozenset([True, False, None])

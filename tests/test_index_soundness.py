@@ -16,6 +16,7 @@ from geoskip import predicates as p
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
+from geoskip.indexes.metricdist import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
@@ -52,6 +53,11 @@ def either(*shapes: str) -> frozenset[str]:
 KINDS: dict[str, Case] = {
     "hybrid": Case(Hybrid),
     "valuelist": Case(ValueList),
+    "metricdist": Case(
+        lambda name: MetricDist(name, metric="levenshtein", origins=["", "ab", "z" * 31]),
+        ("s",),
+        either("<", "<=", ">", ">=", *_TEXT),
+    ),
     "minmax": Case(MinMax, undecided=either("Contains", "EndsWith")),
     "bloomfilter": Case(BloomFilter, undecided=either("<", "<=", ">", ">=", *_TEXT) | {"NOT =", "NOT In", "NOT isnan"}),
     "gaplist": Case(lambda name: GapList(name, gaps=2), tuple(name for name in TYPES if name not in "sb")),

@@ -23,8 +23,10 @@ from tests.metric_worlds import (
     WORDS,
     D,
     kept,
+    our,
     world,
 )
+from udf_mappings import metric_functions as ours
 
 # ---- specifications
 
@@ -160,6 +162,27 @@ def test_a_declared_metric_that_is_none_is_refused_by_its_sample() -> None:
             MetricDist("x", metric=squared).prepare(pa.array([0.0, 1.0, 2.0]))
 
 
+def test_a_declared_metric_may_have_the_name_of_one_of_ours() -> None:
+    """Then it is the user's, and Sedona's distances in metres do not meet its own."""
+
+    def haversine(lng1: float, lat1: float, lng2: float, lat2: float) -> float:
+        return ours.haversine(lng1, lat1, lng2, lat2, 6371.0) or 0.0
+
+    with mappings():
+        geoskip.declare(haversine, metric=True, version="1")
+        some = world("haversine", ("double", "double"), [[(0.0, 0.0)], [(50.0, 0.0)]])
+        point = [p.Literal(v, "double") for v in (0.0, 0.0)]
+        own = p.Call("haversine", (*some.index.bound, *point), f"python:{some.index.function}", ("eval:100",), "double")
+        assert kept(some, own, "<", 500) == [True, False]
+        assert kept(some, our("haversine", *some.index.bound, *point), "<", 500) == [True, True]
+        read: Any = index_from_json(MetricDist("x", "y", metric="euclidean").to_json())
+        assert read.measures == "euclidean"
+    with mappings():
+        ready: Any = MetricDist("x", "y", metric="haversine")
+        geoskip.declare(haversine, metric=True, version="1")
+        assert index_from_json(ready.to_json()).measures == "haversine"  # type: ignore[attr-defined]
+
+
 def test_another_function_of_the_name_does_not_meet_old_summaries() -> None:
     def twice(a: float, b: float) -> float:
         return 2 * abs(a - b)
@@ -168,7 +191,7 @@ def test_another_function_of_the_name_does_not_meet_old_summaries() -> None:
     with mappings():
         geoskip.declare(old, metric=True, version="1")
         spec = MetricDist("x", metric="twice", origins=[0.0]).to_json()
-        assert index_from_json(spec)._required().name == "twice"  # type: ignore[attr-defined]
+        assert index_from_json(spec).required().name == "twice"  # type: ignore[attr-defined]
         geoskip.declare(old, metric=True, version="2")
         assert index_from_json(spec).clause(p.Comparison("<", D, p.Literal(1.0))) is None
         with pytest.raises(InvalidSpecificationError, match="another twice"):

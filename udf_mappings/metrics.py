@@ -10,9 +10,7 @@ Each rule says which distance an expression computes, and MetricDist does the re
     bit_count(hash ^ 12345) <= 3
     1 - size(array_intersect(tags, array('a'))) / size(array_union(tags, array('a'))) < 0.5
 
-Columns may be of any numeric type. Whole numbers may overflow in the query's arithmetic, which then throws or wraps:
-from such a size of coordinates on, a file is kept. Arithmetic in ``float`` rounds and overflows far too early: it is
-not used, nor is that of ``decimal(38, ...)``.
+Columns may be of any numeric type; how the SQL over them is read is told in :mod:`udf_mappings.metrics_sql`.
 
 To add a function: say its distance in a rule of a few lines.
 """
@@ -21,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import shapely
@@ -33,16 +31,11 @@ from geoskip.indexes.metricdist import Distance, MetricDist, subject
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, current, maps
 from udf_mappings import metric_functions
+from udf_mappings.metrics_sql import catalyst, is_catalyst
 from udf_mappings.sedona import functions as sedona
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
 OURS = metric_functions.__name__ + "."
-
-
-def catalyst(kind: str, *names: str) -> list[Function]:
-    """One Catalyst class under its SQL names."""
-    return [Function(name, classes=(CATALYST + kind,)) for name in names]
 
 
 def ours(name: str) -> Function:
@@ -56,7 +49,7 @@ def ours(name: str) -> Function:
 @maps(*catalyst("Levenshtein", "levenshtein"), index=MetricDist)
 def levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
     """Spark counts insertions, deletions and substitutions of code points, as the metric does."""
-    if index.metric != "levenshtein":
+    if index.measures != "levenshtein":
         return None
     match subject(node):
         case Call(_, (text, Literal(str() as other))) | Call(_, (Literal(str() as other), text)) if index.reads(text):
@@ -104,180 +97,11 @@ def _part(op: str, value: Any, most: int, distance: Distance) -> Clause | None:
 def differing_bits(node: Predicate, index: MetricDist) -> Clause | None:
     """``bit_count(a ^ b)`` counts the bits in which two numbers differ, as 64 bits with their sign."""
     match subject(node):
-        case Call(_, (Call(_, (a, b)) as xor,)) if _is(xor, "BitwiseXor"):
+        case Call(_, (Call(_, (a, b)) as xor,)) if is_catalyst(xor, "BitwiseXor"):
             value, constant = (a, b) if isinstance(b, Literal) else (b, a)
-            if index.metric == "hamming" and index.axis(value) == 0 and isinstance(constant, Literal):
+            if index.measures == "hamming" and index.axis(value) == 0 and isinstance(constant, Literal):
                 return index.distance_to((constant.value,)).answers(node)
     return None
-
-
-# ---- numbers: SQL's spellings of three metrics
-
-
-@dataclass(frozen=True)
-class Offset:
-    """``x - 1``: which coordinate, minus what; ``limit`` is the size at which the query's arithmetic overflows."""
-
-    axis: int
-    constant: float
-    limit: float = math.inf
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Offset) and (self.axis, self.constant) == (other.axis, other.constant)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@maps(*catalyst("Sqrt", "SQRT", "sqrt"), *catalyst("Pow", "POWER", "pow", "power"), index=MetricDist)
-def root_of_squares(node: Predicate, index: MetricDist) -> Clause | None:
-    """The root of a sum of squared differences, one for each indexed expression, is the euclidean distance."""
-    if index.metric != "euclidean":
-        return None
-    match subject(node):
-        case Call(_, (total,)):
-            return _answer(node, index, _squares(total, index))
-        case Call(_, (total, Literal(0.5))):
-            return _answer(node, index, _squares(total, index))
-    return None
-
-
-@maps(*catalyst("Hypot", "HYPOT", "hypot"), index=MetricDist)
-def hypotenuse(node: Predicate, index: MetricDist) -> Clause | None:
-    """``hypot`` of two differences is the euclidean distance."""
-    match subject(node):
-        case Call(_, (a, b)) if index.metric == "euclidean":
-            return _answer(node, index, [_offset(a, index), _offset(b, index)])
-    return None
-
-
-@maps(*catalyst("Add", "+"), index=MetricDist)
-def sum_of_differences(node: Predicate, index: MetricDist) -> Clause | None:
-    """A sum of absolute differences is Manhattan's distance; one of squares, compared with a square, the euclidean."""
-    total = subject(node)
-    if total is None:
-        return None
-    if index.metric == "manhattan":
-        terms = _terms(total)
-        return _answer(node, index, terms and [_absolute(term, index) for term in terms[0]], sums=terms and terms[1])
-    if index.metric == "euclidean":
-        return _answer(node, index, _squares(total, index), shape="squared")
-    return None
-
-
-@maps(*catalyst("Greatest", "greatest"), index=MetricDist)
-def greatest_difference(node: Predicate, index: MetricDist) -> Clause | None:
-    """The greatest absolute difference is Chebyshev's distance, unless ``greatest`` leaves out a NULL."""
-    match subject(node):
-        case Call(_, parts) if index.metric == "chebyshev":
-            return _answer(node, index, [_absolute(part, index) for part in parts], nulls="partly")
-    return None
-
-
-@maps(*catalyst("Abs", "abs"), index=MetricDist)
-def one_difference(node: Predicate, index: MetricDist) -> Clause | None:
-    """With one coordinate the three metrics are the absolute difference."""
-    expression = subject(node)
-    if expression is None or index.metric not in ("euclidean", "manhattan", "chebyshev"):
-        return None
-    return _answer(node, index, [_absolute(expression, index)])
-
-
-def _answer(
-    node: Predicate, index: MetricDist, offsets: Any, *, shape: str = "", nulls: str = "", sums: float | None = None
-) -> Clause | None:
-    """The clause of the distance with these offsets, if there is one for each coordinate."""
-    if not offsets or None in offsets or sorted(o.axis for o in offsets) != list(range(len(index.bound))):
-        return None
-    point = [o.constant for o in sorted(offsets, key=lambda o: o.axis)]
-    limit = min([o.limit for o in offsets] + ([sums] if sums else []))
-    return replace(index.distance_to(point), limit=limit, shape=shape, nulls=nulls).answers(node)
-
-
-def _offset(node: Predicate, index: MetricDist) -> Offset | None:
-    """``x - 1``, ``1 - x``, ``x + 1`` or ``x``."""
-    plain = uncast(node)
-    match plain:
-        case Call("-", (x, Literal(q))) | Call("-", (Literal(q), x)) if _is(plain, "Subtract"):
-            sign = 1
-        case Call("+", (x, Literal(q))) | Call("+", (Literal(q), x)) if _is(plain, "Add"):
-            sign = -1
-        case _:
-            axis = index.axis(plain)
-            return None if axis is None else Offset(axis, 0.0)
-    axis, limit = index.axis(x), _limit(plain)
-    if axis is None or limit is None or isinstance(q, bool) or q is None:
-        return None
-    try:
-        return Offset(axis, sign * float(q), limit)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _absolute(node: Predicate, index: MetricDist) -> Offset | None:
-    match uncast(node):
-        case Call(_, (difference,)) as call if _is(call, "Abs"):
-            return _offset(difference, index)
-    return None
-
-
-def _squares(node: Predicate, index: MetricDist) -> list[Offset | None] | None:
-    """A sum of squared differences."""
-    terms = _terms(uncast(node))
-    if terms is None:
-        return None
-    parts, sums = terms
-    found = [_square(part, index, len(parts)) for part in parts]
-    if len(parts) > 1 and math.isfinite(sums):  # the sum of n squares
-        return [None if o is None else replace(o, limit=min(o.limit, math.sqrt(sums))) for o in found]
-    return found
-
-
-def _square(node: Predicate, index: MetricDist, count: int) -> Offset | None:
-    plain = uncast(node)
-    match plain:
-        case Call(_, (base, Literal(2.0))) if _is(plain, "Pow"):
-            return _offset(base, index)
-        case Call("*", (a, b)) if _is(plain, "Multiply"):
-            left, right, limit = _offset(a, index), _offset(b, index), _limit(plain)
-            if left is not None and right is not None and left == right and limit is not None:
-                return replace(left, limit=min(left.limit, right.limit, math.sqrt(limit)))
-    return None
-
-
-def _terms(node: Predicate) -> tuple[list[Predicate], float] | None:
-    """The terms of a sum, and from which size of each on it may overflow; None where it computes badly."""
-    parts: list[Predicate] = []
-    limit = math.inf
-    waiting = [uncast(node)]
-    while waiting:
-        part = uncast(waiting.pop())
-        match part:
-            case Call("+", (a, b)) if _is(part, "Add") and not isinstance(a, Literal) and not isinstance(b, Literal):
-                here = _limit(part)
-                if here is None:
-                    return None
-                limit = min(limit, here)
-                waiting += [b, a]
-            case _:
-                parts.append(part)
-    return parts, limit / len(parts)
-
-
-_LIMITS = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31, "bigint": 2.0**63, "double": math.inf}
-
-
-def _limit(call: Call) -> float | None:
-    """From which size of the result on arithmetic overflows; None where it is inexact or NULL then."""
-    if "TRY" in call.flags or call.type is None:
-        return None
-    if call.type.startswith("decimal("):
-        return math.inf if int(call.type[8:].partition(",")[0]) < 38 else None
-    return _LIMITS.get(call.type)
-
-
-def _is(call: Predicate, kind: str) -> bool:
-    """Is this Catalyst's own?"""
-    return isinstance(call, Call) and call.implementation == CATALYST + kind
 
 
 # ---- the plane and the globe
@@ -287,7 +111,7 @@ def _is(call: Predicate, kind: str) -> bool:
 def planar(node: Predicate, index: MetricDist) -> Clause | None:
     """Between points, ST_Distance is the euclidean distance."""
     match subject(node):
-        case Call(_, (_, _) as sides) if index.metric == "euclidean" and (at := _place(sides, index)) is not None:
+        case Call(_, (_, _) as sides) if index.measures == "euclidean" and (at := _place(sides, index)) is not None:
             return index.distance_to(at).answers(node)
     return None
 
@@ -298,7 +122,7 @@ def within(node: Predicate, index: MetricDist) -> Clause | None:
     call = node.child if isinstance(node, Not) else node
     match call:
         case Call(_, (a, b, Literal(d), *rest)) if rest in ([], [Literal(False, "boolean")]):
-            if index.metric == "euclidean" and (at := _place((a, b), index)) is not None:
+            if index.measures == "euclidean" and (at := _place((a, b), index)) is not None:
                 return index.distance_to(at).compares(">" if isinstance(node, Not) else "<=", d)
     return None
 
@@ -307,7 +131,7 @@ def within(node: Predicate, index: MetricDist) -> Clause | None:
 def on_sphere(node: Predicate, index: MetricDist) -> Clause | None:
     """The central angle times the radius that the call names."""
     match subject(node):
-        case Call(_, (a, b, *rest)) if index.metric == "haversine" and (at := _place((a, b), index)) is not None:
+        case Call(_, (a, b, *rest)) if index.measures == "haversine" and (at := _place((a, b), index)) is not None:
             match rest:
                 case []:
                     return index.distance_to(at, unit=EARTH_RADIUS).answers(node)
@@ -324,7 +148,7 @@ def _place(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, ...]
             x, y = constant.value.x, constant.value.y
             if axes == (0, 1):
                 return (x, y)
-            if axes == (1, 0) and index.metric != "haversine":
+            if axes == (1, 0) and index.measures != "haversine":
                 return (y, x)
     return None
 
@@ -348,10 +172,10 @@ def difference_of_sets(node: Predicate, index: MetricDist) -> Clause | None:
 
     Where the size of NULL is -1 (``spark.sql.legacy.sizeOfNull``), a NULL is at no distance.
     """
-    if index.metric != "jaccard":
+    if index.measures != "jaccard":
         return None
     match subject(node):
-        case Call("-", (Literal(1.0), share)) as call if _is(call, "Subtract") and (q := _shared(share, index)):
+        case Call("-", (Literal(1.0), share)) as call if is_catalyst(call, "Subtract") and (q := _shared(share, index)):
             return replace(index.distance_to(q), nulls="all").answers(node)
         case Call("/") as share if q := _shared(share, index):
             return replace(index.distance_to(q), nulls="all", shape="similarity").answers(node)
@@ -361,7 +185,7 @@ def difference_of_sets(node: Predicate, index: MetricDist) -> Clause | None:
 def _shared(node: Predicate, index: MetricDist) -> tuple[Any] | None:
     """The constant set that a row's set is compared with; not an empty one, since 0 / 0 is none."""
     match node:
-        case Call("/", (common, either)) as call if _is(call, "Divide"):
+        case Call("/", (common, either)) as call if is_catalyst(call, "Divide"):
             sets = [_operands(common, "ArrayIntersect", index), _operands(either, "ArrayUnion", index)]
             if sets[0] is not None and sets[1] is not None and set(sets[0]) == set(sets[1]) != set():
                 return (sets[0],)
@@ -370,7 +194,7 @@ def _shared(node: Predicate, index: MetricDist) -> tuple[Any] | None:
 
 def _operands(node: Predicate, kind: str, index: MetricDist) -> tuple[Any, ...] | None:
     match uncast(node):
-        case Call(_, (Call(_, (a, b)) as call,)) as size if _is(size, "Size") and _is(call, kind):
+        case Call(_, (Call(_, (a, b)) as call,)) as size if is_catalyst(size, "Size") and is_catalyst(call, kind):
             value, constant = (a, b) if isinstance(b, Literal) else (b, a)
             if index.reads(value) and isinstance(constant, Literal) and isinstance(constant.value, tuple):
                 return constant.value
@@ -381,7 +205,7 @@ def _operands(node: Predicate, kind: str, index: MetricDist) -> tuple[Any, ...] 
 def great_circle(node: Predicate, index: MetricDist) -> Clause | None:
     """``haversine(lng1, lat1, lng2, lat2)`` in metres, or with a radius of one's own."""
     match subject(node):
-        case Call(_, (a, b, c, d, *rest)) if index.metric == "haversine":
+        case Call(_, (a, b, c, d, *rest)) if index.measures == "haversine":
             radius = rest[0].value if rest and isinstance(rest[0], Literal) else None if rest else EARTH_RADIUS
             for row, constants in (((a, b), (c, d)), ((c, d), (a, b))):
                 at = [q.value for q in constants if isinstance(q, Literal)]
@@ -398,7 +222,7 @@ def _our_pairs() -> Iterator[Function]:
 def of_two(node: Predicate, index: MetricDist) -> Clause | None:
     """The functions that are called as their metrics."""
     match subject(node):
-        case Call(name, (a, b)) if name.lower() == index.metric:
+        case Call(name, (a, b)) if name.lower() == index.measures:
             value, constant = (a, b) if isinstance(b, Literal) else (b, a)
             if index.reads(value) and isinstance(constant, Literal) and constant.value is not None:
                 return index.distance_to((constant.value,)).answers(node)

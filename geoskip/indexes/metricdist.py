@@ -24,22 +24,21 @@ clause (:mod:`udf_mappings.metrics`)::
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from geoskip.clauses import Clause, all_of, any_of
+from geoskip.clauses import Clause
 from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
 from geoskip.identity import Unidentifiable, identity
 from geoskip.indexes.base import Index, SourceColumn, index
 from geoskip.indexes.casts import uncast
-from geoskip.indexes.metricdist_clauses import DistanceLeaves, DistanceMeets, HasNullDistance, Origins
+from geoskip.indexes.metricdist_clauses import HasNullDistance, Origins
 from geoskip.indexes.metricdist_collect import collect, merge, summary_type
+from geoskip.indexes.metricdist_distance import Distance, all_known, any_known, is_of_null, subject
 from geoskip.indexes.metricdist_origins import choose, counter_example
 from geoskip.metrics import METRICS, Declared, Metric, metric_named
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
@@ -101,9 +100,9 @@ class MetricDist(Index):
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<lo, hi, gaps, rows, nulls, blanks, odd>``."""
-        if said := self._required().refusal([column.type for column in columns]):
+        if said := self.required().refusal([column.type for column in columns]):
             raise UnsupportedColumnError(f"{self}: {said}")
-        return summary_type(self._required())
+        return summary_type(self.required())
 
     def prepare(self, *sample: pa.Array) -> Index:
         """The index with its origins chosen from a sample, far apart from one another.
@@ -112,7 +111,7 @@ class MetricDist(Index):
         """
         if self.is_resolved:
             return self
-        metric = self._required()
+        metric = self.required()
         points = metric.points(sample).data
         if isinstance(metric, Declared) and (wrong := counter_example(metric, points)):
             raise InvalidSpecificationError(f"{self.metric} is no metric: {wrong}; an index on it would lose rows")
@@ -126,12 +125,13 @@ class MetricDist(Index):
     def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
         if not self.is_resolved:
             raise InvalidSpecificationError(f"{self} has no origins yet: call prepare(values of some rows) first")
-        return collect(self._required(), self.origins, values) if self.origins else None
+        return collect(self.required(), self.origins, values) if self.origins else None
 
     def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        return merge(self._required(), summaries)
+        return merge(self.required(), summaries)
 
-    def _required(self) -> Metric:
+    def required(self) -> Metric:
+        """The metric; raises InvalidSpecificationError where the declared function is not the one it was built with."""
         found: Metric | None = self.__dict__["_metric"]
         if found is None:
             raise InvalidSpecificationError(
@@ -164,6 +164,11 @@ class MetricDist(Index):
             points.append(point)
         return tuple(points)
 
+    @property
+    def measures(self) -> str:
+        """The name of geoskip's own metric; "" where it is a declared function, whatever that is called."""
+        return "" if self.function else self.metric
+
     # --- querying --------------------------------------------------------------------------------------------------
 
     def axis(self, node: Predicate) -> int | None:
@@ -191,24 +196,24 @@ class MetricDist(Index):
             return None
         match node:
             case IsNull(child) if self.reads(child):
-                return self._nulls()
+                return self.has_null_distance()
             case Not(IsNull(child)) if self.reads(child):
-                return self._nulls(turned=True)
+                return self.has_null_distance(turned=True)
             case Comparison("=" | "<=>", child, Literal(value)) if metric.whole and self.reads(child):
                 return self.distance_to((value,)).compares("=", 0)
             case Not(Comparison("=", child, Literal(value))) if metric.whole and self.reads(child):
                 return self.distance_to((value,)).compares(">", 0)
+            case Not(Comparison("<=>", child, Literal(value))) if metric.whole and self.reads(child):
+                return any_known([self.distance_to((value,)).compares(">", 0), self.has_null_distance()])
             case In(child, values) if metric.whole and self.reads(child):
-                found = [self.distance_to((v.value,)).compares("=", 0) for v in values if v.value is not None]
-                return any_of(c for c in found if c is not None) if None not in found else None
+                return any_known(self.distance_to((v.value,)).compares("=", 0) for v in values if v.value is not None)
             case Not(In(child, values)) if metric.whole and self.reads(child):
-                found = [self.distance_to((v.value,)).compares(">", 0) for v in values if v.value is not None]
-                return all_of(c for c in found if c is not None)
+                return all_known(self.distance_to((v.value,)).compares(">", 0) for v in values if v.value is not None)
         return None
 
     def _of_declared(self, node: Predicate, metric: Declared) -> Clause | None:
         called = subject(node)
-        if not isinstance(called, Call) or not self._is_called(called) or _is_of_null(node):
+        if not isinstance(called, Call) or not self._is_called(called) or is_of_null(node):
             return None
         half = len(self.bound)
         for rows, others in (
@@ -230,131 +235,13 @@ class MetricDist(Index):
             "eval:101" in call.flags and call.type == "double"
         )
 
-    def _nulls(self, *, turned: bool = False) -> Clause | None:
-        return HasNullDistance(self._origins(), turned) if self.is_resolved and self.origins else None
+    def has_null_distance(self, *, turned: bool = False) -> Clause | None:
+        """May some row have no distance? Turned: may some row have one?"""
+        return HasNullDistance(self.kept_origins(), turned) if self.is_resolved and self.origins else None
 
-    def _origins(self) -> Origins:
-        return Origins(str(self), self._required(), self.origins)
-
-
-@dataclass(frozen=True)
-class Distance:
-    """The distance of a row to a constant point, as a query computes it; made by :meth:`MetricDist.distance_to`."""
-
-    index: MetricDist
-    constants: tuple[Any, ...]
-    unit: float = 1.0
-    limit: float = math.inf
-    """From this size of coordinates on, the query's arithmetic may overflow."""
-    nulls: str = ""
-    """Which rows with a NULL may match: none, "all", or "partly" (unless all expressions are NULL)."""
-    shape: str = ""
-    """The query's value: the distance, its square ("squared"), or 1 less it ("similarity")."""
-
-    def answers(self, node: Predicate) -> Clause | None:
-        """The clause of a vertex about this distance: a comparison, IN, IS NULL, or their negation."""
-        if not self.index.is_resolved or not self.index.origins or self._point() is None:
-            return None
-        match node:
-            case Comparison(op, _, Literal(value)):
-                return self.compares(op, value)
-            case Not(Comparison("=", _, Literal(value))):
-                return self.compares("<>", value)
-            case In(_, values):
-                found = [self.compares("=", v.value) for v in values if v.value is not None]
-                return any_of(c for c in found if c is not None) if None not in found else None
-            case Not(In(_, values)):
-                found = [self.compares("<>", v.value) for v in values if v.value is not None]
-                return all_of(c for c in found if c is not None)
-            case IsNull(_) if not self.nulls and self.limit == math.inf:
-                return self.index._nulls()
-            case Not(IsNull(_)) if not self.nulls and self.limit == math.inf:
-                return self.index._nulls(turned=True)
-        return None
-
-    def _point(self) -> Any:
-        return self.index._required().point(self.constants, self.index.origins[0])
-
-    def compares(self, op: str, value: Any) -> Clause | None:
-        """May the distance of some row stand in ``op`` (or "<>") to a number? None where nothing is known."""
-        number = _number(value)
-        if number is None or not self.index.is_resolved or not self.index.origins or not self.unit > 0:
-            return None
-        if self.shape == "similarity":
-            op, number = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), 1.0 - number
-        if self.shape == "squared":
-            number = math.sqrt(number) if number >= 0 else -1.0
-        origins, point = self.index._origins(), self._point()
-        if point is None:
-            return None
-        number /= self.unit
-        # where one coordinate is NULL, the arithmetic of another may still throw
-        nulls = self.nulls or ("partly" if self.limit < math.inf else "")
-        if op == "<>":
-            return DistanceLeaves(origins, point, number, nulls)
-        low, high = _whole_range(op, number) if origins.metric.whole else _range(op, number)
-        low, high = origins.metric.ends(low, high)
-        if high < 0 or low > high:
-            low, high = math.inf, -math.inf
-        return DistanceMeets(origins, point, max(low, 0.0), high, self.limit, nulls)
-
-
-def subject(node: Predicate) -> Predicate | None:
-    """What a boolean vertex compares with constants, casts that keep numbers aside.
-
-    >>> from geoskip.predicates import Column
-    >>> subject(Not(Comparison("=", Call("f", (Column("x"),)), Literal(1))))
-    f(x)
-    """
-    match node:
-        case Not(child):
-            return subject(child)
-        case Comparison(_, left, Literal()):
-            return uncast(left)
-        case In(child) | IsNull(child):
-            return uncast(child)
-    return None
-
-
-def _is_of_null(node: Predicate) -> bool:
-    return isinstance(node.child if isinstance(node, Not) else node, IsNull)
-
-
-def _range(op: str, number: float) -> tuple[float, float]:
-    """The distances that stand in ``op`` to a number, its ends with them."""
-    if op in ("<", "<="):
-        return 0.0, number
-    return (number, number) if op in ("=", "<=>") else (number, math.inf)
-
-
-def _whole_range(op: str, number: float) -> tuple[float, float]:
-    """The same for whole distances.
-
-    >>> _whole_range("<", 2.0), _whole_range(">", 2.5), _whole_range("=", 1.0)
-    ((0.0, 1), (3, inf), (1.0, 1.0))
-    """
-    if abs(number) > 2**40:
-        return _range(op, number)
-    match op:
-        case "<":
-            return 0.0, math.ceil(number) - 1
-        case "<=":
-            return 0.0, math.floor(number)
-        case ">":
-            return math.floor(number) + 1, math.inf
-        case ">=":
-            return math.ceil(number), math.inf
-    return (number, number) if number == math.floor(number) else (math.inf, -math.inf)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    def kept_origins(self) -> Origins:
+        """The origins, and where the distances from them are."""
+        return Origins(str(self), self.required(), self.origins)
 
 
 def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:

@@ -2,8 +2,9 @@
 
 Where strings are laid out in their order, a file's begin alike, which distances from origins hardly show: those of
 words are all much the same. So a file keeps its *heads*, beginnings of one length, eight code points at most, where it
-needs no more than sixteen, or one for 32 strings and no more than 64. Aligning a string x with q aligns its head h with some beginning of q, at no more cost:
-``d(x, q) >= min over j of d(h, q[:j])``, the least entry of the last row of Wagner and Fischer's table for h and q.
+needs no more than sixteen, or one for 32 strings and no more than 64. Aligning a string x with q aligns its head h with
+some beginning of q, at no more cost: ``d(x, q) >= min over j of d(h, q[:j])``, the least entry of the last row of
+Wagner and Fischer's table for h and q.
 """
 
 from __future__ import annotations
