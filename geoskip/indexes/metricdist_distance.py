@@ -95,7 +95,7 @@ def all_known(clauses: Iterable[Clause | None]) -> Clause | None:
 def subject(node: Predicate) -> Predicate | None:
     """What a boolean vertex compares with constants, casts that keep numbers aside.
 
-    >>> from geoskip.predicates import Column
+    >>> from geoskip.predicates import Call, Column
     >>> subject(Not(Comparison("=", Call("f", (Column("x"),)), Literal(1))))
     f(x)
     """
