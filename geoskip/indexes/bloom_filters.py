@@ -26,12 +26,13 @@ from geoskip.clauses import Files, Mask
 from geoskip.indexes.bloom_hash import Words
 from geoskip.indexes.ordering import Ints
 
-__all__ = ["LARGEST", "Filters", "bits_for", "filter_of", "filters_of", "probes_for"]
+__all__ = ["LARGEST", "Filters", "bits_for", "filter_of", "filters_of", "places_of", "probes_for"]
 
 LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
 
 _FEW = 256
+_WORD = (1 << 64) - 1
 _AT_ONCE = 1 << 22
 Bytes = NDArray[np.uint8]
 
@@ -68,12 +69,12 @@ def filter_of(hashes: Words, fpp: float) -> bytes | None:
         return None
     chosen = np.zeros(bits, dtype=np.uint8)
     for at in range(0, len(hashes), _AT_ONCE):
-        for places in _places(hashes[at : at + _AT_ONCE], probes_for(fpp), bits):
+        for places in places_of(hashes[at : at + _AT_ONCE], probes_for(fpp), bits):
             chosen[places] = 1
     return np.packbits(chosen, bitorder="little").tobytes()
 
 
-def _places(hashes: Words, probes: int, bits: int) -> Iterator[Ints]:
+def places_of(hashes: Words, probes: int, bits: int) -> Iterator[Ints]:
     """The places of all hashes, the first ones, the second ones, and so on."""
     step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
     for _ in range(probes):
@@ -93,27 +94,25 @@ class Group:
 
     def holding(self, hashes: Words, probes: int) -> Ints:
         """The files of which a filter may hold one of the values."""
-        places = np.stack(list(_places(hashes, probes, self.bits)), axis=1)
-        return self.owner[self._in_slices(places) if self.sliced else self._in_rows(places)]
+        if self.sliced:
+            return self.owner[_places_in(self.slices(hashes, probes))]
+        return self.owner[self._in_rows(np.stack(list(places_of(hashes, probes, self.bits)), axis=1))]
 
-    def _in_slices(self, places: Ints) -> Ints:
-        found = np.zeros(self.table.shape[1], dtype=np.uint64)
-        if len(places) == 1 and self.table.shape[1] > 1024:
-            first, *others = places[0].tolist()
-            found |= self.table[first]
+    def slices(self, hashes: Words, probes: int) -> Words:
+        """One bit a filter: may it hold one of the values?"""
+        if len(hashes) == 1:
+            first, *others = _places_of_one(int(hashes[0]), probes, self.bits)
+            found: Words = self.table[first].copy()
             for place in others:
                 found &= self.table[place]
-        else:
-            step = max(1, _AT_ONCE // (8 * self.table.shape[1] * places.shape[1]))
-            for at in range(0, len(places), step):
-                each = np.bitwise_and.reduce(self.table[places[at : at + step]], axis=1)
-                found |= each[0] if len(each) == 1 else np.bitwise_or.reduce(each, axis=0)
-        words = np.flatnonzero(found)
-        if not len(words):
-            return words
-        bits = np.unpackbits(found[words].view(np.uint8), bitorder="little")
-        ones = np.flatnonzero(bits)
-        return np.asarray(words[ones >> 6] * 64 + (ones & 63))
+            return found
+        places = np.stack(list(places_of(hashes, probes, self.bits)), axis=1)
+        found = np.zeros(self.table.shape[1], dtype=np.uint64)
+        step = max(1, _AT_ONCE // (8 * self.table.shape[1] * probes))
+        for at in range(0, len(places), step):
+            each = np.bitwise_and.reduce(self.table[places[at : at + step]], axis=1)
+            found |= np.bitwise_or.reduce(each, axis=0)
+        return found
 
     def _in_rows(self, places: Ints) -> Ints:
         held = np.zeros(len(self.owner), dtype=bool)
@@ -132,9 +131,14 @@ class Filters:
     groups: tuple[Group, ...]
     unknown: Mask
     any_unknown: bool
+    one_group: bool
+    """Is there one group with one filter of each file, in their order?"""
 
     def may_hold(self, hashes: Words, probes: int) -> Mask:
         """Which files may hold one of the values: never False for one that does."""
+        if self.one_group and len(hashes):
+            bits = self.groups[0].slices(hashes, probes).view(np.uint8)
+            return np.unpackbits(bits, count=len(self.unknown), bitorder="little").view(np.bool_)
         keep = self.unknown.copy() if self.any_unknown else np.zeros(len(self.unknown), dtype=bool)
         if len(hashes):
             for group in self.groups:
@@ -147,10 +151,32 @@ def filters_of(files: Files, name: str, version: int) -> Filters:
     return files.cached((name, "bit slices"), lambda: _grouped(files, name, version))
 
 
+def _places_of_one(value: int, probes: int, bits: int) -> list[int]:
+    """The places of one hash, as :func:`places_of` has them."""
+    step = (value * 0x9E3779B97F4A7C15) | 1
+    return [((((value + number * step) & _WORD) >> 32) * bits) >> 32 for number in range(probes)]
+
+
+def _places_in(words: Words) -> Ints:
+    """The numbers of the bits that are set, 64 a word, the lowest first; most words have none or one."""
+    at = np.flatnonzero(words)
+    left, found = words[at], []
+    for _ in range(4):
+        lowest = left & (~left + np.uint64(1))
+        found.append(at * 64 + np.frexp(lowest.astype(np.float64))[1] - 1)
+        left = left ^ lowest
+        more = np.flatnonzero(left)
+        at, left = at[more], left[more]
+        if not len(at):
+            return np.concatenate(found)
+    ones = np.flatnonzero(np.unpackbits(left.view(np.uint8), bitorder="little"))
+    return np.concatenate([*found, at[ones >> 6] * 64 + (ones & 63)])
+
+
 def _grouped(files: Files, name: str, version: int) -> Filters:
     stored, versions = (_plain(files.summary(name, field)) for field in ("filters", "version"))
     if not pa.types.is_list(stored.type) or not pa.types.is_integer(versions.type):
-        return Filters((), np.ones(len(files), dtype=bool), True)
+        return Filters((), np.ones(len(files), dtype=bool), True, False)
     known = np.asarray(stored.is_valid()) & (np.asarray(versions.fill_null(-1)) == version)
     owner = np.repeat(np.arange(len(files)), np.asarray(stored.value_lengths().fill_null(0)))
     values = stored.flatten().cast(pa.large_binary())
@@ -162,7 +188,8 @@ def _grouped(files: Files, name: str, version: int) -> Filters:
         chosen = np.flatnonzero((sizes == size) & known[owner])
         if len(chosen):
             groups.append(_group(owner[chosen], _rows(values, chosen, size)))
-    return Filters(tuple(groups), ~known, not bool(known.all()))
+    alone = len(groups) == 1 and groups[0].sliced and np.array_equal(groups[0].owner, np.arange(len(files)))
+    return Filters(tuple(groups), ~known, not bool(known.all()), alone)
 
 
 def _rows(values: pa.Array, chosen: Ints, size: int) -> Bytes:

@@ -33,7 +33,7 @@ from geoskip.indexes.ordering import Incomparable, comparable, physical
 from geoskip.indexes.texts import encoded
 from geoskip.predicates import Literal
 
-__all__ = ["VERSION", "Key", "Words", "hashes_of", "hashes_of_keys", "keys_of"]
+__all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_keys", "keys_of"]
 
 VERSION = 1
 Words = NDArray[np.uint64]
@@ -71,7 +71,7 @@ def hashes_of(array: pa.Array) -> Words | None:
         return _of_doubles(values.to_numpy(zero_copy_only=False).astype(np.float64))
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
-    return _of_integers(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    return hash_integers(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
 
 
 def hashes_of_keys(keys: Sequence[Key]) -> Words:
@@ -80,13 +80,14 @@ def hashes_of_keys(keys: Sequence[Key]) -> Words:
     doubles = [key for key in keys if type(key) is float]
     texts = [key for key in keys if type(key) is bytes]
     numbers = [key for key in keys if type(key) is tuple]
-    found = [
-        _of_integers(np.array(words, dtype=np.int64)),
-        _of_doubles(np.array(doubles, dtype=np.float64)),
-        _of_bytes(pa.array(texts, pa.large_binary())),
-        *(_of_number(*number) for number in numbers),
-    ]
-    return np.unique(np.concatenate(found))
+    found = [_of_number(*number) for number in numbers]
+    if words:
+        found.append(hash_integers(np.array(words, dtype=np.int64)))
+    if doubles:
+        found.append(_of_doubles(np.array(doubles, dtype=np.float64)))
+    if texts:
+        found.append(_of_bytes(pa.array(texts, pa.large_binary())))
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
 
 
 def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
@@ -201,7 +202,8 @@ def _mixed(words: Words) -> Words:
     return words ^ (words >> np.uint64(31))
 
 
-def _of_integers(values: NDArray[np.int64]) -> Words:
+def hash_integers(values: NDArray[np.int64]) -> Words:
+    """The hashes of integers, one each."""
     return _mixed(np.ascontiguousarray(values).view(np.uint64))
 
 

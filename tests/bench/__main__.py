@@ -11,6 +11,7 @@ from tests.bench.measure import console
 
 SECTIONS: Mapping[str, str] = {
     "kernels": "deciding over 10,000 to 1,000,000 synthetic files, without an engine",
+    "probing": "equality through 10,000 to 1,000,000 synthetic files",
     "queries": "what geoskip adds to a Spark query on 10,000 real files",
     "build": "building indexes, beside Spark scanning the same columns",
     "demo": "the demo's queries",
