@@ -164,13 +164,28 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities:
         assert bool(scan.reasons) >= bool(says)
 
 
+def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
+    """The calls of an evaluator's methods, as they happen."""
+    calls: list[str] = []
+
+    def count(name: str) -> None:
+        whole = getattr(SparkEvaluator, name)
+
+        def counting(*args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return whole(*args, **options)
+
+        monkeypatch.setattr(SparkEvaluator, name, counting)
+
+    for name in names:
+        count(name)
+    return calls
+
+
 def test_the_jvm_is_asked_only_for_what_is_not_looked_up(
     spark: Any, cities: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
-    for name in ("_find", "_evaluate", "_send"):
-        whole = getattr(SparkEvaluator, name)
-        monkeypatch.setattr(SparkEvaluator, name, lambda *a, _n=name, _w=whole, **k: [calls.append(_n), _w(*a, **k)][1])
+    calls = counted(monkeypatch, "_find", "_evaluate", "_send")
     handle = geoskip.dataset(spark, cities)
     handle.refresh_index("full")  # a dictionary that the JVM has not seen
     frame = spark.read.parquet(cities)
@@ -183,7 +198,7 @@ def test_the_jvm_is_asked_only_for_what_is_not_looked_up(
     assert calls[3:] == ["_find", "_evaluate"]
 
 
-def test_lists_in_partitions_and_of_fields(spark: Any, tmp_path: Path) -> None:
+def test_lists_in_partitions_and_of_fields(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = str(tmp_path / "t")
     spark.sql(
         f"CREATE TABLE codes (code string, at struct<zip:int>, p int) USING parquet PARTITIONED BY (p) "
@@ -205,6 +220,9 @@ def test_lists_in_partitions_and_of_fields(spark: Any, tmp_path: Path) -> None:
         }
         frame = spark.table("codes")
         assert {where: geoskip.explain(frame.where(where)).files_kept for where in queries} == queries
+        calls = counted(monkeypatch, "_evaluate")
+        assert geoskip.explain(frame.where("lower(code) = 'cd' OR p = 1")).files_kept == 2
+        assert calls == ["_evaluate"]  # for two partitions
         for where in [*queries][-3:-1]:
             assert same_as_off(lambda where=where: spark.table("codes").where(where)).files_kept == queries[where]
     finally:

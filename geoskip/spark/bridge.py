@@ -28,7 +28,7 @@ from geoskip.metadata import Snapshot
 from geoskip.predicates import And, Predicate
 from geoskip.skipping import Decision, decide
 from geoskip.spark.catalyst import AND, Translator
-from geoskip.spark.evaluator import SparkEvaluator
+from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
 from geoskip.spark.signature import renamer, retyped, unusable
 
@@ -151,6 +151,8 @@ class Bridge:
             return []
         masks: list[Mask] = []
         deadline = time.monotonic() + float(request["budget"]) / 2
+        last = time.monotonic() + float(request["budget"]) * 0.8
+        answers: Answers = {}
         rename = renamer(snapshot.header, request)
         for slots in request["vectors"]:
             if masks and time.monotonic() > deadline:
@@ -160,7 +162,9 @@ class Bridge:
             predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
             if not masks:
                 reasons.extend(retyped(snapshot.header, predicate))
-            evaluator = SparkEvaluator(java, request, slots, rename, deadline) if java is not None else None
+            evaluator = None
+            if java is not None:
+                evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
             decision = decide(snapshot, predicate, indexes, evaluator=evaluator)
             reasons.extend(decision.reasons)
             decisions.append(decision)

@@ -11,6 +11,7 @@ what is of another type than declared is unknown, and so is what it raises.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Declined, Outcomes, Values, directly, swapped
 from geoskip.labelling import fold_constants
@@ -26,11 +28,12 @@ from geoskip.spark.blocks import block, unblocked
 from geoskip.spark.catalyst import Translator, type_name
 from geoskip.spark.functions import called
 
-__all__ = ["SparkEvaluator"]
+__all__ = ["Answers", "SparkEvaluator"]
 
 Json = Mapping[str, Any]
 _MOST_BYTES = 64 << 20
 """Bytes of values that are sent to the JVM for one condition."""
+_BY_WIRE = 1 << 16
 _MOST_OTHERS = 100
 _VALUE = 8
 """The outcome of what is no condition: a value that is not NULL."""
@@ -54,26 +57,44 @@ def _is_unsettled(node: Predicate) -> bool:
     return any(value.value is None for value in node.values)
 
 
+Answers = dict[tuple[int, Predicate, Predicate], "Outcomes | None"]
+
+
 class SparkEvaluator:
     """Evaluates what stands in the conditions of one request, until ``deadline`` (``time.monotonic``).
 
     ``java`` is ``geoskip.Geoskip``; implements :class:`geoskip.evaluation.Evaluator`. Costs nothing until it is asked.
+    A request has an evaluator for each vector of partition values (``slots``); they share their ``answers``.
     """
 
     def __init__(
-        self, java: Any, request: Json, slots: Sequence[Json | None], names: Callable[[str], str], deadline: float
+        self,
+        java: Any,
+        request: Json,
+        *,
+        slots: Sequence[Json | None],
+        names: Callable[[str], str],
+        deadline: float,
+        answers: Answers,
     ) -> None:
         self.java = java
         self.request = request
         self.slots = slots
         self.names = names
         self.deadline = deadline
+        self.answers = answers
         self._by_path: dict[str, _Place] = {}
         self._by_predicate: dict[Predicate, _Place] = {}
         self._sent: set[str] = set()
 
     def outcomes(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
         """The outcomes of a condition, where it, its negation or what it tests stands in the query."""
+        key = (values.token, over, node)
+        if key not in self.answers:
+            self.answers[key] = self._answer(node, over, values)
+        return self.answers[key]
+
+    def _answer(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
         place = self._place(node)
         if place is not None:
             found = self._outcomes(place, over, values)
@@ -92,12 +113,12 @@ class SparkEvaluator:
         return None
 
     def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
-        """An expression's values, where it stands in the query; None where it throws for one of them."""
+        """An expression's values, where it stands in the query; NULL also where it throws."""
         place = self._place(node)
         if place is None:
             return None
         found, thrown = self._values(place, over, values)
-        return None if thrown.any() else found
+        return pc.if_else(pa.array(thrown), pa.scalar(None, found.type), found) if thrown.any() else found
 
     def _of_part(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
         """The outcomes of a condition that was put together from parts of the query: its left side is there."""
@@ -215,7 +236,14 @@ class SparkEvaluator:
         if values.array.nbytes > _MOST_BYTES:
             size = f"{values.array.nbytes / 2**20:,.0f} MiB"
             raise Declined(f"its {len(values):,} values have {size}, more than are evaluated while a query is planned")
-        self.java.values(name, block(values.array))
+        data = block(values.array)
+        if len(data) <= _BY_WIRE:
+            self.java.values(name, data)
+            return
+        with tempfile.NamedTemporaryFile(prefix="geoskip-") as file:  # Py4J takes 50 ms a megabyte
+            file.write(data)
+            file.flush()
+            self.java.valuesOf(name, file.name)
 
 
 class _Recording(Translator):

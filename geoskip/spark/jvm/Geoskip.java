@@ -8,8 +8,11 @@
 package geoskip;
 
 import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
 import java.io.StringWriter;
 import java.lang.ref.WeakReference;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -71,6 +74,11 @@ public final class Geoskip {
 
     /** Takes values in that conditions are to be evaluated for, under a name. */
     public void values(String name, byte[] block) { Evaluation.put(name, block); }
+
+    /** The same from a file, which is quicker for many. */
+    public void valuesOf(String name, String path) throws IOException {
+        Evaluation.put(name, Files.readAllBytes(Paths.get(path)));
+    }
 
     /** A part of a decision's conditions for these values: see Evaluation. */
     public byte[] evaluate(long number, String path, String bindings, boolean values, long budgetMs) {
