@@ -208,7 +208,7 @@ def test_a_filter_that_would_be_too_large_is_not_stored_and_keeps() -> None:
     assert index.merge([unknown, pickle.loads(pickle.dumps(index.collect(pa.array([1]))))])["filters"] is None
 
 
-@pytest.mark.parametrize(("files", "size"), [(10, 3), (255, 3), (256, 3), (700, 60)])
+@pytest.mark.parametrize(("files", "size"), [(10, 3), (255, 3), (256, 3), (300, 60), (1500, 20)])
 def test_slices_say_what_single_filters_say(files: int, size: int) -> None:
     random = np.random.default_rng(files)
     values = [random.integers(0, 3 * files, random.integers(0, size + 1)).tolist() for _ in range(files)]

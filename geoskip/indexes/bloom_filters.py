@@ -93,9 +93,7 @@ class Group:
     sliced: bool
 
     def holding(self, hashes: Words, probes: int) -> Ints:
-        """The files of which a filter may hold one of the values."""
-        if self.sliced:
-            return self.owner[_places_in(self.slices(hashes, probes))]
+        """The files of which a filter, none of them sliced, may hold one of the values."""
         return self.owner[self._in_rows(np.stack(list(places_of(hashes, probes, self.bits)), axis=1))]
 
     def slices(self, hashes: Words, probes: int) -> Words:
@@ -131,17 +129,24 @@ class Filters:
     groups: tuple[Group, ...]
     unknown: Mask
     any_unknown: bool
-    one_group: bool
-    """Is there one group with one filter of each file, in their order?"""
+    owner: Ints
+    """The files of all bits of all sliced groups, one group after the other, each padded to whole words."""
+    in_order: bool
+    """Is there one sliced group with one filter of each file, in their order, and nothing else?"""
 
     def may_hold(self, hashes: Words, probes: int) -> Mask:
         """Which files may hold one of the values: never False for one that does."""
-        if self.one_group and len(hashes):
+        if self.in_order and len(hashes):
             bits = self.groups[0].slices(hashes, probes).view(np.uint8)
             return np.unpackbits(bits, count=len(self.unknown), bitorder="little").view(np.bool_)
         keep = self.unknown.copy() if self.any_unknown else np.zeros(len(self.unknown), dtype=bool)
-        if len(hashes):
-            for group in self.groups:
+        if not len(hashes):
+            return keep
+        sliced = [group.slices(hashes, probes) for group in self.groups if group.sliced]
+        if sliced:
+            keep[self.owner[_places_in(np.concatenate(sliced))]] = True
+        for group in self.groups:
+            if not group.sliced:
                 keep[group.holding(hashes, probes)] = True
         return keep
 
@@ -159,7 +164,7 @@ def _places_of_one(value: int, probes: int, bits: int) -> list[int]:
 
 def _places_in(words: Words) -> Ints:
     """The numbers of the bits that are set, 64 a word, the lowest first; most words have none or one."""
-    at = np.flatnonzero(words)
+    at = np.flatnonzero(words != 0)
     left, found = words[at], []
     for _ in range(4):
         lowest = left & (~left + np.uint64(1))
@@ -176,7 +181,7 @@ def _places_in(words: Words) -> Ints:
 def _grouped(files: Files, name: str, version: int) -> Filters:
     stored, versions = (_plain(files.summary(name, field)) for field in ("filters", "version"))
     if not pa.types.is_list(stored.type) or not pa.types.is_integer(versions.type):
-        return Filters((), np.ones(len(files), dtype=bool), True, False)
+        return Filters((), np.ones(len(files), dtype=bool), True, np.zeros(0, dtype=np.int64), False)
     known = np.asarray(stored.is_valid()) & (np.asarray(versions.fill_null(-1)) == version)
     owner = np.repeat(np.arange(len(files)), np.asarray(stored.value_lengths().fill_null(0)))
     values = stored.flatten().cast(pa.large_binary())
@@ -188,8 +193,10 @@ def _grouped(files: Files, name: str, version: int) -> Filters:
         chosen = np.flatnonzero((sizes == size) & known[owner])
         if len(chosen):
             groups.append(_group(owner[chosen], _rows(values, chosen, size)))
-    alone = len(groups) == 1 and groups[0].sliced and np.array_equal(groups[0].owner, np.arange(len(files)))
-    return Filters(tuple(groups), ~known, not bool(known.all()), alone)
+    sliced = [np.pad(group.owner, (0, -len(group.owner) % 64)) for group in groups if group.sliced]
+    alone = len(groups) == 1 and len(sliced) == 1 and np.array_equal(groups[0].owner, np.arange(len(files)))
+    owners = np.concatenate(sliced) if sliced else np.zeros(0, dtype=np.int64)
+    return Filters(tuple(groups), ~known, not bool(known.all()), owners, alone)
 
 
 def _rows(values: pa.Array, chosen: Ints, size: int) -> Bytes:
