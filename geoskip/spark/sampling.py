@@ -29,8 +29,11 @@ from geoskip.spark.tasks import one_array
 
 __all__ = ["prepared"]
 
-_FILES = 8
-_ROWS = 512
+_FILES = 64
+_ROWS = 64
+_BUFFER = 1 << 16
+_BATCHES = 8
+"""Batches of rows that one task of Spark's looks at."""
 
 
 def prepared(state: State, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
@@ -48,7 +51,8 @@ def _prepared(state: State, entry: IndexEntry) -> IndexEntry:
 
 
 def _directly(entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array] | None:
-    names = [node.name.strip("`") for node in entry.index.bound if isinstance(node, Column)]
+    columns = [node.name for node in entry.index.bound if isinstance(node, Column) and "." not in node.name]
+    names = [name.strip("`") for name in columns]
     if len(names) != len(entry.index.bound):
         return None
     pieces: list[pa.RecordBatch] = []
@@ -57,7 +61,7 @@ def _directly(entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array] | No
         if path is None:
             return None
         try:
-            with pq.ParquetFile(path) as opened:
+            with pq.ParquetFile(path, buffer_size=_BUFFER) as opened:
                 group = opened.metadata.num_row_groups // 2
                 if set(names) - set(opened.schema_arrow.names):
                     return None
@@ -74,7 +78,7 @@ def _through_spark(spark: SparkSession, frame: DataFrame, entry: IndexEntry, fil
     try:
         return _one_job(spark, frame, entry, files)
     except (PySparkException, Py4JJavaError):
-        for file in files:
+        for file in files[::_BATCHES]:
             try:
                 return _one_job(spark, frame, entry, [file])
             except (PySparkException, Py4JJavaError):
@@ -96,11 +100,11 @@ def _one_job(spark: SparkSession, frame: DataFrame, entry: IndexEntry, files: Se
 def _first_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Some rows of each batch, as Arrow writes them; a few batches a task."""
     for number, batch in enumerate(batches):
-        step = max(1, batch.num_rows // _ROWS)
+        step = max(1, batch.num_rows // (_ROWS * _BATCHES))
         some = batch.take(pa.array(range(0, batch.num_rows, step), pa.int64()))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, some.schema) as writer:
             writer.write_batch(some)
         yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], ["payload"])
-        if number + 1 == _FILES:
+        if number + 1 == _BATCHES:
             return
