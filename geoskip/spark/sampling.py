@@ -38,16 +38,17 @@ _BATCHES = 8
 
 def prepared(state: State, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
     """The entries, with what their indexes choose from a sample."""
-    return [entry if type(entry.index).prepare is Index.prepare else _prepared(state, entry) for entry in entries]
-
-
-def _prepared(state: State, entry: IndexEntry) -> IndexEntry:
+    choosing = [entry for entry in entries if type(entry.index).prepare is not Index.prepare]
     files = state.files
     some = [files[i * len(files) // _FILES] for i in range(_FILES)] if len(files) > _FILES else files
-    found = _directly(entry, some)
-    if found is None:
-        found = _through_spark(state.spark, state.frame, entry, some)
-    return replace(entry, index=entry.index.prepare(*found))
+    found = {entry.name: _directly(entry, some) for entry in choosing}
+    texts = {text for entry in choosing if found[entry.name] is None for text in entry.index.expressions()}
+    values = _through_spark(state.spark, state.frame, sorted(texts), some) if texts else {}
+    chosen = {
+        entry.name: entry.index.prepare(*(found[entry.name] or [values[t] for t in entry.index.expressions()]))
+        for entry in choosing
+    }
+    return [replace(entry, index=chosen.get(entry.name, entry.index)) for entry in entries]
 
 
 def _directly(entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array] | None:
@@ -74,27 +75,30 @@ def _directly(entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array] | No
     return [one_array([piece.column(number) for piece in pieces]) for number in range(len(names))]
 
 
-def _through_spark(spark: SparkSession, frame: DataFrame, entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array]:
+def _through_spark(
+    spark: SparkSession, frame: DataFrame, texts: Sequence[str], files: Sequence[Listed]
+) -> dict[str, pa.Array]:
     try:
-        return _one_job(spark, frame, entry, files)
+        return _one_job(spark, frame, texts, files)
     except (PySparkException, Py4JJavaError):
         for file in files[::_BATCHES]:
             try:
-                return _one_job(spark, frame, entry, [file])
+                return _one_job(spark, frame, texts, [file])
             except (PySparkException, Py4JJavaError):
                 continue
-    return _one_job(spark, frame, entry, [])
+    return _one_job(spark, frame, texts, [])
 
 
-def _one_job(spark: SparkSession, frame: DataFrame, entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array]:
+def _one_job(
+    spark: SparkSession, frame: DataFrame, texts: Sequence[str], files: Sequence[Listed]
+) -> dict[str, pa.Array]:
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
     chosen = DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
-    texts = entry.index.expressions()
     selected = chosen.select(*[columns_for(chosen, text).alias(f"_g{i}") for i, text in enumerate(texts)])
     rows: list[Any] = selected.mapInArrow(_first_rows, "payload binary").collect() if files else []
     pieces = [pa.ipc.open_stream(row["payload"]).read_next_batch() for row in rows]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields]
-    return [one_array([*(piece.column(n) for piece in pieces)] or [empty]) for n, empty in enumerate(nothing)]
+    return {text: one_array([*(piece.column(n) for piece in pieces)] or [nothing[n]]) for n, text in enumerate(texts)}
 
 
 def _first_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
