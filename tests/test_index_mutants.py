@@ -1,0 +1,306 @@
+"""Wrong rules of GapList, BloomFilter, Prefix and Suffix, planted one by one: the harness must catch each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from geoskip import predicates as p
+from geoskip.clauses import Clause
+from geoskip.indexes import affix, bloom, bloom_hash, gaplist, prefix, suffix
+from geoskip.indexes.affix import Affix
+from geoskip.indexes.affixes import EntryPasses, all_above, beginning, exactly
+from geoskip.indexes.bloom import BloomFilter, FilterMayHold, HashedPart
+from geoskip.indexes.gaplist import GapList
+from geoskip.indexes.ordering import Incomparable
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.suffix import Suffix
+from tests.harness import Kind, canned, leaves, sound
+from tests.test_mutants import _Negated, before
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+MUTANTS: list[Any] = []
+WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+
+def two_gaps(name: str) -> GapList:
+    return GapList(name, gaps=2)
+
+
+def two_characters(name: str) -> Prefix:
+    return Prefix(name, length=2)
+
+
+def last_two(name: str) -> Suffix:
+    return Suffix(name, length=2)
+
+
+def one_entry(name: str) -> Prefix:
+    return Prefix(name, limit=1)
+
+
+def mutant(rule: str, kind: Kind, column: str) -> Callable[[Patch], Patch]:
+    """A mutant, the section of SEMANTICS that it breaks, the index and the column on which it does."""
+
+    def register(plant: Patch) -> Patch:
+        MUTANTS.append(pytest.param(plant, kind, column, id=f"{plant.__name__} (section {rule})"))
+        return plant
+
+    return register
+
+
+def summaries(patch: pytest.MonkeyPatch, owner: type[Any], **changed: Any) -> None:
+    """Collect summaries with other values in some fields."""
+    before(patch, owner, "collect", lambda original, index, values: {**original(index, values), **changed})
+
+
+# GapList
+
+
+@mutant("1: what was cut off is not there", two_gaps, "a")
+def a_gap_is_trusted_at_its_ends(patch: pytest.MonkeyPatch) -> None:
+    def inner(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**s, "high": s["high"] - 1} if s["high"] > s["low"] else s for s in segments]
+
+    before(patch, gaplist, "_segments", lambda original, *a: inner(original(*a)))
+
+
+@mutant("1: a gap of one part is no gap of the file", two_gaps, "d")
+def the_first_part_speaks_for_all(patch: pytest.MonkeyPatch) -> None:
+    def merge(original: Any, index: GapList, parts: Any) -> Any:
+        return {**original(index, parts), "segments": parts[0]["segments"]} if parts else original(index, parts)
+
+    before(patch, GapList, "merge", merge)
+
+
+@mutant("1: a null cell keeps", two_gaps, "day")
+def a_file_without_segments_is_empty(patch: pytest.MonkeyPatch) -> None:
+    before(patch, gaplist, "_segments_of", lambda original, *a: _without(original(*a)))
+
+
+def _without(segments: gaplist.Segments) -> gaplist.Segments:
+    told = np.asarray(segments.fields["rows"].is_valid())
+    fields = {name: array.filter(pa.array(told)) for name, array in segments.fields.items()}
+    return gaplist.Segments(segments.owner[told], fields)
+
+
+@mutant("2: IS NULL skips only if the null count is 0", two_gaps, "a")
+def segments_hold_no_null(patch: pytest.MonkeyPatch) -> None:
+    summaries(patch, GapList, nulls=0)
+
+
+@mutant("2: no clause is ever negated", two_gaps, "a")
+def a_gap_clause_is_negated(patch: pytest.MonkeyPatch) -> None:
+    _negating(patch, GapList)
+
+
+@mutant("3: NaN lies above infinity", two_gaps, "x")
+def segments_hold_no_nan(patch: pytest.MonkeyPatch) -> None:
+    summaries(patch, GapList, nans=0)
+
+
+# BloomFilter
+
+
+def _negating(patch: pytest.MonkeyPatch, owner: type[Any]) -> None:
+    def clause(original: Any, index: Any, node: p.Predicate) -> Clause | None:
+        if not isinstance(node, p.Not):
+            found: Clause | None = original(index, node)
+            return found
+        inner = original(index, node.child)
+        return inner and _Negated(inner)
+
+    before(patch, owner, "clause", clause)
+
+
+@mutant("2: no clause is ever negated", BloomFilter, "a")
+def not_in_the_filter_is_not_there(patch: pytest.MonkeyPatch) -> None:
+    _negating(patch, BloomFilter)
+
+
+@mutant("2: IN matches any of its values", BloomFilter, "d")
+def the_first_value_of_in_is_probed(patch: pytest.MonkeyPatch) -> None:
+    before(patch, bloom, "equality", lambda original, *a: original(*a[:3], a[3][:1], a[4]))
+
+
+@mutant("3: -0.0 = 0.0", BloomFilter, "x")
+def zeros_are_hashed_by_their_bits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(bloom_hash, "_of_doubles", lambda values: bloom_hash._mixed(values.view(np.uint64)))
+
+
+@mutant("3: NaN = NaN", BloomFilter, "x")
+def nan_is_in_no_filter(patch: pytest.MonkeyPatch) -> None:
+    def keys(original: Any, kind: str, casts: Any, literal: p.Literal) -> Any:
+        return [key for key in original(kind, casts, literal) if key == key]
+
+    before(patch, bloom, "keys_of", keys)
+
+
+@mutant("3: a float column is compared as double", BloomFilter, "x")
+def a_double_is_hashed_as_float(patch: pytest.MonkeyPatch) -> None:
+    before(patch, bloom_hash, "_as_double", lambda original, value, single: original(value, single=True))
+
+
+@mutant("5: hashes depend on type", BloomFilter, "a")
+def a_value_is_hashed_by_its_width(patch: pytest.MonkeyPatch) -> None:
+    def equality(original: Any, name: str, over: Any, casts: Any, *rest: Any) -> Clause:
+        found: Clause = original(name, over, casts, *rest)
+        width = WIDTHS.get(casts[-1] if casts else over.type, 64)
+        if isinstance(found, FilterMayHold):
+            return replace(found, hashes=tuple(h ^ width for h in found.hashes))
+        return found
+
+    before(patch, bloom, "equality", equality)
+    before(patch, bloom, "hashes_of", lambda original, array: original(array) ^ np.uint64(array.type.bit_width))
+
+
+@mutant("5: integers beyond 2^53 are no doubles", BloomFilter, "n")
+def a_double_is_the_integer_that_it_shows(patch: pytest.MonkeyPatch) -> None:
+    def keys(original: Any, kind: str, casts: Any, literal: p.Literal) -> Any:
+        try:
+            return original(kind, casts, literal)
+        except Incomparable:
+            return [int(literal.value)] if abs(literal.value) < 2**63 else []
+
+    before(patch, bloom, "keys_of", keys)
+
+
+@mutant("1: a value of any part is in the file", BloomFilter, "d")
+def the_filter_of_the_first_part_is_the_files(patch: pytest.MonkeyPatch) -> None:
+    def merged(original: Any, parts: Any, fpp: float) -> Any:
+        return {**original(parts, fpp), "filters": parts[0]["filters"]} if parts else original(parts, fpp)
+
+    before(patch, HashedPart, "merged", merged)
+
+
+@mutant("1: unknown is KEEP", BloomFilter, "day")
+def a_file_without_a_filter_holds_nothing(patch: pytest.MonkeyPatch) -> None:
+    def filters(original: Any, *arguments: Any) -> Any:
+        found = original(*arguments)
+        return replace(found, unknown=np.zeros_like(found.unknown), any_unknown=False)
+
+    before(patch, bloom, "filters_of", filters)
+
+
+# Prefix and Suffix
+
+
+def _begins(patch: pytest.MonkeyPatch, cut: Callable[[Affix, bytes, bool], list[Any]]) -> None:
+    def begins(index: Affix, text: bytes, *, negated: bool) -> Clause:
+        whole = [beginning(index._turned(text))]
+        return index._passes("begins", whole, cut(index, text, negated), inverted=negated)
+
+    patch.setattr(Affix, "_begins", begins)
+
+
+@mutant("4: a longer pattern compares its truncation", two_characters, "s")
+def a_pattern_longer_than_the_entry_is_compared_whole(patch: pytest.MonkeyPatch) -> None:
+    _begins(patch, lambda index, text, negated: [beginning(text)])
+
+
+@mutant("4: a longer pattern compares its truncation", last_two, "s")
+def an_end_longer_than_the_entry_is_compared_whole(patch: pytest.MonkeyPatch) -> None:
+    _begins(patch, lambda index, text, negated: [beginning(text[::-1])])
+
+
+@mutant("4: NOT LIKE 'abc%' is not decided by an entry that is shorter", two_characters, "s")
+def a_prefix_is_compared_too_short(patch: pytest.MonkeyPatch) -> None:
+    def cut(index: Affix, text: bytes, negated: bool) -> list[Any]:
+        entry = index.entry(text)
+        return [beginning(text) if entry is None else exactly(entry)]
+
+    _begins(patch, cut)
+
+
+def _equal(patch: pytest.MonkeyPatch, cut: Callable[[bytes, bool], bytes | None]) -> None:
+    def equal(index: Affix, literals: Any, *, negated: bool, null: bool = False) -> Clause:
+        texts = [affix.encoded(literal) for literal in literals]
+        cuts = [cut(index.entry(text) or text, negated) for text in texts if index.entry(text)]
+        whole = [exactly(index._turned(text)) for text in texts if index.entry(text) is None]
+        found = [exactly(index._turned(entry)) for entry in cuts if entry is not None]
+        return index._passes("equals", whole, found, inverted=negated, null=null)
+
+    patch.setattr(Affix, "_equal", equal)
+
+
+@mutant("4: a long text is its entry's", two_characters, "s")
+def a_text_longer_than_the_entry_is_nowhere(patch: pytest.MonkeyPatch) -> None:
+    _equal(patch, lambda entry, negated: None)
+
+
+@mutant("4: other texts share an entry", two_characters, "s")
+def an_entry_is_one_text(patch: pytest.MonkeyPatch) -> None:
+    _equal(patch, lambda entry, negated: entry)
+
+
+@mutant("4: a cut text is above its entry", two_characters, "s")
+def a_cut_text_is_compared_as_its_entry(patch: pytest.MonkeyPatch) -> None:
+    def compared(original: Any, index: Prefix, op: str, text: bytes, *, negated: bool) -> Clause:
+        found: EntryPasses = original(index, op, text, negated=negated)
+        return replace(found, cut=(all_above(text, False),)) if op == ">" else found
+
+    before(patch, Prefix, "_compared", compared)
+
+
+@mutant("4: prefixes are counted in code points", two_characters, "s")
+def prefixes_are_counted_in_bytes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Prefix, "_sliced", lambda index, texts: pc.binary_slice(texts.cast(pa.binary()), 0, 2))
+
+
+@mutant("4: strings may hold invalid UTF-8", two_characters, "s")
+def what_is_no_utf8_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    def entries(original: Any, index: Affix, array: Any) -> Any:
+        raw = array.cast(pa.binary()).to_pylist()
+        return original(index, pa.array([text.decode("utf-8", "replace") for text in raw], pa.string()))
+
+    before(patch, Affix, "_entries", entries)
+
+
+@mutant("4: _ stands for any character", two_characters, "s")
+def an_underscore_begins_with_itself(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(prefix, "literal_prefix", lambda pattern, escape: (pattern.split("%")[0], False))
+
+
+@mutant("4: ESCAPE exists", last_two, "s")
+def a_pattern_ends_with_its_last_piece(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(suffix, "literal_suffix", lambda pattern, escape: (pattern.rsplit("%", 1)[-1], True))
+
+
+@mutant("1: a file over the limit is unknown", one_entry, "s")
+def entries_over_the_limit_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def lists(original: Any, *arguments: Any) -> Any:
+        found = original(*arguments)
+        return found if found["whole"] is not None else {"whole": [], "cut": []}
+
+    before(patch, affix, "lists_of", lists)
+
+
+@mutant("2: NOT (a <=> 5) is TRUE for NULL", two_characters, "s")
+def null_differs_from_nothing(patch: pytest.MonkeyPatch) -> None:
+    before(patch, Affix, "_passes", lambda original, *a, **o: original(*a, **{**o, "null": False}))
+
+
+@pytest.mark.parametrize(("plant", "kind", "column"), MUTANTS)
+def test_the_harness_catches(plant: Patch, kind: Kind, column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=r"is (True|False|None) for .* says it is not"):
+        _search(kind, column)
+
+
+@pytest.mark.parametrize("kind", [two_characters, last_two, one_entry])
+def test_the_harness_finds_nothing_where_nothing_is_planted(kind: Kind) -> None:
+    _search(kind, "s")
+
+
+def _search(kind: Kind, column: str) -> None:
+    """Every leaf and its negation on canned files, in two parts where they have several rows."""
+    world = canned(column, kind)
+    for leaf in leaves(column):
+        sound(leaf, world)
+        sound(p.Not(leaf), world)
