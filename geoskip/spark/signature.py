@@ -124,7 +124,7 @@ def depends_on(
         names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
             names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
-            if settings.get("spark.sql.parquet.int96TimestampConversion") == "true":
+            if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
                 names.append(_SESSION_ZONE)
     functions = [vertex for vertex in vertices if isinstance(vertex, Call)]
     if any(not isinstance(vertex, Column) for vertex in vertices):
@@ -133,7 +133,7 @@ def depends_on(
     if zoned or any(call.name.lower() in _JDK or _is_temporal(call.type) for call in functions):
         names.append("java.version")
     if any((call.implementation or "").startswith("python:") for call in functions):
-        names.append("spark.sql.execution.pythonUDF.arrow.enabled")
+        names += ["spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes"]
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices):
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
     return {name: str(settings.get(name)) for name in dict.fromkeys(names)}

@@ -33,7 +33,8 @@ class Known {
                 "spark.sql.parquet.int96TimestampConversion", "spark.sql.legacy.parquet.nanosAsLong",
                 "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
                 "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
-                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.files.ignoreCorruptFiles",
+                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
+                "spark.sql.files.ignoreCorruptFiles",
                 "spark.geoskip.recheck"
             });
 
