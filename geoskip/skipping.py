@@ -73,7 +73,7 @@ def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str]) -> Mask:
     files = snapshot.files
     keep: Mask = np.ones(len(files), dtype=bool)
     try:
-        files.prefetch([index for index, _ in clause.columns()])
+        files.prefetch(clause.columns())
         return keep & keep_mask(clause, files)
     except BaseException as error:
         parts = parts_of(clause)

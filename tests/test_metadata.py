@@ -77,7 +77,7 @@ HEADER = Header(
     number=3,
     created="2026-01-01T00:00:00.000+00:00",
     files=2,
-    parts=(Part("parts/x.parquet", 2, 99, 2**32 - 1, {"i0": PartColumn("test_span(temp)", 10, 1)}),),
+    parts=(Part("parts/x.parquet", 2, 99, 2**32 - 1, {"i0": PartColumn("test_span(temp)", 10, 1, {"low": 7})}),),
     reasons={"bad \udcff.parquet": "truncated"},
     operation={"verb": "create", "rows": 5},
 )
@@ -192,6 +192,24 @@ def test_columns_are_loaded_when_asked_for_and_once():
     assert asked == [["test_span(a)", "test_span(b)"]]
 
 
+def test_single_fields_are_loaded_when_asked_for_and_once():
+    table = build_table([entry("a"), entry("b")], [row("x", a=span(1, 2), b=span(3, 4))])
+    asked: list[Any] = []
+
+    def load(wanted: Any) -> pa.Table:
+        asked.append(list(wanted))
+        return FileMetadata.of(table)._load(wanted)
+
+    found, low, high = FileMetadata(1, load), ("test_span(a)", "low"), ("test_span(a)", "high")
+    found.prefetch([low, ("test_span(a)", "median"), ("unheard(of)", "low"), "path"])
+    assert [found.summary(*low).to_pylist(), found.summary("unheard(of)", "low").to_pylist()] == [[1], [None]]
+    assert (len(asked), found.summary(*high).to_pylist(), asked[1:]) == (1, [2], [[high]])
+    found.prefetch([low, high, "test_span(a)"])
+    found.prefetch([("test_span(a)", "words")])
+    assert found.summary("test_span(a)", "words").to_pylist() == [span(1, 2)["words"]]
+    assert asked[2:] == [["test_span(a)"]]
+
+
 def test_a_value_is_computed_once_by_however_many_threads():
     found, computed, start = files(row("a")), [], threading.Barrier(8)
 
@@ -221,9 +239,9 @@ def test_what_raised_is_tried_anew():
 def test_bytes_shared_by_arrays_count_once():
     found = files(*(row(str(i), temp=span(i, i)) for i in range(1000)))
     assert found.nbytes == 0
-    found.summary("test_span(temp)", "low")
+    found.column("test_span(temp)")
     before = found.nbytes
-    found.summary("test_span(temp)", "high")
+    found.summary("test_span(temp)", "low"), found.summary("test_span(temp)", "high")
     found.cached("derived", lambda: np.zeros(1000))
     assert 16_000 <= before < 40_000
     assert found.nbytes == before + 8000

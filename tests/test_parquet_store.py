@@ -14,13 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FORMAT
+from geoskip.metadata import FORMAT, Part
 from geoskip.stores import Folder, LocalFolder, ParquetStore
 from geoskip.stores.base import new_identity
-from geoskip.stores.parquet import _written, write_part
+from geoskip.stores.parquet import _written
+from geoskip.stores.parts import PartReader, write_part
 from tests.test_stores import HEADER, begun, content, entry, table
 
 # --- crashes ---------------------------------------------------------------------------------------
@@ -358,6 +361,32 @@ def test_only_the_columns_asked_for_are_read(sound, tmp_path):
     assert files.summary("test_least(a)", "least")[2].as_py() == 4
     with pytest.raises(MetadataError, match="checksum of path"):
         files.paths_text()
+
+
+def test_only_the_fields_asked_for_are_read_and_checked(tmp_path):
+    struct = pa.struct([("low", pa.float64()), ("names", pa.list_(pa.string())), ("n", pa.int64())])
+    rows = [{"low": 0.5, "names": ["a", "b"], "n": 1}, None, {"low": None, "names": None, "n": 3}]
+    (tmp_path / "_parts").mkdir()
+    name = f"_parts/_{new_identity()}.parquet"
+    written = write_part(tmp_path / name, name, pa.table({"path": ["x", "y", "z"], "it(s)": pa.array(rows, struct)}))
+    (inside,) = [column for column in written.columns.values() if column.name == "it(s)"]
+    assert set(inside.leaves) == {"low", "names.list.element", "n"}
+    chunk = pq.read_metadata(tmp_path / name).row_group(0).column(3)
+    data = bytearray((tmp_path / name).read_bytes())
+    data[chunk.data_page_offset + 5] ^= 255
+    (tmp_path / name).write_bytes(data)
+    assert chunk.path_in_schema.endswith(".n")
+
+    def read(part: Part, *fields: str) -> Any:
+        kind = pa.struct([struct.field(name) for name in fields])
+        return PartReader(LocalFolder(tmp_path), part).read(pa.schema([("it(s)", kind)]))["it(s)"].to_pylist()
+
+    assert read(written, "low") == [{"low": 0.5}, None, {"low": None}]
+    assert read(written, "low", "names")[0] == {"low": 0.5, "names": ["a", "b"]}
+    older = replace(written, columns={key: replace(column, leaves={}) for key, column in written.columns.items()})
+    for part, fields in ((written, ["n"]), (written, ["low", "n"]), (older, ["low"])):
+        with pytest.raises(MetadataError, match="checksum of it"):
+            read(part, *fields)
 
 
 def test_a_snapshot_is_loaded_once(sound):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from geoskip.errors import NotIndexedError
 from geoskip.indexes.base import Index
-from geoskip.metadata.files import FileMetadata
+from geoskip.metadata.files import FileMetadata, Wanted
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, Part, PartColumn
 from geoskip.metadata.tables import BASE_SCHEMA, FileRow, add_indexes, build_table, files_schema, replace_files
 
@@ -35,6 +35,7 @@ __all__ = [
     "Part",
     "PartColumn",
     "Snapshot",
+    "Wanted",
     "add_indexes",
     "build_table",
     "files_schema",

@@ -14,17 +14,20 @@ import pyarrow.compute as pc
 
 from geoskip.errors import MetadataError
 
-__all__ = ["FileMetadata", "one_chunk"]
+__all__ = ["FileMetadata", "Wanted", "one_chunk"]
 
 T = TypeVar("T")
-Load = Callable[["Sequence[str] | None"], pa.Table]
+Wanted = str | tuple[str, str]
+"""A column of the files table, or one field of an index's summaries as (index, field)."""
+Load = Callable[["Sequence[Wanted] | None"], pa.Table]
 
 
 class FileMetadata:
     """The files table, read column by column when asked; implements :class:`geoskip.clauses.Files`.
 
-    ``load(names)`` returns a table with those of the named columns that are stored, in any order; ``load(None)`` all.
-    What was read is kept, and so is what clauses derive from it, each computed once however many threads ask.
+    ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
+    all; a column of which single fields are wanted has at least those. What was read is kept, and so is what clauses
+    derive from it, each computed once however many threads ask.
     """
 
     def __init__(self, length: int, load: Load) -> None:
@@ -38,10 +41,11 @@ class FileMetadata:
     def of(cls, table: pa.Table) -> FileMetadata:
         """The files of a table in memory."""
 
-        def load(names: Sequence[str] | None) -> pa.Table:
-            return (
-                table if names is None else table.select([n for n in dict.fromkeys(names) if n in table.schema.names])
-            )
+        def load(wanted: Sequence[Wanted] | None) -> pa.Table:
+            if wanted is None:
+                return table
+            names = {name if isinstance(name, str) else name[0] for name in wanted}
+            return table.select([name for name in table.schema.names if name in names])
 
         return cls(table.num_rows, load)
 
@@ -50,19 +54,27 @@ class FileMetadata:
 
     def summary(self, index: str, field: str) -> pa.Array:
         """One field of an index's summaries, one entry a file; null where it is not stored."""
-        return self.cached(("summary", index, field), lambda: self._summary(index, field))
+        return self.cached(("summary", index, field), lambda: self._summary(index, field, None))
 
     def column(self, name: str) -> pa.Array:
         """A whole column of the files table; nulls where it is not stored."""
         return self.cached(("column", name), lambda: self._column(name, self._load([name])))
 
-    def prefetch(self, names: Iterable[str]) -> None:
-        """Read several columns at once, which is faster than one after the other."""
-        missing = [name for name in dict.fromkeys(names) if ("column", name) not in self._known]
+    def prefetch(self, wanted: Iterable[Wanted]) -> None:
+        """Read several columns and fields at once, which is faster than one after the other."""
+        missing = [what for what in dict.fromkeys(wanted) if not self._is_known(what)]
         if missing:
             table = self._load(missing)
-            for name in missing:
-                self.cached(("column", name), partial(self._column, name, table))
+            for what in missing:
+                if isinstance(what, str):
+                    self.cached(("column", what), partial(self._column, what, table))
+                else:
+                    self.cached(("summary", *what), partial(self._summary, *what, table))
+
+    def _is_known(self, what: Wanted) -> bool:
+        if isinstance(what, str):
+            return ("column", what) in self._known
+        return ("summary", *what) in self._known or ("column", what[0]) in self._known
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returned the first time; what raised is tried anew."""
@@ -114,8 +126,11 @@ class FileMetadata:
             raise MetadataError(f"{name} has {len(column)} rows for {self._length} files")
         return one_chunk(column)
 
-    def _summary(self, index: str, field: str) -> pa.Array:
-        column = self.column(index)
+    def _summary(self, index: str, field: str, table: pa.Table | None) -> pa.Array:
+        if ("column", index) in self._known:
+            column = self.column(index)
+        else:
+            column = self._column(index, self._load([(index, field)]) if table is None else table)
         if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
             return pa.nulls(self._length)
         return pc.struct_field(column, field)

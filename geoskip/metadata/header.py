@@ -80,11 +80,16 @@ class IndexEntry:
 
 @dataclass(frozen=True)
 class PartColumn:
-    """A column of a part: its name in the files table, its bytes on disk and the CRC-32 of those bytes."""
+    """A column of a part: its name in the files table, its bytes on disk and the CRC-32 of those bytes.
+
+    ``leaves`` has the CRC-32 of each leaf's bytes, by its path inside of the column, for readers of single fields; it
+    is empty where nobody took them.
+    """
 
     name: str
     bytes: int
     crc: int
+    leaves: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,9 @@ class Part:
             bytes=_count(data, "bytes"),
             crc=_count(data, "crc"),
             columns={
-                key: PartColumn(_member(column, "name", str), _count(column, "bytes"), _count(column, "crc"))
+                key: PartColumn(
+                    _member(column, "name", str), _count(column, "bytes"), _count(column, "crc"), _leaves(column)
+                )
                 for key, column in _member(data, "columns", dict).items()
             },
         )
@@ -208,6 +215,11 @@ def _count(data: Any, name: str) -> int:
     if not 0 <= value < 2**63:
         raise MetadataError(f"{name!r} should be a count, got {value if abs(value) < 2**99 else 'a huge number'}")
     return value
+
+
+def _leaves(column: Json) -> dict[str, int]:
+    leaves = _member(column, "leaves", dict) if "leaves" in column else {}
+    return {_text(path): _count(leaves, path) for path in leaves}
 
 
 def _text(value: Any) -> str:

@@ -24,9 +24,10 @@ without spaces, in ASCII. The header's members are those of :class:`geoskip.meta
 
 **A part** is a Parquet file with zstd. Inside it the columns are called ``path``, ``size``, ``mtime``, ``etag``,
 ``rows`` (see :mod:`geoskip.metadata`) and ``i0``, ``i1``, ... for the indexes, whose own names hold dots and
-brackets; the header's ``columns`` says which is which, with the bytes of the column's chunks and the CRC-32 over them.
-A query reads and checks the columns that its clauses name, and no others. The files table is the rows of the parts, in
-their order; a column that a part lacks is null there.
+brackets; the header's ``columns`` says which is which, with the bytes of the column's chunks, the CRC-32 over them, and
+that of each leaf (``leaves``: ``min``, ``boxes.list.element.xmin``, ...). Doubles are split by bytes, which zstd packs
+better and unpacks faster. A query reads and checks the fields that its clauses name, and no others. The files table is
+the rows of the parts, in their order; a column that a part lacks is null there.
 
 **Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Names of another
 shape are ignored, so that later versions may put other things there. What is damaged raises MetadataError.
@@ -46,29 +47,25 @@ import re
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, PartColumn, Snapshot, files_schema
+from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, Snapshot
 from geoskip.metadata.header import check_format
-from geoskip.metadata.tables import conformed
 from geoskip.stores.base import Store, header_json, new_identity, stamped
 from geoskip.stores.folders import Folder, LocalFolder
+from geoskip.stores.parts import PartReader, load_columns, write_part
 
 __all__ = ["ParquetStore"]
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
-_PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _LARGEST_ENTRY = 32 << 20
-_ROW_GROUP = 1 << 20
 _SNAPSHOTS_KEPT = 2
 
 
@@ -178,12 +175,12 @@ class ParquetStore(Store):
         header = _header(text, f"{name} in {self.location}")
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{name} in {self.location} is the entry of another snapshot")
-        parts = [_PartReader(self.folder, part) for part in header.parts]
+        parts = [PartReader(self.folder, part) for part in header.parts]
         if header.files != sum(part.rows for part in header.parts):
             raise MetadataError(
                 f"the parts of snapshot {number} in {self.location} do not have its {header.files} files"
             )
-        return Snapshot(header, FileMetadata(header.files, partial(_load_columns, header, parts)))
+        return Snapshot(header, FileMetadata(header.files, partial(load_columns, header, parts)))
 
     def _read(self, name: str, limit: int) -> bytes:
         try:
@@ -250,113 +247,3 @@ def _header(text: bytes, what: str) -> Header:
         return Header.from_json(header)
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, MetadataError) else MetadataError(f"{what} is damaged: {error}") from None
-
-
-# --- parts ------------------------------------------------------------------------------------------------------------
-
-
-def write_part(path: Path, name: str, table: pa.Table) -> Part:
-    """Write a files table as a local Parquet file; returns what a header says of it."""
-    logical = table.schema.names
-    physical = [n if n in BASE_SCHEMA.names else f"i{i - len(BASE_SCHEMA)}" for i, n in enumerate(logical)]
-    pq.write_table(
-        table.rename_columns(physical),
-        path,
-        compression="zstd",
-        row_group_size=_ROW_GROUP,
-        write_statistics=False,  # clauses look at summaries, not at bounds of summaries
-    )
-    with open(path, "rb") as file:
-        size, crc = _footer(file)
-        footer = pq.read_metadata(file)
-        columns = {}
-        for inside, outside in zip(physical, logical, strict=True):
-            ranges = list(_chunks(footer, inside))
-            columns[inside] = PartColumn(outside, sum(length for _, length in ranges), _crc(file, ranges))
-    return Part(name, table.num_rows, size, crc, columns)
-
-
-class _PartReader:
-    """A part, opened and its footer checked; columns are checked and read when asked for."""
-
-    def __init__(self, folder: Folder, part: Part) -> None:
-        self.part = part
-        self.what = f"{part.name} in {folder.location}"
-        if not _PART.fullmatch(part.name):
-            raise MetadataError(f"{self.what} is no name of a part")
-        with self._trouble():
-            self.path = folder.local(part.name)
-            with open(self.path, "rb") as file:
-                if _footer(file) != (part.bytes, part.crc):  # first: Arrow may abort on a damaged footer
-                    raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
-                self.footer = pq.read_metadata(file)
-        if self.footer.num_rows != part.rows:
-            raise MetadataError(f"{self.what} has {self.footer.num_rows} rows, its header says {part.rows}")
-
-    def read(self, names: Sequence[str]) -> pa.Table:
-        """Those of the named columns that the part has, under their names in the files table."""
-        inside = {key: column for key, column in self.part.columns.items() if column.name in names}
-        if not inside:
-            return pa.table({})
-        with self._trouble():
-            with open(self.path, "rb") as file:
-                for key, column in inside.items():
-                    if _crc(file, _chunks(self.footer, key)) != column.crc:
-                        raise MetadataError(f"{self.what} is damaged: the checksum of {column.name} differs")
-            with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
-                table = parquet.read(columns=list(inside))
-            return table.rename_columns([inside[key].name for key in table.schema.names])
-
-    @contextlib.contextmanager
-    def _trouble(self) -> Iterator[None]:
-        try:
-            yield
-        except MetadataError:
-            raise
-        except Exception as error:  # whatever a hostile file makes pyarrow raise
-            raise MetadataError(f"{self.what} cannot be read: {error}") from error
-
-
-def _load_columns(header: Header, parts: Sequence[_PartReader], names: Sequence[str] | None) -> pa.Table:
-    full = files_schema(header.entries)
-    wanted = full if names is None else pa.schema([f for f in full if f.name in names])
-    tables = [part.read(wanted.names) for part in parts]
-    try:
-        sound = [conformed(table, wanted, rows=part.part.rows) for table, part in zip(tables, parts, strict=True)]
-        return pa.concat_tables(sound) if sound else wanted.empty_table()
-    except (pa.ArrowException, ValueError) as error:
-        raise MetadataError(
-            f"a column of {header.root}'s metadata has another type than its header says: {error}"
-        ) from error
-
-
-def _footer(file: BinaryIO) -> tuple[int, int]:
-    """The file's size and its footer's checksum."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 8))
-    length = int.from_bytes(file.read(4), "little")
-    if not 0 < length + 12 <= size:
-        raise ValueError("no Parquet footer")
-    file.seek(size - length - 8)
-    crc = zlib.crc32(file.read(length + 8))
-    file.seek(0)
-    return size, crc
-
-
-def _chunks(footer: pq.FileMetaData, column: str) -> Iterator[tuple[int, int]]:
-    """The byte ranges, as (start, length), of a top-level column."""
-    leaves = [i for i in range(footer.num_columns) if footer.schema.column(i).path.split(".", 1)[0] == column]
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for leaf in leaves:
-            chunk = group.column(leaf)
-            starts = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
-            yield min(starts), chunk.total_compressed_size
-
-
-def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int, int]]) -> int:
-    crc = 0
-    for start, length in ranges:
-        file.seek(start)
-        crc = zlib.crc32(file.read(length), crc)
-    return crc

@@ -1,0 +1,195 @@
+"""Parts: immutable Parquet files that hold rows of the files table (see :mod:`geoskip.stores.parquet`).
+
+Of a part the footer is checked when it is opened, and the bytes of what is read each time: of single fields where their
+checksums are known, else of whole columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoskip.errors import MetadataError
+from geoskip.metadata import BASE_SCHEMA, Header, Part, PartColumn, Wanted, files_schema
+from geoskip.metadata.tables import conformed
+from geoskip.stores.folders import Folder
+
+__all__ = ["PartReader", "load_columns", "write_part"]
+
+_PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
+_ROW_GROUP = 1 << 20
+
+
+def write_part(path: Path, name: str, table: pa.Table) -> Part:
+    """Write a files table as a local Parquet file; returns what a header says of it."""
+    logical = table.schema.names
+    physical = [n if n in BASE_SCHEMA.names else f"i{i - len(BASE_SCHEMA)}" for i, n in enumerate(logical)]
+    table = table.rename_columns(physical)
+    doubles, others = _leaves_by_kind(table.schema)
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        row_group_size=_ROW_GROUP,
+        write_statistics=False,  # clauses look at summaries, not at bounds of summaries
+        use_dictionary=others,
+        use_byte_stream_split=doubles,
+    )
+    with open(path, "rb") as file:
+        size, crc = _footer(file)
+        footer = pq.read_metadata(file)
+        leaves = _leaves(footer)
+        columns = {}
+        for inside, outside in zip(physical, logical, strict=True):
+            ranges = list(_chunks(footer, leaves[inside].values()))
+            of_leaves = {leaf: _crc(file, _chunks(footer, [at])) for leaf, at in leaves[inside].items() if leaf}
+            total = sum(length for _, length in ranges)
+            columns[inside] = PartColumn(outside, total, _crc(file, ranges), of_leaves)
+    return Part(name, table.num_rows, size, crc, columns)
+
+
+def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
+    """The paths of the leaves that are floating-point numbers, and of the others."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    parquet = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    leaves = [parquet.column(number) for number in range(len(parquet))]
+    doubles = [leaf.path for leaf in leaves if leaf.physical_type in ("FLOAT", "DOUBLE")]
+    return doubles, [leaf.path for leaf in leaves if leaf.path not in doubles]
+
+
+class PartReader:
+    """A part, opened and its footer checked; columns are checked and read when asked for."""
+
+    def __init__(self, folder: Folder, part: Part) -> None:
+        self.part = part
+        self.what = f"{part.name} in {folder.location}"
+        if not _PART.fullmatch(part.name):
+            raise MetadataError(f"{self.what} is no name of a part")
+        with self._trouble():
+            self.path = folder.local(part.name)
+            with open(self.path, "rb") as file:
+                if _footer(file) != (part.bytes, part.crc):  # first: Arrow may abort on a damaged footer
+                    raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
+                self.footer = pq.read_metadata(file)
+            self.leaves = _leaves(self.footer)
+        if self.footer.num_rows != part.rows:
+            raise MetadataError(f"{self.what} has {self.footer.num_rows} rows, its header says {part.rows}")
+
+    def read(self, wanted: pa.Schema) -> pa.Table:
+        """Those of the wanted columns and fields that the part has, under their names in the files table."""
+        inside = {key: column for key, column in self.part.columns.items() if column.name in wanted.names}
+        if not inside:
+            return pa.table({})
+        with self._trouble():
+            paths: list[str] = []
+            with open(self.path, "rb") as file:
+                for key, column in inside.items():
+                    paths += self._checked(file, key, column, wanted.field(column.name).type)
+            if not paths:
+                return pa.table({})
+            with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
+                table = parquet.read(columns=paths)
+            return table.rename_columns([inside[key].name for key in table.schema.names])
+
+    def _checked(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
+        """The paths of a column's leaves that are needed for a type, their bytes checked."""
+        leaves = self.leaves.get(key, {})
+        needed = _needed(leaves, kind)
+        if set(needed) <= set(column.leaves):
+            sound = all(_crc(file, _chunks(self.footer, [leaves[leaf]])) == column.leaves[leaf] for leaf in needed)
+            paths = [f"{key}.{leaf}" for leaf in needed]
+        else:
+            sound = _crc(file, _chunks(self.footer, leaves.values())) == column.crc
+            paths = [key]
+        if not sound:
+            raise MetadataError(f"{self.what} is damaged: the checksum of {column.name} differs")
+        return paths
+
+    @contextlib.contextmanager
+    def _trouble(self) -> Iterator[None]:
+        try:
+            yield
+        except MetadataError:
+            raise
+        except Exception as error:  # whatever a hostile file makes pyarrow raise
+            raise MetadataError(f"{self.what} cannot be read: {error}") from error
+
+
+def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wanted] | None) -> pa.Table:
+    full = files_schema(header.entries)
+    wanted = full if names is None else pa.schema([f for column in full if (f := _narrowed(column, names))])
+    tables = [part.read(wanted) for part in parts]
+    try:
+        sound = [conformed(table, wanted, rows=part.part.rows) for table, part in zip(tables, parts, strict=True)]
+        return pa.concat_tables(sound) if sound else wanted.empty_table()
+    except (pa.ArrowException, ValueError) as error:
+        raise MetadataError(
+            f"a column of {header.root}'s metadata has another type than its header says: {error}"
+        ) from error
+
+
+def _narrowed(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
+    """A column with those of its fields that are wanted; None where nothing of it is."""
+    if column.name in wanted:
+        return column
+    names = {what[1] for what in wanted if not isinstance(what, str) and what[0] == column.name}
+    fields = [field for field in column.type if field.name in names] if pa.types.is_struct(column.type) else []
+    return column.with_type(pa.struct(fields)) if fields else None
+
+
+def _needed(leaves: Collection[str], kind: pa.DataType) -> list[str]:
+    """The leaves of a column that hold the fields of a type, all of them where it has no fields or odd names."""
+    names = [field.name for field in kind] if pa.types.is_struct(kind) else []
+    if not names or any("." in name for name in names):
+        return list(leaves)
+    return [leaf for leaf in leaves if leaf.split(".", 1)[0] in names]
+
+
+def _footer(file: BinaryIO) -> tuple[int, int]:
+    """The file's size and its footer's checksum."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    length = int.from_bytes(file.read(4), "little")
+    if not 0 < length + 12 <= size:
+        raise ValueError("no Parquet footer")
+    file.seek(size - length - 8)
+    crc = zlib.crc32(file.read(length + 8))
+    file.seek(0)
+    return size, crc
+
+
+def _leaves(footer: pq.FileMetaData) -> dict[str, dict[str, int]]:
+    """The numbers of all leaves: by column, then by the path inside of the column, which a plain column has not."""
+    found: dict[str, dict[str, int]] = {}
+    for number in range(footer.num_columns):
+        column, _, leaf = footer.schema.column(number).path.partition(".")
+        found.setdefault(column, {})[leaf] = number
+    return found
+
+
+def _chunks(footer: pq.FileMetaData, leaves: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The byte ranges, as (start, length), of some leaves."""
+    leaves = list(leaves)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for leaf in leaves:
+            chunk = group.column(leaf)
+            starts = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
+            yield min(starts), chunk.total_compressed_size
+
+
+def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int, int]]) -> int:
+    crc = 0
+    for start, length in ranges:
+        file.seek(start)
+        crc = zlib.crc32(file.read(length), crc)
+    return crc
