@@ -38,6 +38,8 @@ Json = Mapping[str, Any]
 _MOST_DECISIONS = 1000
 _MOST_CELLS = 50_000_000
 _RECHECK = 2000
+_EVALUATION = 0.2
+"""The share of the budget for evaluating conditions over single values: planning must not outlast what it saves."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Bridge:
             return []
         masks: list[Mask] = []
         deadline = time.monotonic() + float(request["budget"]) / 2
-        last = time.monotonic() + float(request["budget"]) * 0.8
+        last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
         rename = renamer(snapshot.header, request)
         for slots in request["vectors"]:

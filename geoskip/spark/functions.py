@@ -3,16 +3,23 @@
 The rules of conversion are Spark's for functions that are pickled row by row, where they leave no doubt: a value comes
 as the plain Python type of its column, and a result counts only if it is of the declared type's own Python type. All
 else is unknown: what Spark would make of it depends on the setting of Arrow for Python functions, and on its version.
+
+Workers hash with a seed of their own (PYTHONHASHSEED=0): a function that hashes, or goes through a set, may give
+another result here, and is not called. Nor are two functions called at once: they need not be safe for threads.
 """
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
+import dis
 import functools
 import hashlib
 import pickle
+import sys
+import threading
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,21 +60,50 @@ def called(
     if any(str(child.get("class", "")).endswith(".NamedArgumentExpression") for child in node["children"]):
         raise Declined(f"{name} is called with named arguments")
     function = _function(node["python"])
+    if sys.flags.hash_randomization and _hashes(function, set()):
+        raise Declined(f"{name} hashes or goes through a set, which is another in workers")
     result = node["type"]
     take = _taking(result, name)
     columns = [_column(argument, kind, len(thrown), name) for argument, kind in zip(arguments, kinds, strict=True)]
     found: list[Any] = [None] * len(thrown)
     unknown = np.array(thrown, dtype=bool)
-    for number, row in enumerate(zip(*columns, strict=True)):
-        if time.monotonic() > deadline:
-            raise Declined(f"after {number:,} calls of {name} the planning budget was spent")
-        if unknown[number]:
-            continue
-        try:
-            found[number] = take(function(*row))
-        except Exception:  # a row for which it raises fails the query, unless Spark never comes to it
-            unknown[number] = True
+    if not _calling.acquire(timeout=max(0.0, min(_WAIT, deadline - time.monotonic()))):
+        raise Declined("another function is being called for another query")
+    try:
+        for number, row in enumerate(zip(*columns, strict=True)):
+            if time.monotonic() > deadline:
+                raise Declined(f"after {number:,} calls of {name} the planning budget was spent")
+            if unknown[number]:
+                continue
+            try:
+                found[number] = take(function(*row))
+            except Exception:  # a row for which it raises fails the query, unless Spark never comes to it
+                unknown[number] = True
+    finally:
+        _calling.release()
     return pa.array(found, _arrow(result)), unknown
+
+
+def _hashes(function: Any, seen: set[int]) -> bool:
+    """May a function's result depend on hashes, as far as its own code and that of its module's functions say?"""
+    if id(function) in seen or not isinstance(function, types.FunctionType):
+        return False
+    seen.add(id(function))
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        if not _HASHING.isdisjoint(code.co_names) or any(op.opname == "BUILD_SET" for op in dis.get_instructions(code)):
+            return True
+        codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+        if any(_hashes(function.__globals__.get(name), seen) for name in code.co_names):
+            return True
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+    return any(_hashes(found, seen) for found in (*cells, getattr(function, "__wrapped__", None)))
+
+
+_HASHING = frozenset(["hash", "set", "frozenset"])
+_WAIT = 0.5
+_calling = threading.Lock()
 
 
 def _function(command: str) -> Callable[..., Any]:
