@@ -23,6 +23,7 @@ from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bounds import bound_type, bounds, merged
+from geoskip.indexes.ends import ByOneEnd
 from geoskip.indexes.monotone import Step, apply, as_real, steps_over
 from geoskip.indexes.ordering import Incomparable, Keys
 from geoskip.indexes.ranges import Range, bounds_of, counts_of
@@ -209,7 +210,7 @@ class _OfRange(Clause):
 
 
 @dataclass(frozen=True)
-class RangeMeets(_OfRange):
+class RangeMeets(ByOneEnd, _OfRange):
     """Some value may stand in ``op`` to one of the literals."""
 
     op: str

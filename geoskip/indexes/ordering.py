@@ -41,6 +41,7 @@ __all__ = [
     "folded",
     "number_place",
     "physical",
+    "real_below",
     "real_place",
 ]
 
@@ -155,16 +156,21 @@ def folded(values: Doubles) -> Ints:
 
 
 def real_place(value: Any, kind: str | None) -> Place:
+    below, exact = real_below(value, kind)
+    return (NAN_KEY, True) if below != below else (int(folded(np.array([below]))[0]), exact)
+
+
+def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
+    """The greatest double not above a literal of this type, and whether it is the literal; NaN for NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise Incomparable(f"{value!r} is no number")
     if value != value:
-        return NAN_KEY, True
+        return math.nan, True
     if kind == "float":
         with np.errstate(over="ignore"):
             value = float(np.float32(value))
     below = _float_below(value)
-    key = int(folded(np.array([below]))[0])
-    return key, below == value
+    return below, below == value
 
 
 def _float_below(value: int | float | Decimal) -> float:

@@ -30,7 +30,7 @@ from geoskip.indexes.ordering import (
 from geoskip.indexes.texts import Bytes, certain
 from geoskip.predicates import Literal
 
-__all__ = ["Range", "bounds_of", "counts_of"]
+__all__ = ["Range", "bounds_of", "counts_of", "kind_of", "plain", "words"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Range:
 
 def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
     """A count a file, and where it is known."""
-    array = _plain(files.summary(name, field))
+    array = plain(files.summary(name, field))
     if pa.types.is_null(array.type):
         return np.zeros(len(files), dtype=np.int64), np.zeros(len(files), dtype=bool)
     known = np.asarray(array.is_valid())
@@ -100,7 +100,7 @@ def bounds_of(files: Files, name: str) -> Range | Bytes | None:
 
     A file has no values when its rows are counted and all of them null. A bound that is missing otherwise is open.
     """
-    low, high = _plain(files.summary(name, "min")), _plain(files.summary(name, "max"))
+    low, high = plain(files.summary(name, "min")), plain(files.summary(name, "max"))
     if pa.types.is_null(low.type) or low.type != high.type:
         return None
     (rows, counted), (nulls, known) = (counts_of(files, name, field) for field in ("rows", "nulls"))
@@ -108,7 +108,7 @@ def bounds_of(files: Files, name: str) -> Range | Bytes | None:
     empty = known & (rows == nulls)
     kind = low.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        exact = _plain(files.summary(name, "exact"))
+        exact = plain(files.summary(name, "exact"))
         flags = certain(exact) if pa.types.is_boolean(exact.type) else np.zeros(len(files), dtype=bool)
         return Bytes(low, high, empty, flags)
     if pa.types.is_floating(kind):
@@ -117,11 +117,13 @@ def bounds_of(files: Files, name: str) -> Range | Bytes | None:
     if pa.types.is_decimal(kind):
         keys, scale = _unscaled(low, high)
         return Range("number", *_sealed(*keys, low, high, empty), scale)
-    for matches, name_of in _KINDS:
-        if matches(kind):
-            words = (_words(low), _words(high))
-            return Range(name_of(kind), *_sealed(*words, low, high, empty))
-    return None
+    name_of = kind_of(kind)
+    return None if name_of is None else Range(name_of, *_sealed(words(low), words(high), low, high, empty))
+
+
+def kind_of(arrow: pa.DataType) -> str | None:
+    """The kind of a range whose keys are the values themselves, as whole numbers."""
+    return next((name_of(arrow) for matches, name_of in _KINDS if matches(arrow)), None)
 
 
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], str]], ...] = (
@@ -152,7 +154,8 @@ def _reals(lows: pa.Array, highs: pa.Array, *, nan: Mask, empty: Mask) -> Range:
     return Range("real", low, high, nan=nan)
 
 
-def _words(array: pa.Array) -> Ints:
+def words(array: pa.Array) -> Ints:
+    """The values as whole numbers, 0 for null."""
     kind = array.type
     if pa.types.is_date(kind):
         array = array.cast(pa.date32()).cast(pa.int32())
@@ -171,7 +174,7 @@ def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
     drop = max(0, max(map(_digits, (low, high))) - 18)
     if drop:
         low, high = _rounded(low, scale - drop, "down"), _rounded(high, scale - drop, "up")
-    return (_low_words(low), _low_words(high)), scale - drop
+    return (_lowwords(low), _lowwords(high)), scale - drop
 
 
 def _digits(array: pa.Array) -> int:
@@ -185,7 +188,7 @@ def _rounded(array: pa.Array, scale: int, mode: str) -> pa.Array:
     return pc.round(wide, ndigits=scale, round_mode=mode).cast(pa.decimal128(38, scale))
 
 
-def _low_words(array: pa.Array) -> Ints:
+def _lowwords(array: pa.Array) -> Ints:
     """The lower 64 bits of decimals, which hold all of these."""
     array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     buffer = array.buffers()[1]
@@ -195,5 +198,6 @@ def _low_words(array: pa.Array) -> Ints:
     return np.asarray(words[2 * array.offset :: 2])
 
 
-def _plain(array: Any) -> pa.Array:
+def plain(array: Any) -> pa.Array:
+    """An array in one chunk."""
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
