@@ -84,15 +84,18 @@ def _table(files: Files, origins: Origins) -> _Table:
     low, whole_low = _matrix(files.summary(origins.name, "lo"), count, length)
     high, whole_high = _matrix(files.summary(origins.name, "hi"), count, length)
     unclear = ~known | (odd > 0) | (points & ~(whole_low & whole_high))
-    low[:, ~whole_low], high[:, ~whole_high] = np.inf, -np.inf
+    everywhere = bool((whole_low & whole_high).all())
+    if not everywhere:
+        low[:, ~whole_low], high[:, ~whole_high] = np.inf, -np.inf
     scales = np.array([metric.scale(point) for point in origins.points])[:, None]
-    reach = (np.where(points, high, 0.0) + scales).min(axis=0)
-    slack = np.zeros_like(high) if metric.whole else _RELATIVE * np.abs(high) + _OF_SCALE * scales
-    slack[~np.isfinite(slack)] = 0.0  # nothing is there to be widened
-    gaps = _gaps(files.summary(origins.name, "gaps"), count, slack)
-    return _Table(
-        low - slack, high + slack, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach
-    )
+    reach = ((high if everywhere else np.where(points, high, 0.0)) + scales).min(axis=0)
+    slack = np.zeros((count, 1)) if metric.whole else np.abs(high) * _RELATIVE + _OF_SCALE * scales
+    if not everywhere:
+        slack[~np.isfinite(slack)] = 0.0  # nothing is there to be widened
+    gaps = _gaps(files.summary(origins.name, "gaps"), count, np.broadcast_to(slack, low.shape))
+    low -= slack
+    high += slack
+    return _Table(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
 
 
 def _counts(values: pa.Array) -> NDArray[np.int64]:
@@ -102,15 +105,24 @@ def _counts(values: pa.Array) -> NDArray[np.int64]:
 
 def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
     """Lists of equal length as one row an entry, and which files have all entries."""
-    found = np.full((count, length), np.nan)
-    if not pa.types.is_list(lists.type):
-        return found, np.zeros(length, dtype=bool)
-    lengths = np.asarray(lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False))
+    lengths = np.full(length, -1)
+    if pa.types.is_list(lists.type):
+        lengths = np.asarray(lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False))
     whole = lengths == count
-    if whole.any():
-        flat = lists.filter(pa.array(whole)).flatten().cast(pa.float64()).fill_null(np.nan)
-        found[:, whole] = np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(-1, count).T
-    return found, whole & ~np.isnan(found).any(axis=0) if count else whole
+    if not whole.any():
+        return np.full((count, length), np.nan), whole
+    flat = (lists if whole.all() else lists.filter(pa.array(whole))).flatten()
+    if flat.null_count:
+        return np.full((count, length), np.nan), np.zeros(length, dtype=bool)
+    matrix = flat.to_numpy(zero_copy_only=False).reshape(-1, count).T
+    if whole.all():
+        found = np.array(matrix, dtype=np.float64, order="C")
+    else:
+        found = np.full((count, length), np.nan)
+        found[:, whole] = matrix
+    if np.isnan(matrix.sum()):
+        whole = whole & ~np.isnan(found).any(axis=0)
+    return found, whole
 
 
 def _gaps(lists: pa.Array, count: int, slack: Floats) -> tuple[Gaps, ...]:
