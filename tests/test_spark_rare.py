@@ -166,3 +166,16 @@ def test_a_pair_of_coordinates_compared_with_nan(spark: Any, parts: Callable[...
     geoskip.dataset(spark, place).create_index(GeoBox("x", "y"))
     for where in ("x = double('nan')", "x > 5", "NOT x <= 5", "y = double('nan')", "x <> double('nan')", "y > 2"):
         same_as_off(lambda where=where: spark.read.parquet(place).where(where))
+
+
+def test_a_table_with_a_padded_column(spark: Any) -> None:
+    """Spark finds no ``_metadata`` in it, so the build names the files in another way."""
+    spark.sql("CREATE TABLE padded (a CHAR(5), n INT) USING parquet")
+    try:
+        for number, text in enumerate(("ab", "b", "zz")):
+            spark.sql(f"INSERT INTO padded VALUES ('{text}', {number})")
+        geoskip.dataset(spark, table="padded").create_index(MinMax("a"), MinMax("n"))
+        assert same_as_off(lambda: spark.table("padded").where("a = 'ab'")).files_kept == 1
+        assert same_as_off(lambda: spark.table("padded").where("n > 1")).files_kept == 1
+    finally:
+        spark.sql("DROP TABLE padded")

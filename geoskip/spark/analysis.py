@@ -34,7 +34,7 @@ from geoskip.spark.catalyst import UNIDENTIFIED, Translator
 from geoskip.spark.gateway import Jvm
 from geoskip.spark.signature import corrupt_record, depends_on, options_that_matter
 
-__all__ = ["Source", "arrow_type", "bind", "columns_for", "sentence", "source_of"]
+__all__ = ["Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
 
 Json = Mapping[str, Any]
 
@@ -135,7 +135,7 @@ def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEnt
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")
     try:
-        with _quietly():
+        with quietly():
             selected = frame.select(*[columns_for(frame, text).alias(f"_g{i}") for i, text in enumerate(texts)])
     except (AnalysisException, ParseException) as error:
         raise _unresolved(index, frame, error) from None
@@ -162,19 +162,22 @@ def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEnt
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """PySpark 4.0 logs the whole stack of an analysis error before it raises it; it is raised again in a sentence."""
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:
         yield
         return
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def sentence(error: Exception) -> str:

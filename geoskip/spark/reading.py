@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -25,7 +25,7 @@ from pyspark.sql.column import Column
 
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import arrow_type, columns_for
+from geoskip.spark.analysis import arrow_type, columns_for, quietly
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed
 from geoskip.spark.progress import following
@@ -159,13 +159,13 @@ def _path_only(uri: str) -> str:
 def _one_job(
     spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
 ) -> list[FileResult]:
-    chosen = _chosen(spark, frame, files)
+    chosen, path = _with_path(_chosen(spark, frame, files))
     texts: dict[str, int] = {}
     for entry in entries:
         for text in entry.index.expressions():
             texts.setdefault(text, len(texts))
     columns = [_storable(chosen, text).alias(f"_g{i}") for text, i in texts.items()]
-    selected = chosen.select(_path_of(chosen).alias("_file"), *columns)
+    selected = chosen.select(path.alias("_file"), *columns)
     plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
     tasks = _tasks(spark, files)
     job = selected.coalesce(tasks).mapInArrow(_collector(plans), _SCHEMA)
@@ -179,6 +179,22 @@ def _chosen(spark: SparkSession, frame: DataFrame, files: Sequence[Listed]) -> D
     """The frame over these files alone."""
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
     return DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
+
+
+def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
+    """The frame, and the column that names the file of each row.
+
+    Spark finds no ``_metadata`` in a table with CHAR columns, which it pads right above the files. The file's name is
+    then taken in a projection of its own: being non-deterministic it stays there, below any Python function.
+    """
+    path = _path_of(frame)
+    try:
+        with quietly():
+            frame.select(path)
+    except AnalysisException:
+        named = frame.withColumn("_geoskip_file", F.input_file_name())
+        return named, F.col("_geoskip_file")
+    return frame, path
 
 
 def _path_of(frame: DataFrame) -> Column:
