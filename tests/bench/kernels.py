@@ -30,7 +30,7 @@ from geoskip.predicates import And, Call, Column, Comparison, Literal, Predicate
 from geoskip.skipping import decide
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
-from tests.bench.measure import console, interleaved, milliseconds, table
+from tests.bench.measure import console, interleaved, judged, milliseconds, table
 from udf_mappings import sedona
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -199,7 +199,7 @@ def _deciding(
 
 
 def _judged(seconds: float, allowed: float) -> str:
-    return f"[{'green' if 1000 * seconds <= allowed else 'red'}]{allowed:.3g}[/]"
+    return judged(f"{allowed:.3g}", 1000 * seconds <= allowed)
 
 
 def _bare_bounds(made: Synthetic) -> Callable[[int], Any]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-__all__ = ["PLACE", "bars", "console", "interleaved", "milliseconds", "table"]
+__all__ = ["PLACE", "bars", "console", "interleaved", "judged", "milliseconds", "paired", "table"]
 
 console = Console(highlight=False) if sys.stdout.isatty() else Console(width=130, highlight=False)
 PLACE = Path(__file__).resolve().parents[2] / ".demo"
@@ -43,6 +43,27 @@ def interleaved(
     finally:
         gc.enable()
     return [of(found) for found in seconds]
+
+
+def paired(first: Run, second: Run, *, times: int, warm: int = 1) -> list[tuple[float, float]]:
+    """The seconds of two runs in each round; who begins alternates, so that neither always follows the other."""
+    found: list[tuple[float, float]] = []
+    for number in range(warm + times):
+        order = (0, 1) if number % 2 else (1, 0)
+        seconds = [0.0, 0.0]
+        for which in order:
+            gc.collect()
+            started = time.perf_counter()
+            (first, second)[which](number)
+            seconds[which] = time.perf_counter() - started
+        if number >= warm:
+            found.append((seconds[0], seconds[1]))
+    return found
+
+
+def judged(shown: str, met: bool) -> str:
+    """What was measured, and in words and colour whether its target is met."""
+    return f"[green]{shown} met[/]" if met else f"[red]{shown} NOT MET[/]"
 
 
 def milliseconds(seconds: float) -> str:
