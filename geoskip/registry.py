@@ -177,7 +177,7 @@ class Properties:
 
     function: Reference
     metric: bool | None = None
-    monotone: str | None = None
+    monotone: str | Callable[[Call], str | None] | None = None
     null_in_null_out: bool | None = None
     deterministic: bool | None = None
     inverse: Any = None
@@ -336,7 +336,7 @@ def declare(
     function: Any,
     *,
     metric: bool | None = None,
-    monotone: str | None = None,
+    monotone: str | Callable[[Call], str | None] | None = None,
     null_in_null_out: bool | None = None,
     deterministic: bool | None = None,
     inverse: Any = None,
@@ -347,15 +347,16 @@ def declare(
     Each is believed, and what is not true of every argument loses rows.
 
     * ``metric``: it may be MetricDist's; of a Python function only.
-    * ``monotone``: ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x serves f(x); it is
-      called for the bounds, so a name needs a :func:`constant` that computes it.
+    * ``monotone``: ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x serves f(x); or a
+      function from the call to one of these, or None, where that depends on its other arguments, which are literals.
+      A Python function is called for the bounds, any other is evaluated for them by Spark.
     * ``null_in_null_out``: it is NULL where an argument is, so conditions on its value need those.
     * ``deterministic=False``: nothing is concluded of it, nor any index built over it.
     * ``inverse``: ``inverse(f(x)) == x``, in plain Python values, so that ``f(x) = 5`` asks for x.
     * ``version``: it stands for the function's content, where it is an object; of a name, where nobody can tell one
       version of the function from another. Raise it with every change.
     """
-    if monotone not in (None, "increasing", "decreasing"):
+    if not (callable(monotone) or monotone in (None, "increasing", "decreasing")):
         raise MappingError(f"declare(..., monotone=) takes 'increasing' or 'decreasing', got {monotone!r}")
     if inverse is not None and not callable(inverse):
         raise MappingError(f"declare(..., inverse=) takes a function, got {inverse!r}")
@@ -363,14 +364,10 @@ def declare(
     if version is not None and isinstance(reference, _Object):
         state_version(reference.function, version)
     reference = _identified(function)
-    if not isinstance(reference, _Object):
-        computed = any(f.name.lower() == reference.name.lower() for f, _ in current().constants)
-        if metric is not None or (monotone is not None and not computed):
-            what = "metric" if metric is not None else "monotone"
-            raise MappingError(
-                f"declare({reference.name!r}, {what}=) needs a function to call: give the Python function itself"
-                + (", or say first how to compute it: @constant" if what == "monotone" else "")
-            )
+    if metric is not None and not isinstance(reference, _Object):
+        raise MappingError(
+            f"declare({reference.name!r}, metric=) needs a function to call: give the Python function itself"
+        )
     said = Properties(reference, metric, monotone, null_in_null_out, deterministic, inverse, version)
     current().properties.append(said)
     return function

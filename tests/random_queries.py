@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -93,6 +94,7 @@ class Queries:
                 ("10 - x", str(10 - near)),
                 ("cast(a AS double)", f"{near}D"),
                 ("cast(n AS decimal(20, 0))", f"{near * 1000}BD"),
+                *self.computed(near),
             ]
         )
         shape = rng.random()
@@ -102,11 +104,27 @@ class Queries:
             count = rng.choice([1, 3, 12])
             several = ", ".join([value, *(str(near + i) for i in range(count))])
             # of NaN in a large set with NULL, Spark's interpreter says FALSE and its compiled code NULL
-            odd = count == 12 and column in ("x", "f", "10 - x")
+            odd = count == 12 and re.search(r"\b[xf]\b", column)
             return f"{column} {rng.choice(['IN', 'NOT IN'])} ({several}{rng.choice(['', '' if odd else ', NULL'])})"
         if shape < 0.9:
             return f"{column} BETWEEN {value} AND {value} + {rng.randint(0, 3)}"
         return f"{column} IS {rng.choice(['', 'NOT '])}NULL"
+
+    def computed(self, near: int) -> list[tuple[str, str]]:
+        """Functions that MinMax sees through, each with a value near its results."""
+        return [
+            ("x * 1.8D + 32", f"{near * 1.8 + 32}D"),
+            ("abs(10 - x)", str(abs(10 - near))),
+            ("floor(x)", str(near)),
+            ("ceil(d)", str(near * 2)),
+            ("round(x, 1)", f"{near}.5D"),
+            ("d * -2.5BD", f"{near * -6}"),
+            ("cast(n AS bigint) div 1000", str(near)),
+            ("sqrt(abs(x))", f"{near**0.5}D"),
+            ("ln(x)", "1"),
+            ("try_cast(x AS int)", str(near)),
+            ("f / 2F", f"{near}"),
+        ]
 
     def text(self) -> str:
         rng = self.rng
@@ -142,7 +160,12 @@ class Queries:
                 f"day IN (DATE'{day}', NULL)",
                 f"cast(day AS timestamp) > TIMESTAMP'{day} 00:00:00'",
                 f"date_add(day, 3) = DATE'{day}'",
-                f"year(day) = {rng.choice([2023, 2024])}",
+                f"year(day) {self.op()} {rng.choice([2023, 2024])}",
+                f"trunc(day, 'month') {self.op()} DATE'{day.replace(day=1)}'",
+                f"date_trunc('week', ts) {self.op()} TIMESTAMP'{day - dt.timedelta(days=day.weekday())} 00:00:00'",
+                f"datediff(day, DATE'{day}') BETWEEN -3 AND 3",
+                f"unix_seconds(ts) {self.op()} {int(dt.datetime.combine(day, dt.time()).timestamp())}",
+                f"add_months(day, 1) IN (DATE'{day}', DATE'{day + dt.timedelta(days=1)}')",
             ]
         )
 

@@ -148,8 +148,6 @@ def test_what_could_have_no_effect_is_refused() -> None:
     with mappings():
         with pytest.raises(MappingError, match="needs a function to call"):
             declare("f", metric=True)
-        with pytest.raises(MappingError, match="@constant"):
-            declare("f", monotone="increasing")
         with pytest.raises(MappingError, match="takes a function, got 'g'"):
             declare("f", inverse="g")
         constant("halved")(halved)

@@ -130,7 +130,7 @@ def test_no_skipped_file_holds_a_row_that_matches(
             for name, frame in frames.items():
                 kept = _kept(frame, condition)
                 if needed - kept:
-                    _fail(frame, condition, name)
+                    _fail(frame, condition, name, compiled=compiled)
                 skipped[name] += len(kept) < FILES
     for name, count in skipped.items():
         share = count / len(conditions)
@@ -138,12 +138,12 @@ def test_no_skipped_file_holds_a_row_that_matches(
         assert share >= FLOOR
 
 
-def _fail(frame: Any, condition: Tree, name: str) -> None:
+def _fail(frame: Any, condition: Tree, name: str, *, compiled: bool) -> None:
     """Says which rows the smallest condition loses that still loses some."""
 
     def lost(tree: Tree) -> set[str]:
         try:
-            (needed,) = _matching(frame, [tree])
+            (needed,) = _matching(frame, [tree], compiled=compiled)
             return needed - _kept(frame, tree)
         except PySparkException:  # half of a condition may not be one
             return set()

@@ -40,6 +40,7 @@ __all__ = [
     "physical",
     "reads_only",
     "swapped",
+    "values_of",
 ]
 
 
@@ -59,7 +60,7 @@ class Evaluator(Protocol):
     def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
         """What an expression becomes with each value in place of ``over``, physical; None where it is not known.
 
-        A value for which the expression throws makes the whole unknown.
+        NULL stands for what the expression throws as well.
         """
 
 
@@ -123,6 +124,22 @@ def outcomes(node: Predicate, over: Predicate, values: Values) -> Outcomes:
     if key not in evaluation.known:
         evaluation.known[key] = _asked(evaluation, node, over, values)
     return evaluation.known[key]
+
+
+def values_of(node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
+    """What the engine says that an expression becomes with each value in place of ``over``, physical.
+
+    NULL stands for what the expression throws as well; None for everything where there is no engine to ask.
+    """
+    evaluation = _current.get()
+    if evaluation is None or evaluation.evaluator is None:
+        return None
+    try:
+        found = evaluation.evaluator.values(node, over, values)
+    except Declined as why:
+        evaluation.report(f"{node} was not evaluated: {why}")
+        return None
+    return found if found is not None and len(found) == len(values) else None
 
 
 def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: Values) -> Outcomes:

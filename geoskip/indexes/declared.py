@@ -38,7 +38,7 @@ def carried(node: Call, source: str | None) -> tuple[Callable[[Range], Range], b
     """What a declared monotone function makes of a range, and whether NULL stays NULL; None where nothing is said."""
     said = current().said_of(node)
     function = current().function_of(node)
-    if said is None or said.monotone is None or function is None or node.flags[:1] not in _ROW_BY_ROW:
+    if said is None or not isinstance(said.monotone, str) or function is None or node.flags[:1] not in _ROW_BY_ROW:
         return None
     if source is None or not (_has_python_type(source) and _has_python_type(node.type)):
         return None

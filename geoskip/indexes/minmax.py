@@ -181,6 +181,14 @@ class _OfRange(Clause):
         return tuple((self.name, field) for field in ("min", "max", "exact", "nulls", "nans", "rows"))
 
     def keep(self, files: Files) -> Mask:
+        if not any(step.asks for step in self.steps):
+            return self._found(files)
+        known: dict[int, Mask] = self.__dict__.setdefault("_answers", {})  # a report asks again, when none can answer
+        if id(files) not in known:
+            known[id(files)] = self._found(files)
+        return known[id(files)]
+
+    def _found(self, files: Files) -> Mask:
         found = self._kept(files)
         return found | HasNulls(self.name, ()).keep(files) if any(step.of_null for step in self.steps) else found
 

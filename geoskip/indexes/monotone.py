@@ -5,8 +5,11 @@ that Spark takes them in. A step is used only where it is monotone for all value
 bounds of the results are the results of the bounds. A file with a bound that leaves the result's type is unknown: its
 rows overflow, throw or become NULL.
 
-Not steps: casts from or to strings, casts between dates or timestamps without a zone and timestamps with one (not
-monotone where clocks are set back), and what rounds decimals.
+What numpy does not compute just as Spark does, Spark evaluates itself for the bounds, where it is declared to be
+monotone (:mod:`geoskip.indexes.evaluated`).
+
+Not steps: casts from or to strings, casts between times without a zone and times in a zone whose clocks are set back
+(not monotone then), and what rounds decimals.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from geoskip.indexes.declared import carried
+from geoskip.indexes.evaluated import evaluated, is_monotone_cast
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable, physical
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
-from geoskip.registry import Function
+from geoskip.registry import Function, current
 
 __all__ = ["Step", "apply", "as_real", "steps_over"]
 
@@ -53,6 +57,8 @@ class Step:
     """May it make NULL of a value? So may a user's function."""
     of_null: bool = False
     """May it make a value of NULL?"""
+    asks: bool = False
+    """Does the engine take it? Then only while a decision is made."""
 
 
 def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Step, ...] | None:
@@ -61,18 +67,35 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
         return ()
     match node:
         case Cast(child, target):
-            step = _cast(_type_of(child) or node.source, target)
+            source = _type_of(child) or node.source
+            step = _cast(source, target)
+            if step is None and is_monotone_cast(node, source):
+                step = Step(
+                    f"CAST({{}} AS {target})",
+                    evaluated(node, child, source, falls=False),
+                    key=f"in {node.zone}",
+                    asks=True,
+                )
         case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):
             step = _negation(node.type or _type_of(child))
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _SUMS):
             step = _sum(node, 1, child, literal)
         case Call(_, (Literal() as literal, child)) if any(f.is_called(node) for f in _SUMS):
             step = _sum(node, -1 if node.name == "-" else 1, child, literal)
+        case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _PRODUCTS):
+            step = _product(node, child, literal)
+        case Call("*", (Literal() as literal, child)) if any(f.is_called(node) for f in _PRODUCTS):
+            step = _product(node, child, literal)
+        case Call(_, (child,)) if any(f.is_called(node) for f in _ABSOLUTES):
+            step = _absolute(node.type or _type_of(child))
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
             step = _days(node.name, literal)
         case Call(name, (child,)) if (found := carried(node, _type_of(child))) is not None:
             text = f"{name}({{}})"
             step = Step(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])
+        case Call(_, args) if len(found_args := [a for a in args if not isinstance(a, Literal)]) == 1:
+            (child,) = found_args
+            step = _by_the_engine(node, child)
         case _:
             return None
     below = steps_over(child, reads) if step is not None else None
@@ -94,6 +117,8 @@ def _expressions(**names: str) -> tuple[Function, ...]:
 _SUMS = _expressions(Add="+", Subtract="-")
 _NEGATIONS = _expressions(UnaryMinus="negative")
 _DAYS = _expressions(DateAdd="date_add", DateSub="date_sub")
+_PRODUCTS = _expressions(Multiply="*", Divide="/")
+_ABSOLUTES = _expressions(Abs="abs")
 
 
 def _type_of(node: Predicate) -> str | None:
@@ -162,6 +187,56 @@ def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> Step | No
     if u < max(s, t) or r - u < max(p - s, q - t) + 1:  # the result may be rounded, or overflow
         return None
     return Step(text, lambda spans: _decimal_sum(_of(spans, "number"), sign, value, t), constant=True)
+
+
+def _product(node: Call, child: Predicate, literal: Literal) -> Step | None:
+    """A value times a literal, or divided by one that is a double: monotone, rounded or not."""
+    value, kind = physical(literal.value), node.type
+    if isinstance(value, bool) or value is None or not value or _type_of(child) is None:
+        return None
+    text = str(node).replace(str(child), "{}")
+    if kind in ("float", "double"):
+        if not isinstance(value, float) or not math.isfinite(value) or _type_of(child) != kind:
+            return None  # infinity times zero is NaN
+        divides = node.name == "/"
+        return Step(text, lambda spans: _real_product(spans, float(value), kind, divides=divides), constant=True)
+    if node.name == "*" and kind in _DIGITS and isinstance(value, int) and _type_of(child) == kind:
+        limits = _LIMITS[kind]
+        return Step(text, lambda spans: _affine(_of(spans, "number"), value, limits=limits), constant=True)
+    return _by_the_engine(node, child) if _decimal(kind) else None
+
+
+def _absolute(kind: str | None) -> Step | None:
+    """No step, for it falls before it rises: but the range of the results follows from that of the operand."""
+    if kind in ("float", "double"):
+        return Step("abs({})", lambda spans: _absolute_reals(_of(spans, "real")))
+    limits = _LIMITS.get(kind or "") if kind != "date" else None
+    if limits is None and _decimal(kind) is None:
+        return None
+    return Step("abs({})", lambda spans: _absolute_numbers(_of(spans, "number"), (limits or _ALL)[0]))
+
+
+def _by_the_engine(node: Call, child: Predicate) -> Step | None:
+    """A function that is declared to be monotone, evaluated by the engine for the bounds."""
+    said = current().said_of(node)
+    if said is None or said.monotone is None or said.deterministic is False:
+        return None
+    direction = said.monotone(node) if callable(said.monotone) else said.monotone
+    source = _type_of(child)
+    if direction is None or source is None:
+        return None
+    text = str(node).replace("{", "{{").replace("}", "}}").replace(str(child), "{}")
+    take = evaluated(node, child, source, falls=direction == "decreasing")
+    literals = [a.value for a in node.args if isinstance(a, Literal)]
+    return Step(
+        text,
+        take,
+        constant=not all(isinstance(value, str) for value in literals),  # but for the names of units
+        key=f"{node.implementation} {node.flags} {node.type} {text}",
+        partial=True,
+        of_null=not said.null_in_null_out,
+        asks=True,
+    )
 
 
 def _days(name: str, literal: Literal) -> Step | None:
@@ -245,6 +320,35 @@ def _rounded(spans: Range, target: str) -> Range:
     with np.errstate(over="ignore"):
         low, high = (end.astype(np.float32).astype(np.float64) for end in (_of(spans, "real").low, spans.high))
     return Range("real", low, high, nan=spans.nan)
+
+
+def _real_product(spans: Range, by: float, kind: str, *, divides: bool) -> Range:
+    width: Any = np.float32 if kind == "float" else np.float64
+    low, high = (_of(spans, "real").low, spans.high) if by > 0 else (spans.high, spans.low)
+    with np.errstate(over="ignore", under="ignore"):
+        ends = [end.astype(width) / width(by) if divides else end.astype(width) * width(by) for end in (low, high)]
+    return Range("real", ends[0].astype(np.float64), ends[1].astype(np.float64), nan=spans.nan)
+
+
+def _absolute_reals(spans: Range) -> Range:
+    low, high = spans.low, spans.high
+    least = np.maximum(np.maximum(low, -high), 0.0)
+    most = np.maximum(np.abs(low), np.abs(high))
+    empty = low > high
+    least[empty], most[empty] = math.inf, -math.inf
+    most[spans.keys().unknown] = math.inf
+    return Range("real", least, most, nan=spans.nan)
+
+
+def _absolute_numbers(spans: Range, least_of_type: int) -> Range:
+    """Unknown where the least value of the type may be among them, whose absolute value is none."""
+    low, high = spans.low, spans.high
+    empty, unknown = low > high, low <= least_of_type
+    low, high = np.where(unknown, 0, low), np.where(empty, 0, high)
+    least, most = np.maximum(np.maximum(low, -np.maximum(high, -LAST)), 0), np.maximum(np.abs(low), np.abs(high))
+    least, most = np.where(unknown, FIRST, least), np.where(unknown, LAST, most)
+    least[empty], most[empty] = LAST, FIRST
+    return Range("number", least, most, spans.scale)
 
 
 def _real_sum(spans: Range, sign: int, plus: float, kind: str) -> Range:

@@ -1,0 +1,161 @@
+"""Monotone functions and casts that the engine itself evaluates for the bounds: ``year(day)``, ``floor(x)``.
+
+The bounds of g(x) are g of the bounds of x, where g is monotone on all that lies between them. Which of the engine's
+functions are, libraries declare (``udf_mappings/monotone.py``); g is evaluated by the engine, once a distinct bound,
+with the exact semantics of the query's own expression (:mod:`geoskip.evaluation`).
+
+*Why that is sound*: where g throws or is NULL or NaN for a value, it does so for all smaller ones or for all greater
+ones (overflow, the logarithm of what is not positive), so that one of the bounds shows it. Such a file is unknown, and
+so is one with NaN among its values: ``floor(NaN)`` is 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.evaluation import Values, values_of
+from geoskip.indexes.ordering import FIRST, LAST, Incomparable
+from geoskip.indexes.ranges import Range
+from geoskip.predicates import Call, Cast, Predicate
+
+__all__ = ["evaluated", "has_fixed_zone", "is_monotone_cast"]
+
+_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_OWN = ("date", "timestamp", "timestamp_ntz")
+_FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
+_WITH_ZONE = {
+    ("timestamp", "date"),
+    ("date", "timestamp"),
+    ("timestamp", "timestamp_ntz"),
+    ("timestamp_ntz", "timestamp"),
+}
+_WITHOUT = {("timestamp", "bigint"), ("bigint", "timestamp"), ("int", "timestamp")}
+_WITHOUT |= {(real, whole) for real in ("float", "double") for whole in ("int", "bigint")}
+_REALS_AND_DECIMALS = re.compile(r"float|double|decimal")
+
+
+def is_monotone_cast(node: Cast, source: str | None) -> bool:
+    """Does a cast keep the order, where the engine is to evaluate it?
+
+    Between times with and without a zone only where clocks are never set back. Those to short whole numbers, and of
+    decimals to any, wrap around outside of ANSI mode.
+
+    >>> from geoskip.predicates import Column
+    >>> ts = Column("ts", "timestamp")
+    >>> [is_monotone_cast(Cast(ts, "date", zone=zone), ts.type) for zone in ("UTC", "America/New_York")]
+    [True, False]
+    """
+    target = node.type
+    if (source, target) in _WITH_ZONE:
+        return has_fixed_zone(node.zone)
+    if (source, target) in _WITHOUT:
+        return True
+    if source in ("float", "double") and target.startswith("decimal"):
+        return True
+    return node.ansi and target in _NUMBERS and _REALS_AND_DECIMALS.match(source or "") is not None
+
+
+def has_fixed_zone(zone: str | None) -> bool:
+    """Is this a time zone whose clocks are never set back?
+
+    >>> has_fixed_zone("+01:00"), has_fixed_zone("Europe/Berlin"), has_fixed_zone(None)
+    (True, False, False)
+    """
+    return _FIXED.match(zone or "") is not None
+
+
+def evaluated(node: Call | Cast, child: Predicate, source: str | None, *, falls: bool) -> Callable[[Range], Range]:
+    """What the engine makes of a range; raises Incomparable where it does not say."""
+    target = node.type or ""
+    return lambda spans: _range_of(node, child, spans, source or "", target, falls)
+
+
+def _range_of(node: Predicate, child: Predicate, spans: Range, source: str, target: str, falls: bool) -> Range:
+    keys, empty = spans.keys(), np.asarray(spans.low > spans.high)
+    unknown = np.array(keys.unknown) if spans.nan is None else np.asarray(keys.unknown | spans.nan)
+    open_low, open_high = (
+        (spans.low == FIRST, spans.high == LAST)
+        if spans.kind != "real"
+        else (np.zeros_like(empty), np.zeros_like(empty))
+    )
+    known_low, known_high = ~(empty | unknown | open_low), ~(empty | unknown | open_high)
+    ends = np.concatenate([spans.low[known_low], spans.high[known_high]])
+    distinct, places = np.unique(ends, return_inverse=True)
+    found = values_of(node, child, Values(_array(distinct, spans, source))) if len(distinct) else None
+    if found is None and len(distinct):
+        raise Incomparable(f"{node} was not evaluated")
+    kind, scale, values, valid = _plain(found, target)
+    low, high = _ends(kind, len(empty))
+    for side, known, at in (
+        (low, known_low, places[: known_low.sum()]),
+        (high, known_high, places[known_low.sum() :]),
+    ):
+        where = np.flatnonzero(known)
+        unknown[where[~valid[at]]] = True
+        side[where] = np.where(valid[at], values[at], side[where])
+    if falls:
+        low, high = _turned(low, high, kind, known_low, known_high)
+    unknown |= ~empty & (low > high)
+    low[unknown], high[unknown] = (end[unknown] for end in _ends(kind, len(empty)))
+    if (gone := empty & ~unknown).any():
+        low[gone], high[gone] = (math.inf, -math.inf) if kind == "real" else (LAST, FIRST)
+    return Range(kind, low, high, scale, nan=unknown if kind == "real" else None)
+
+
+def _turned(low: Any, high: Any, kind: str, known_low: Any, known_high: Any) -> tuple[Any, Any]:
+    """The bounds of a falling function, whose value at the upper bound is the least."""
+    least, most = _ends(kind, len(low))
+    return np.where(known_high, high, least), np.where(known_low, low, most)
+
+
+def _ends(kind: str, length: int) -> tuple[Any, Any]:
+    """The bounds where nothing is known."""
+    if kind == "real":
+        return np.full(length, -math.inf), np.full(length, math.inf)
+    return np.full(length, FIRST, dtype=np.int64), np.full(length, LAST, dtype=np.int64)
+
+
+def _array(ends: Any, spans: Range, source: str) -> pa.Array:
+    """Bounds as physical values of the operand's type."""
+    if spans.kind == "real":
+        return pa.array(ends, pa.float64())
+    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", source)
+    if decimal is None and spans.scale == 0:
+        return pa.array(ends, pa.int64())
+    if decimal is None or spans.scale != int(decimal[2]):
+        raise Incomparable(f"the bounds of a {source} are rounded")
+    words = np.stack([ends, ends >> 63], axis=1).astype("<i8")  # sign-extended to 128 bits
+    kind = pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return pa.Array.from_buffers(kind, len(ends), [None, pa.py_buffer(words.tobytes())])
+
+
+def _plain(found: pa.Array | None, target: str) -> tuple[str, int, Any, Any]:
+    """The kind and scale of a range of the results, their keys, and which of them are values."""
+    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", target)
+    if target in ("float", "double"):
+        array = pa.nulls(0, pa.float64()) if found is None else found.cast(pa.float64())
+        values = np.asarray(array.fill_null(math.nan))
+        return "real", 0, values, ~np.isnan(values)
+    if decimal:
+        array = pa.nulls(0, pa.decimal128(38, 0)) if found is None else found
+        scale = int(decimal[2])
+        whole = [None if v is None else int(v.scaleb(scale)) for v in array.to_pylist()]
+        fits = [v is not None and FIRST < v < LAST for v in whole]
+        return (
+            "number",
+            scale,
+            np.array([v if ok else 0 for v, ok in zip(whole, fits, strict=True)], dtype=np.int64),
+            np.array(fits, dtype=bool),
+        )
+    if target not in (*_NUMBERS, *_OWN):
+        raise Incomparable(f"results of type {target} have no bounds here")
+    array = pa.nulls(0, pa.int64()) if found is None else found
+    kind = target if target in _OWN else "number"
+    return kind, 0, np.asarray(pc.fill_null(array, 0)), np.asarray(array.is_valid())

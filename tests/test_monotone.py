@@ -1,0 +1,167 @@
+"""MinMax through monotone functions: what numpy computes itself, and what an engine evaluates for the bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import udf_mappings.monotone as library
+from geoskip.clauses import keep_mask
+from geoskip.evaluation import Values, evaluating
+from geoskip.indexes.base import SourceColumn
+from geoskip.indexes.minmax import MinMax
+from geoskip.labelling import clause_for
+from geoskip.metadata import FileMetadata
+from geoskip.predicates import Call, Cast, Column, Comparison, In, Literal, Not, Predicate
+from tests.harness import COLUMNS, TYPES, array_of
+
+FIRST_DAYS = [0, 365, 730]  # of 1970, 1971 and 1972
+
+
+@dataclass
+class Engine:
+    """Evaluates one function of one value; None and what it raises are NULL."""
+
+    function: Callable[[Any], Any]
+    kind: pa.DataType
+    asked: int = 0
+
+    def outcomes(self, node: Predicate, over: Predicate, values: Values) -> None:
+        return None
+
+    def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array:
+        self.asked += len(values)
+        return pa.array([self._of(value) for value in values.array.to_pylist()], self.kind)
+
+    def _of(self, value: Any) -> Any:
+        try:
+            return self.function(value)
+        except (ValueError, OverflowError):
+            return None
+
+
+def spark(kind: str, *args: Predicate, type: str, flags: tuple[str, ...] = ()) -> Call:
+    """A call of one of Catalyst's functions of the library."""
+    return Call(library.FUNCTIONS[kind][0], args, library.CATALYST + kind, flags, type)
+
+
+def kept(node: Predicate, name: str, files: list[list[Any]], engine: Engine | None = None) -> list[bool]:
+    index = MinMax(name).bind([COLUMNS[name]])
+    stored = index.metadata_type(SourceColumn(name, *TYPES[name]))
+    summaries = pa.array([index.collect(array_of(name, rows)) for rows in files], stored)
+    metadata = FileMetadata.of(pa.table({str(index): summaries}))
+    problems: list[str] = []
+    with evaluating(engine, problems.append):
+        clause = clause_for(node, [index], problems.append)
+        found = keep_mask(clause, metadata).tolist()
+    assert not problems
+    assert keep_mask(clause, metadata).tolist() == found  # a report asks when no engine is there
+    return found
+
+
+def year(days: int) -> int:
+    return 1970 + days // 365
+
+
+YEAR = spark("Year", COLUMNS["day"], type="int")
+DAYS = [[0, 10], [300, 400], [366, 370], [None], [730]]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (Comparison("=", YEAR, Literal(1971, "int")), [0, 1, 1, 0, 0]),
+        (Comparison(">", YEAR, Literal(1971, "int")), [0, 0, 0, 0, 1]),
+        (Comparison("<=", YEAR, Literal(1970, "int")), [1, 1, 0, 0, 0]),
+        (In(YEAR, (Literal(1969, "int"), Literal(1972, "int"))), [0, 0, 0, 0, 1]),
+        (Not(Comparison("=", YEAR, Literal(1971, "int"))), [1, 1, 0, 0, 1]),
+        (Not(In(YEAR, (Literal(1970, "int"), Literal(1971, "int")))), [0, 1, 0, 0, 1]),
+    ],
+)
+def test_year(node: Predicate, expected: list[int]) -> None:
+    assert kept(node, "day", DAYS, Engine(year, pa.int64())) == [bool(e) for e in expected]
+
+
+def test_without_an_engine_only_values_are_asked_for() -> None:
+    assert kept(Comparison("=", YEAR, Literal(1971, "int")), "day", DAYS) == [True, True, True, False, True]
+
+
+def test_an_engine_is_asked_once_a_bound() -> None:
+    engine = Engine(year, pa.int64())
+    kept(Comparison("=", YEAR, Literal(1971, "int")), "day", [[0, 10], [10, 20], [0, 20]], engine)
+    assert engine.asked == 3
+
+
+def test_a_bound_that_is_null_or_throws_leaves_its_file_unknown() -> None:
+    node = Comparison(">", spark("Log", COLUMNS["x"], type="double"), Literal(100.0, "double"))
+    engine = Engine(math.log, pa.float64())
+    assert kept(node, "x", [[1.0, 2.0], [0.0, 1.0], [-1.0, 2.0], [1.0, math.nan], []], engine) == [
+        *(False, True, True, True, False)
+    ]
+
+
+def test_falling_functions_turn_the_bounds_round() -> None:
+    by = spark("IntegralDivide", COLUMNS["n"], Literal(-10, "bigint"), type="bigint")
+    engine = Engine(lambda value: -(abs(value) // 10) * (1 if value > 0 else -1), pa.int64())
+    assert kept(Comparison("<", by, Literal(-2, "bigint")), "n", [[5, 10], [5, 40], [-40, -5]], engine) == [
+        *(False, True, False)
+    ]
+    assert kept(Comparison("=", by, Literal(4, "bigint")), "n", [[5, 10], [5, 40], [-40, -5]], engine) == [
+        *(False, False, True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["x", "f"])
+def test_products_of_reals(name: str) -> None:
+    kind = TYPES[name][0]
+    column = COLUMNS[name]
+    scaled = Call(
+        "+",
+        (spark("Multiply", column, Literal(2.0, kind), type=kind), Literal(32.0, kind)),
+        library.CATALYST + "Add",
+        ("ANSI",),
+        kind,
+    )
+    files = [[0.0, 1.0], [20.0, 30.0], [29.0, 31.0], [math.nan], [math.inf]]
+    assert kept(Comparison(">", scaled, Literal(92.0, kind)), name, files) == [False, False, True, True, True]
+    halved = spark("Divide", column, Literal(-2.0, kind), type=kind)
+    assert kept(Comparison("<=", halved, Literal(-15.0, kind)), name, files) == [False, True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "bound", "expected"),
+    [
+        ("a", [[-5, -4], [-3, 9], [1, 2], [-(2**31), 0], [None]], 3, [0, 1, 1, 1, 0]),
+        ("n", [[-5, -4], [-3, 9], [1, 2], [-(2**63), 0], [2**63 - 1]], 3, [0, 1, 1, 1, 0]),
+        ("x", [[-5.0, -4.0], [-3.0, 9.0], [1.0, 2.0], [math.nan], [-math.inf]], 3.0, [0, 1, 1, 0, 0]),
+    ],
+)
+def test_absolute_values(name: str, files: list[list[Any]], bound: Any, expected: list[int]) -> None:
+    kind = TYPES[name][0]
+    absolute = Call("abs", (COLUMNS[name],), library.CATALYST + "Abs", ("true",), kind)
+    assert kept(Comparison("<", absolute, Literal(bound, kind)), name, files) == [bool(e) for e in expected]
+
+
+def test_casts_between_times_only_where_clocks_are_never_set_back() -> None:
+    for zone, expected in (("UTC", [False, True]), ("Europe/Berlin", [True, True])):
+        node = Cast(Column("ts", "timestamp_ntz"), "timestamp", "timestamp_ntz", True, zone)
+        asked = Comparison(">", node, Literal(5, "timestamp"))
+        assert kept(asked, "ts", [[0, 5], [0, 6]], Engine(lambda value: value, pa.int64())) == expected
+
+
+def test_the_literal_says_which_way() -> None:
+    x = COLUMNS["x"]
+    nothing = [
+        library.by_sign(spark("Divide", Literal(1.0), x, type="double")),
+        library.by_sign(spark("Divide", x, Literal(math.nan), type="double")),
+        library.of_the_second(spark("TruncTimestamp", Literal("month"), x, type="timestamp", flags=("Asia/Tokyo",))),
+        library.odd_power(spark("Pow", x, Literal(2.0), type="double")),
+        library.rounded(spark("Round", x, Literal(-1), type="int", flags=("false",))),
+        library.of_the_first(spark("AddMonths", x, Literal(None), type="date")),
+    ]
+    assert nothing == [None] * len(nothing)

@@ -1,0 +1,99 @@
+"""Functions that keep the order, through Spark: MinMax over a column serves them, with Spark's own results."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import geoskip
+from geoskip import MinMax
+from tests.conftest import same_as_off
+
+pytestmark = pytest.mark.spark
+
+FILES = 6
+KEPT = {
+    "year(day) = 2022": 1,
+    "year(day) <> 2022": 5,
+    "year(ts) IN (2021, 2024)": 2,
+    "date_part('year', ts) > 2024": 1,
+    "trunc(day, 'quarter') = DATE'2023-04-01'": 1,
+    "date_trunc('year', ts) >= TIMESTAMP'2024-01-01 00:00:00'": 2,
+    "cast(ts AS date) < DATE'2020-12-31'": 1,
+    "to_date(ts) BETWEEN DATE'2021-02-01' AND DATE'2022-01-01'": 1,
+    "datediff(DATE'2023-01-01', day) > 0": 6,
+    "datediff(day, DATE'2023-01-01') > 0": 3,
+    "add_months(day, 12) < DATE'2022-01-01'": 1,
+    "unix_seconds(ts) < 1609459200": 1,
+    "temp * 1.8D + 32 > 120": 1,
+    "-temp / 2 < -25": 1,
+    "abs(temp - 22) < 3": 1,
+    "floor(temp) = 33": 1,
+    "ceil(price) > 51": 1,
+    "round(temp, 0) = 12": 1,
+    "n div 10 = 3": 1,
+    "n * 3 > 150": 1,
+    "sqrt(temp) > 7": 1,
+    "ln(temp + 1) < 2": 1,
+    "pow(temp, 3) > 125000": 1,
+    "cast(temp AS int) = 41": 1,
+    "cast(price AS int) = 51": 1,
+    "price * 2.5 < 20": 1,
+    "log10(temp) > 1.7": 2,  # and in one file it may be NULL
+    "exp(temp / 100) > 1.6": 1,
+    "NOT (floor(temp) >= 20)": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import pyarrow.parquet as pq
+
+    root = tmp_path_factory.mktemp("monotone") / "data"
+    root.mkdir()
+    for file in range(FILES):
+        table = {
+            "day": [dt.date(2020 + file, month, 3) for month in (1, 4, 12)],
+            "ts": pa.array([dt.datetime(2020 + file, month, 3) for month in (1, 4, 12)], pa.timestamp("us", "UTC")),
+            "temp": [10.0 * file, 10.0 * file + 1.75, 10.0 * file + 3.5],
+            "price": pa.array([Decimal(10 * file) + Decimal(k) / 4 for k in (0, 3, 6)], pa.decimal128(8, 2)),
+            "n": [10 * file, None, 10 * file + 6],
+        }
+        pq.write_table(pa.table(table), root / f"part-{file}.parquet")
+    geoskip.dataset(spark, str(root)).create_index(*map(MinMax, ("day", "ts", "temp", "price", "n")))
+    return root
+
+
+def test_a_function_of_a_column_is_served_by_its_bounds(spark: Any, place: Path) -> None:
+    frame = spark.read.parquet(str(place))
+    found = {text: geoskip.explain(frame.where(text)).files_kept for text in KEPT}
+    assert found == KEPT
+    with geoskip.disabled(spark):
+        rows = {text: frame.where(text).count() for text in list(KEPT)[::5]}
+    assert {text: frame.where(text).count() for text in rows} == rows
+
+
+def test_not_where_clocks_are_set_back(spark: Any, place: Path) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "America/Sao_Paulo")
+    report = same_as_off(lambda: own.read.parquet(str(place)).where("year(ts) = 2022"))
+    assert report.files_kept == FILES
+
+
+def test_what_the_engine_said_is_in_the_report(spark: Any, place: Path) -> None:
+    (scan,) = geoskip.explain(spark.read.parquet(str(place)).where("round(temp, 0) = 12")).scans
+    assert ("round(min(temp), 0) <= 12.0 <= round(max(temp), 0)", FILES - 1) in scan.clauses()
+
+
+def test_overflow_keeps(spark: Any, parts: Callable[..., Path]) -> None:
+    root = parts({"n": [1, 2**62]}, {"n": [5, 6]}, {"n": [10, 20]})
+    geoskip.dataset(spark, str(root)).create_index(MinMax("n"))
+    frame = spark.read.parquet(str(root))
+    assert geoskip.explain(frame.where("n * 4 > 50")).files_kept == 2
+    assert geoskip.explain(frame.where("timestamp_seconds(n) > TIMESTAMP'1970-01-01 00:00:15'")).files_kept == 2

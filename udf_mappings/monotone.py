@@ -1,0 +1,115 @@
+"""Spark's own functions that keep the order of one argument, or turn it round, when the others are literals.
+
+MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (SEMANTICS, sections 5 and
+6; :mod:`geoskip.indexes.evaluated`). Each row: the Catalyst class, its SQL name, and which way it goes. To be listed, a
+function must be NULL for NULL, and where it is NULL, NaN or throws for another value, do so for all smaller ones or for
+all greater ones.
+
+Floating-point results keep the order too: Java promises so of exp, log, log10, expm1, log1p and pow (it does not of
+cbrt, sinh and tanh), and what is rounded correctly keeps it.
+
+Not here: what depends on a time zone whose clocks are set back (``hour``, ``date_format``), what starts anew
+(``month``, ``%``), what falls and rises (``abs`` is MinMax's own; even powers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from geoskip.indexes.evaluated import has_fixed_zone
+from geoskip.predicates import Call, Literal
+from geoskip.registry import Function, declare
+
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
+Direction = str | Callable[[Call], str | None]
+
+RISES = "increasing"
+
+
+def by_sign(call: Call) -> str | None:
+    """``x / 3``, ``x * -2``, ``x div 7``: the literal's sign says which way; of ``3 / x`` nothing is said."""
+    match call:
+        case Call("*", (Literal(by), _)) | Call(_, (_, Literal(by))) if by is not None and by == by and by != 0:
+            return RISES if by > 0 else "decreasing"
+    return None
+
+
+def of_the_first(call: Call) -> str | None:
+    """Of the first argument alone: the others are literals, and not NULL."""
+    others = call.args[1:]
+    return RISES if all(isinstance(a, Literal) and a.value is not None for a in others) else None
+
+
+def rounded(call: Call) -> str | None:
+    """To so many digits; outside of ANSI mode whole numbers may wrap around."""
+    exact = call.type in ("float", "double") or (call.type or "").startswith("decimal")
+    return of_the_first(call) if exact or call.flags[:1] == ("true",) else None
+
+
+def of_the_second(call: Call) -> str | None:
+    """The unit comes first: ``date_trunc('month', ts)``; in a zone whose clocks are never set back."""
+    match call.args:
+        case (Literal(str()), _) if has_fixed_zone(call.flags[0] if call.flags else None):
+            return RISES
+    return None
+
+
+def above_one(call: Call) -> str | None:
+    """The logarithm to a base above 1."""
+    match call.args:
+        case (Literal(float() as base), _) if base > 1:
+            return RISES
+    return None
+
+
+def odd_power(call: Call) -> str | None:
+    """To the power of 1, 3, 5: what is below 0 stays there."""
+    match call.args:
+        case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
+            return RISES
+    return None
+
+
+FUNCTIONS: dict[str, tuple[str, Direction]] = {
+    # dates and times
+    "Year": ("year", RISES),
+    "TruncDate": ("trunc", of_the_first),
+    "TruncTimestamp": ("date_trunc", of_the_second),
+    "LastDay": ("last_day", RISES),
+    "AddMonths": ("add_months", of_the_first),
+    "DateDiff": ("datediff", of_the_first),
+    "UnixDate": ("unix_date", RISES),
+    "UnixSeconds": ("unix_seconds", RISES),
+    "UnixMillis": ("unix_millis", RISES),
+    "UnixMicros": ("unix_micros", RISES),
+    "SecondsToTimestamp": ("timestamp_seconds", RISES),
+    "MillisToTimestamp": ("timestamp_millis", RISES),
+    "MicrosToTimestamp": ("timestamp_micros", RISES),
+    "DateFromUnixDate": ("date_from_unix_date", RISES),
+    # whole numbers of reals
+    "Floor": ("floor", RISES),
+    "Ceil": ("ceil", RISES),
+    "Round": ("round", rounded),
+    "BRound": ("bround", rounded),
+    "Rint": ("rint", RISES),
+    # arithmetic that MinMax does not do itself
+    "Multiply": ("*", by_sign),
+    "Divide": ("/", by_sign),
+    "IntegralDivide": ("integraldivide", by_sign),
+    # curves
+    "Sqrt": ("sqrt", RISES),
+    "Exp": ("exp", RISES),
+    "Expm1": ("expm1", RISES),
+    "Log": ("ln", RISES),
+    "Log1p": ("log1p", RISES),
+    "Log2": ("log2", RISES),
+    "Log10": ("log10", RISES),
+    "Logarithm": ("log", above_one),
+    "Pow": ("pow", odd_power),
+    "Signum": ("signum", RISES),
+    "ToDegrees": ("degrees", RISES),
+    "ToRadians": ("radians", RISES),
+}
+
+for _kind, (_name, _direction) in FUNCTIONS.items():
+    declare(Function(_name, classes=(CATALYST + _kind,)), monotone=_direction, null_in_null_out=True)
