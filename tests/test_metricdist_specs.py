@@ -217,3 +217,13 @@ def test_ten_thousand_files_and_sixteen_origins_are_fast() -> None:
         keep_mask(clause, files)
         times.append(time.perf_counter() - started)
     assert min(times) < 0.01, times
+
+
+def test_summaries_that_lack_a_part_keep_their_files() -> None:
+    index: Any = MetricDist("x", metric="euclidean", origins=[0.0, 9.0]).bind([p.Column("x", "double")])
+    whole = index.collect(pa.array([1.0, 2.0]))
+    lacking = [{**whole, **change} for change in ({"lo": None}, {"hi": [1.0]}, {"lo": [NAN, 1.0]}, {"odd": None})]
+    stored = index.metadata_type(SourceColumn("x", "double", pa.float64()))
+    table = pa.table({str(index): pa.array([whole, *lacking, {**whole, "gaps": None}, None], stored)})
+    said = keep_mask(index.distance_to((50.0,)).compares("<", 3), FileMetadata.of(table))
+    assert said.tolist() == [False, True, True, True, True, False, True]

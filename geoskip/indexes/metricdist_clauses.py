@@ -63,7 +63,7 @@ class _Table:
     low: Floats
     """One row an origin, one column a file; above ``high`` in a file without points."""
     high: Floats
-    gaps: tuple[Gaps, ...]
+    gaps: list[Gaps]
     """By origin: the files' numbers and the ends of their gaps."""
     points: Mask
     """Files with a row that has a distance."""
@@ -87,14 +87,18 @@ def _table(files: Files, origins: Origins) -> _Table:
     everywhere = bool((whole_low & whole_high).all())
     if not everywhere:
         low[:, ~whole_low], high[:, ~whole_high] = np.inf, -np.inf
-    scales = np.array([metric.scale(point) for point in origins.points])[:, None]
-    reach = ((high if everywhere else np.where(points, high, 0.0)) + scales).min(axis=0)
-    slack = np.zeros((count, 1)) if metric.whole else np.abs(high) * _RELATIVE + _OF_SCALE * scales
-    if not everywhere:
-        slack[~np.isfinite(slack)] = 0.0  # nothing is there to be widened
-    gaps = _gaps(files.summary(origins.name, "gaps"), count, np.broadcast_to(slack, low.shape))
-    low -= slack
-    high += slack
+    gaps = _gaps(files.summary(origins.name, "gaps"), count)
+    held = points & whole_low & whole_high
+    reach = np.full(length, np.inf)
+    for number, point in enumerate(origins.points):  # one by one: large arrays between would take most of the time
+        scale = metric.scale(point)
+        np.minimum(reach, np.where(held, high[number], 0.0) + scale, out=reach)
+        if not metric.whole:
+            slack = np.where(held, np.abs(high[number]) * _RELATIVE + _OF_SCALE * scale, 0.0)
+            low[number] -= slack
+            high[number] += slack
+            owner, inner, outer = gaps[number]
+            gaps[number] = (owner, inner + slack[owner], outer - slack[owner])
     return _Table(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
 
 
@@ -125,25 +129,21 @@ def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
     return found, whole
 
 
-def _gaps(lists: pa.Array, count: int, slack: Floats) -> tuple[Gaps, ...]:
+def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
+    """The gaps of all files, origin by origin."""
     nothing: Gaps = (np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
     if not pa.types.is_list(lists.type):
-        return (nothing,) * count
+        return [nothing] * count
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
     owner = np.repeat(np.arange(len(lengths)), lengths)
     flat = lists.drop_null().flatten()
     if not len(owner) or flat.null_count:
-        return (nothing,) * count
+        return [nothing] * count
     origin, low, high = (
         np.asarray(flat.field(name).cast(pa.float64()).fill_null(-1).to_numpy(zero_copy_only=False))
         for name in ("origin", "low", "high")
     )
-    found = []
-    for number in range(count):
-        here = origin == number
-        wide = slack[number, owner[here]]
-        found.append((owner[here], low[here] + wide, high[here] - wide))
-    return tuple(found)
+    return [(owner[here], low[here], high[here]) for here in (origin == number for number in range(count))]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from geoskip.metrics.numbers import LARGEST, doubles
 __all__ = ["Angular", "Jaccard"]
 
 _VECTOR = re.compile(r"array<(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)>$")
-_SET = re.compile(r"array<(tinyint|smallint|int|bigint|boolean|string|date)>$")
+_SET = re.compile(r"array<(tinyint|smallint|int|bigint|boolean|string)>$")
 _SHORTEST = 1e-100
 
 
@@ -104,7 +104,7 @@ class Jaccard(Metric):
         if len(types) == 1 and _SET.match(types[0]):
             return None
         return (
-            f"jaccard is over one array of strings, whole numbers, booleans or dates, got {', '.join(types)}; "
+            f"jaccard is over one array of strings, whole numbers or booleans, got {', '.join(types)}; "
             "index transform(array, x -> cast(x AS string))"
         )
 
@@ -114,8 +114,6 @@ class Jaccard(Metric):
         present = array.drop_null()
         lengths = np.asarray(present.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
         flat = present.flatten()
-        if pa.types.is_date(flat.type):
-            flat = flat.cast(pa.date32()).cast(pa.int32())
         if pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type):
             flat = flat.cast(pa.large_binary())  # which need not be UTF-8
         encoded = flat.dictionary_encode(null_encoding="encode")
