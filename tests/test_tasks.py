@@ -180,6 +180,40 @@ def test_an_unreadable_file_says_why_and_spares_the_others(write, damage):
     assert sound.problem is None
 
 
+def test_files_of_several_schemas_in_turn_are_each_resolved(tmp_path, monkeypatch):
+    monkeypatch.setattr("geoskip.spark.tasks._FILES_TOGETHER", 3)
+    values = pa.array([1, 3], pa.int64())
+    tables = {
+        "plain": pa.table({"c": values, "d": values}),
+        "moved": pa.table({"d": pa.array([5, 6], pa.int64()), "c": values}),
+        "other type": pa.table({"c": [1.0, 3.0], "d": values}),
+        "lacking": pa.table({"d": values}),
+        "other case": pa.table({"C": values, "d": values}),
+        "as large strings": pa.table({"c": pa.array(["1", "3"], pa.large_string()), "d": values}),
+    }
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / name)
+    (tmp_path / "broken").write_bytes(b"PAR1")
+    turns = [*tables, "broken", *reversed(tables), "plain", "plain", "plain"]
+    plans = [
+        Plan("minmax", MinMax("c"), (("c", "bigint"),)),
+        Plan("box", GeoBox("c", "d"), (("c", "bigint"), ("d", "bigint"))),
+    ]
+    found = list(read_files([(name, str(tmp_path / name)) for name in turns], plans, False))
+    assert [result.path for result in found] == turns
+    for result in found:
+        if result.path in ("plain", "moved", "other case"):
+            bounds, boxes = result.summaries["minmax"], result.summaries["box"]
+            assert bounds is not None
+            assert boxes is not None
+            assert (bounds["min"], bounds["max"], len(boxes["boxes"]) > 0) == (1, 3, True)
+            assert boxes["boxes"][0]["ymin"] == (5 if result.path == "moved" else 1)
+            assert (result.rows, result.readers) == (2, {"minmax": "footers", "box": "arrow"})
+        else:
+            assert (result.problem or "").startswith("unreadable" if result.path == "broken" else SPARK)
+            assert not result.summaries
+
+
 def test_an_encrypted_file_is_left_to_spark(write):
     path = Path(write([1], pa.int32()))
     path.write_bytes(path.read_bytes()[:-4] + b"PARE")
