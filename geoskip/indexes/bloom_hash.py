@@ -215,13 +215,36 @@ def _of_doubles(values: NDArray[np.float64]) -> Words:
 
 def _of_number(unscaled: int, scale: int) -> Words:
     """A number that is no integer of 64 bits."""
+    if -(2**63) <= unscaled < 2**63:
+        return _of_scaled(np.array([unscaled]), np.array([scale]))
     return _of_bytes(pa.array([f"{unscaled}e-{scale}".encode()], pa.large_binary()))
 
 
+def _of_scaled(unscaled: NDArray[np.int64], scale: NDArray[np.int64]) -> Words:
+    return _mixed(hash_integers(unscaled) ^ scale.astype(np.uint64))
+
+
 def _of_decimals(values: pa.Array) -> Words:
-    """Decimals by what remains when zeros at their end are dropped."""
-    keys = [_number_key(value) for value in values.to_pylist()]
-    return hashes_of_keys([key for key in keys if key is not None])
+    """Decimals by what remains when zeros at their end are dropped; those of more than 64 bits one by one."""
+    values = values.cast(pa.decimal128(values.type.precision, values.type.scale))
+    if not len(values):
+        return np.zeros(0, dtype=np.uint64)
+    halves = np.frombuffer(values.buffers()[1], dtype="<i8")[2 * values.offset :][: 2 * len(values)]
+    low, fits = halves[::2].copy(), halves[1::2] == halves[::2] >> 63
+    scale = np.full(len(values), max(0, values.type.scale))
+    if values.type.scale < 0:
+        fits = np.zeros(len(values), dtype=bool)
+    for _ in range(max(0, values.type.scale)):
+        ends = (low % 10 == 0) & (scale > 0)
+        if not ends.any():
+            break
+        low[ends] //= 10
+        scale[ends] -= 1
+    found = np.where(scale == 0, hash_integers(low), _of_scaled(low, scale))[fits]
+    if fits.all():
+        return np.asarray(found)
+    keys = [_number_key(value) for value in values.filter(pa.array(~fits)).to_pylist()]
+    return np.concatenate([found, hashes_of_keys([key for key in keys if key is not None])])
 
 
 def _of_bytes(values: pa.Array) -> Words:

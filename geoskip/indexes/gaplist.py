@@ -77,7 +77,7 @@ class GapList(Index):
         (column,) = columns
         bound = bound_type(column, self.kind)
         if pa.types.is_binary(bound) or pa.types.is_boolean(bound):
-            other = "MinMax" if pa.types.is_boolean(bound) else "Prefix"
+            other = {"boolean": "MinMax", "binary": "BloomFilter"}.get(column.type, "Prefix")
             raise UnsupportedColumnError(
                 f"gaplist({column.text}) needs numbers, dates or times, between which gaps have a width, got "
                 f"{column.type}: use {other}({column.text!r}), or a function of it such as GapList('length(...)')"
@@ -223,7 +223,8 @@ def _distinct(array: pa.Array) -> pa.Array:
     if pa.types.is_decimal(values.type):
         values = values.unique()
         return values.take(pc.sort_indices(values))
-    return pa.array(np.unique(values.to_numpy(zero_copy_only=False)))
+    found = np.sort(values.to_numpy(zero_copy_only=False))
+    return pa.array(found[np.concatenate([[True], found[1:] != found[:-1]])])
 
 
 def _segments(distinct: pa.Array, gaps: int) -> list[dict[str, Any]]:
