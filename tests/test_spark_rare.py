@@ -151,6 +151,10 @@ def test_sentences_about_what_cannot_be_indexed_and_what_was_not_read(spark: Any
     odd = parts({"s": ["a"]}, name="line\nfeed")
     with pytest.raises(DatasetNotFoundError, match="a line feed, which metadata cannot"):
         geoskip.dataset(spark, str(odd)).create_index(MinMax("s"))
+    (place / "part-00001.parquet").rename(place / "part\n1.parquet")
+    report = geoskip.dataset(spark, str(place)).create_index(MinMax("s"))
+    assert (report.files, [why[:31] for why in report.excluded.values()]) == (1, ["its path holds a line feed, whi"])
+    assert same_as_off(lambda: spark.read.parquet(str(place)).where("s > 'b'")).files_kept == 1
     assert spark.read.parquet(str(odd)).where("s = 'a'").count() == 1
 
 

@@ -22,7 +22,7 @@ from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
 from geoskip.spark.analysis import Source
 from geoskip.spark.known import local_path
-from geoskip.spark.listing import Listed, changed, etags_of, listing, relative, settled
+from geoskip.spark.listing import UNNAMEABLE, Listed, changed, etags_of, listing, relative, settled
 from geoskip.spark.reading import directly, through_spark
 from geoskip.spark.signature import ID_OF
 from geoskip.spark.tasks import SPARK, FileResult, Plan
@@ -99,7 +99,8 @@ def build(
     spark: SparkSession, frame: DataFrame, source: Source, entries: Sequence[IndexEntry], files: Sequence[Listed]
 ) -> Built:
     """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
-    built = Built()
+    built = Built(excluded={relative(file.uri, source.root): UNNAMEABLE for file in files if not file.is_nameable})
+    files = [file for file in files if file.is_nameable]
     if not files or not entries:
         return built
     files = settled(spark, frame, files)

@@ -159,8 +159,8 @@ class Dataset:
     def _create(self, indexes: Sequence[Index]) -> BuildReport:
         started = time.perf_counter()
         state = self._state()
-        if not state.files:
-            raise DatasetNotFoundError(nothing_to_index(self._name, state.frame))
+        if (why := nothing_to_index(self._name, state.files)) is not None:
+            raise DatasetNotFoundError(why)
         entries = prepared(state, bind(java(self.spark), state.frame, state.source, indexes))
         snapshot = state.snapshot
         if snapshot is None:

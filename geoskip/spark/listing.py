@@ -17,7 +17,7 @@ from geoskip.spark.bridge import local_etag
 from geoskip.spark.known import local_path
 from geoskip.spark.session import java
 
-__all__ = ["Listed", "changed", "etags_of", "listing", "nothing_to_index", "relative", "settled"]
+__all__ = ["UNNAMEABLE", "Listed", "changed", "etags_of", "listing", "nothing_to_index", "relative", "settled"]
 
 _TICK_MS = 20
 """Local file systems step their clocks every 4 to 10 ms."""
@@ -33,25 +33,33 @@ class Listed:
     size: int
     mtime: int
 
+    @property
+    def is_nameable(self) -> bool:
+        """Can metadata hold its path? A line feed ends a line there, so such a file is always read."""
+        return "\n" not in self.uri
+
 
 def listing(spark: SparkSession, frame: DataFrame) -> list[Listed]:
-    """The files that a DataFrame reads, listed now. A path that holds a line feed is left out, so it is always read."""
+    """The files that a DataFrame reads, listed now."""
     found = []
     for line in java(spark).geoskip.listing(frame._jdf).split("\n"):
         if line:
             size, mtime, uri = line.split(" ", 2)
-            found.append(Listed(uri, int(size), int(mtime)))
+            found.append(Listed(uri.replace("\0", "\n"), int(size), int(mtime)))
     return found
 
 
-def nothing_to_index(name: str, frame: DataFrame) -> str:
-    """Why a DataFrame has no files for a :func:`listing`."""
-    if not frame.inputFiles():
+def nothing_to_index(name: str, files: Sequence[Listed]) -> str | None:
+    """Why none of these files can be indexed."""
+    if not files:
         return f"{name} has no files to index"
-    return (
-        f"no file of {name!r} can be indexed: their paths hold a line feed, which metadata cannot. Queries always read "
-        "such files; rename the folder or the files to index them"
-    )
+    return None if any(file.is_nameable for file in files) else f"no file of {name!r} can be indexed: {UNNAMEABLE}"
+
+
+UNNAMEABLE = (
+    "its path holds a line feed, which metadata cannot; queries always read it, and to index it the folder or the file "
+    "must be renamed"
+)
 
 
 def relative(uri: str, root: str) -> str:

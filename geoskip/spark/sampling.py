@@ -39,7 +39,7 @@ _BATCHES = 8
 def prepared(state: State, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
     """The entries, with what their indexes choose from a sample."""
     choosing = [entry for entry in entries if type(entry.index).prepare is not Index.prepare]
-    files = state.files
+    files = [file for file in state.files if file.is_nameable]
     some = [files[i * len(files) // _FILES] for i in range(_FILES)] if len(files) > _FILES else files
     found = {entry.name: _directly(entry, some) for entry in choosing}
     texts = {text for entry in choosing if found[entry.name] is None for text in entry.index.expressions()}

@@ -254,18 +254,15 @@ public final class Geoskip {
         return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
     }
 
-    /** The files that a frame reads, listed anew: a line `size mtime path` each. */
+    /** The files that a frame reads, listed anew: a line `size mtime path` each, a line feed in a path as \\0. */
     public String listing(Dataset frame) {
         FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
         location.refresh();
         StringBuilder lines = new StringBuilder();
         for (Iterator i = Scala.files(Scala.unpruned(location)).iterator(); i.hasNext();) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
-            String path = file.getPath().toString();
-            if (path.indexOf('\n') < 0) {
-                lines.append(file.getLen()).append(' ').append(file.getModificationTime()).append(' ').append(path)
-                        .append('\n');
-            }
+            lines.append(file.getLen()).append(' ').append(file.getModificationTime()).append(' ')
+                    .append(file.getPath().toString().replace('\n', '\0')).append('\n');
         }
         return lines.toString();
     }
