@@ -202,6 +202,8 @@ class Labeller:
                 return self.true(In(child, tuple(v for v in values if v.value is not None)))
             case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
                 return KEEP_NONE
+            case In(Call("if") as call) if _is_catalysts(call):  # right(c, 2) IN (...) arrives so
+                return all_of([self._branches(_in_branches(node), self.true), *self._own(node)])
         return all_of(self._own(node))
 
     def _false(self, node: Predicate) -> Clause:
@@ -230,6 +232,8 @@ class Labeller:
                     return KEEP_NONE
                 # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
                 return self.true(Comparison("=", child, Literal(math.nan, kind)))
+            case In(Call("if") as call) if _is_catalysts(call):
+                return all_of([self._branches(_in_branches(node), self.false), *self._own(Not(node))])
             case In(child, values):
                 # NOT IN is the AND of the single inequalities, so each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
@@ -330,6 +334,16 @@ class Labeller:
             found.append(clause)
         elif clause is not None:
             self.report(f"{name} returned {clause!r} for {arguments[0]} instead of a clause or None")
+
+
+def _in_branches(node: In) -> Call:
+    """``if(test, x, y) IN (...)`` as ``if(test, x IN (...), y IN (...))``; NULL is in no list, nor out of it."""
+    assert isinstance(node.child, Call)
+    test, *parts = node.child.args
+    inside = (
+        Literal(None) if part == Literal(None, getattr(part, "type", None)) else In(part, node.values) for part in parts
+    )
+    return Call("if", (test, *inside), node.child.implementation, type="boolean")
 
 
 _WIDENINGS = {

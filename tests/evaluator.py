@@ -189,6 +189,9 @@ def value(node: p.Predicate, row: Row) -> Any:
             return None if a is None else 1 if as_bytes(a).startswith(as_bytes(value(part, row))) else 99
         case p.Call("locate", (part, text, _)):
             return value(p.Call("instr", (text, part)), row)
+        case p.Call("if", (test, then, other)):
+            (verdict,) = outcomes(test, row)
+            return value(then if verdict else other, row)
         case p.Call("coalesce", args):
             return next((found for found in (value(arg, row) for arg in args) if found is not None), None)
         case p.Call("rlike", (text, pattern)):

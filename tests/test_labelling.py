@@ -30,7 +30,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import Labeller, clause_for, fold_constants
 from geoskip.metadata import FileMetadata
 from geoskip.registry import constant, declare, mappings, maps
-from tests.harness import call
+from tests.harness import call, canned, sound
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")
 INDEX = MinMax("a").bind([A])
@@ -321,3 +321,16 @@ def test_a_mapping_of_a_function_that_cannot_be_identified_is_refused() -> None:
     with mappings():
         declare(guarded, version="1")
         maps(guarded, index=MinMax)(lambda node, index: None)
+
+
+@pytest.mark.parametrize("negated", [False, True], ids=["in", "not in"])
+def test_a_list_around_if_is_asked_of_its_branches(negated: bool) -> None:
+    """``if(a IS NULL, NULL, a) IN (...)``, as Spark makes of ``right(c, n) IN (...)``."""
+    world, null, one = canned("a"), p.Literal(None, "int"), p.Literal(1, "int")
+    skips = []
+    for test in (p.IsNull(A), ABOVE, p.Not(ABOVE)):
+        for then, other in ((null, A), (A, null), (one, A), (A, A), (null, null)):
+            for values in ((one,), (p.Literal(6, "int"), one), (one, null)):
+                node = p.In(call("if", test, then, other, type="int"), values)
+                skips.append(not sound(p.Not(node) if negated else node, world).true.all())
+    assert sum(skips) > 0.6 * len(skips)

@@ -87,6 +87,7 @@ READS = [
     ("substring(path, 1, 4) = '/api'", [0]),
     ("left(path, 2) = 'Ün'", [1]),
     ("right(path, 4) = '.png' AND n > 0", [2]),
+    ("right(path, 4) IN ('.png', '.gif')", [2]),
     ("path >= 'b' AND path < 'f'", []),
     ("path IN ('about.html', 'nothing')", [1]),
     ("coalesce(path, 'none') = 'a.png'", [0, 2]),
