@@ -116,6 +116,16 @@ class Index(ABC):
         """The specification as JSON: its kind and fields."""
         return {"kind": self.kind, **_fields(self)}
 
+    def describe(self) -> str:
+        """What it keeps of a file, in words: the first paragraph of its class's docstring.
+
+        >>> from geoskip.indexes.minmax import MinMax
+        >>> MinMax("temp").describe()
+        'The least and the greatest value, and how many are NULL or NaN.'
+        """
+        words = " ".join((type(self).__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
+        return "" if words.startswith(f"{type(self).__name__}(") else words  # which dataclasses write for want of one
+
     def __str__(self) -> str:
         if "_text" not in self.__dict__:  # asked for at every vertex
             object.__setattr__(self, "_text", self._named())

@@ -126,7 +126,7 @@ class Dataset:
         return self._retried(lambda: self._refresh(mode))
 
     def describe(self) -> DataFrame:
-        """A row an index: its text, kind, columns, files covered and not, bytes, when it was built."""
+        """A row an index: its text, kind, columns, files covered and not, bytes, when it was built, what it keeps."""
         state = self._state()
         snapshot = self._required(state)
         current = fresh(state)
@@ -145,10 +145,11 @@ class Dataset:
                     sizes.get(entry.name, 0),
                     snapshot.header.created,
                     snapshot.header.number,
+                    entry.index.describe(),
                 )
             )
         schema = "index string, kind string, columns string, files_covered long, files_uncovered long, bytes long, "
-        return self.spark.createDataFrame(rows, schema + "built string, snapshot long")
+        return self.spark.createDataFrame(rows, schema + "built string, snapshot long, keeps string")
 
     def __repr__(self) -> str:
         place = self.table if self.table is not None else self.path
