@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ import numpy as np
 
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
-from geoskip.metadata import Snapshot
-from geoskip.predicates import And, Predicate
+from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.predicates import And, Predicate, columns_of
 from geoskip.skipping import Decision, decide
 from geoskip.spark.catalyst import AND, Translator
 from geoskip.spark.evaluator import Answers, SparkEvaluator
@@ -38,6 +38,8 @@ Json = Mapping[str, Any]
 _MOST_DECISIONS = 1000
 _MOST_CELLS = 50_000_000
 _RECHECK = 2000
+_FEW = 16
+"""So many indexes are not worth a look at which of them a query concerns."""
 _EVALUATION = 0.2
 """The share of the budget for evaluating conditions over single values: planning must not outlast what it saves."""
 
@@ -148,14 +150,14 @@ class Bridge:
     def _bits(
         self, root: str, snapshot: Snapshot, request: Json, java: Any, decisions: list[Decision], reasons: list[str]
     ) -> list[str]:
-        indexes = self._usable(root, snapshot, request, reasons)
+        rename = renamer(snapshot.header, request)
+        indexes = self._usable(root, snapshot, request, rename, reasons)
         if not indexes:
             return []
         masks: list[Mask] = []
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
-        rename = renamer(snapshot.header, request)
         for slots in request["vectors"]:
             if masks and time.monotonic() > deadline:
                 reasons.append("too many different partitions for the planning budget: the files of some are all read")
@@ -176,9 +178,11 @@ class Bridge:
         doubtful = self._changed(root, snapshot, masks, request)
         return [_packed(mask & ~doubtful if doubtful is not None else mask) for mask in masks]
 
-    def _usable(self, root: str, snapshot: Snapshot, request: Json, reasons: list[str]) -> tuple[Index, ...]:
+    def _usable(
+        self, root: str, snapshot: Snapshot, request: Json, rename: Callable[[str], str], reasons: list[str]
+    ) -> tuple[Index, ...]:
         usable: list[Index] = []
-        for entry in snapshot.header.entries:
+        for entry in _concerned(snapshot, request, rename):
             why = unusable(root, snapshot.header, entry, request)
             if why is None:
                 usable.append(entry.index)
@@ -207,6 +211,21 @@ class Bridge:
                 where = local_path(name) if ":/" in name else prefix + name
                 changed[number] = local_etag(where or "") != etags[number]
         return changed
+
+
+def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) -> Sequence[IndexEntry]:
+    """The indexes over columns that the query's conditions read: of thousands, a few."""
+    entries = snapshot.header.entries
+    if len(entries) <= _FEW:
+        return entries
+    parts = _parts(request["conditions"], Translator(names=rename), [])
+    read = frozenset[str]().union(*map(columns_of, parts))
+    known = snapshot.files.cached("columns of indexes", lambda: [_columns_of(entry) for entry in entries])
+    return [entry for entry, columns in zip(entries, known, strict=True) if not columns or columns & read]
+
+
+def _columns_of(entry: IndexEntry) -> frozenset[str]:
+    return frozenset[str]().union(*map(columns_of, entry.index.bound))
 
 
 def _parts(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
