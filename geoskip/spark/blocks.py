@@ -1,4 +1,4 @@
-"""Values on their way to the JVM and back: ``jvm/Evaluation.java`` says how a block is laid out."""
+"""Values on their way to the JVM and back: ``jvm/Block.java`` says how a block is laid out."""
 
 from __future__ import annotations
 
