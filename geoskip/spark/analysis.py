@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -98,23 +100,27 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence
     return source
 
 
-def columns_for(frame: DataFrame, text: str) -> Any:
-    """The column of a DataFrame that an index's text means: a column's own name first, else SQL."""
-    if text in frame.columns:
-        return F.col("`" + text.replace("`", "``") + "`")
-    return F.expr(text)
+def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
+    """The columns of a DataFrame that indexes' texts mean: a column's own name first, else SQL."""
+    names = set(frame.columns)
+    return [F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts]
 
 
 def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -> list[IndexEntry]:
     """The entries of some indexes over a dataset; raises for what cannot be indexed soundly."""
-    named = [str(index) for index in indexes]
     for index in indexes:
         if not isinstance(index, Index):
             raise InvalidSpecificationError(f"expected indexes such as MinMax('temp'), got {index!r}")
-    twice = sorted({name for name in named if named.count(name) > 1})
+        texts = index.expressions()
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")
+    twice = sorted(name for name, count in Counter(map(str, indexes)).items() if count > 1)
     if twice:
         raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
-    entries = [_entry(jvm, frame, source, index) for index in indexes]
+    together = _analysed(jvm, frame, indexes)
+    if together is None:  # which of them Spark does not take, it says one by one
+        together = [_analysed_alone(jvm, frame, index) for index in indexes]
+    entries = [_entry(source, index, found) for index, found in zip(indexes, together, strict=True)]
     meant: dict[Any, str] = {}
     for entry in entries:
         before = meant.setdefault(_meaning(entry), entry.name)
@@ -130,28 +136,48 @@ def _meaning(entry: IndexEntry) -> tuple[Any, ...]:
     return (entry.index.bound, repr(options))
 
 
-def _entry(jvm: Jvm, frame: DataFrame, source: Source, index: Index) -> IndexEntry:
-    texts = index.expressions()
-    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")
+Analysed = list[tuple[Json, T.StructField]]
+"""Of each expression of an index what Spark makes of it, and the field that it would be."""
+
+
+def _analysed(jvm: Jvm, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysed] | None:
+    """What Spark makes of all expressions, asked once for all; None where it does not take one of them."""
+    texts = [text for index in indexes for text in index.expressions()]
     try:
         with quietly():
-            selected = frame.select(*[columns_for(frame, text).alias(f"_g{i}") for i, text in enumerate(texts)])
-    except (AnalysisException, ParseException) as error:
-        raise _unresolved(index, frame, error) from None
+            selected = frame.select(*[c.alias(f"_g{i}") for i, c in enumerate(columns_for(frame, texts))])
+    except (AnalysisException, ParseException):
+        if len(indexes) == 1:
+            raise
+        return None
     written = json.loads(jvm.geoskip.analyse(selected._jdf))
     if len(written) != len(texts):
+        return None
+    found = iter(zip(written, selected.schema.fields, strict=True))
+    return [list(islice(found, len(index.expressions()))) for index in indexes]
+
+
+def _analysed_alone(jvm: Jvm, frame: DataFrame, index: Index) -> Analysed:
+    try:
+        found = _analysed(jvm, frame, [index])
+    except (AnalysisException, ParseException) as error:
+        raise _unresolved(index, frame, error) from None
+    if found is None:
         raise InvalidSpecificationError(
             f"{index} is over more than one file's row (an aggregate, a window, a subquery or a generator); "
             "index an expression over the columns of one row"
         )
-    bound = [Translator().predicate(node) for node in written]
+    return found[0]
+
+
+def _entry(source: Source, index: Index, found: Analysed) -> IndexEntry:
+    bound = [Translator().predicate(node) for node, _ in found]
     for predicate in bound:
         _check(index, predicate, source)
     try:
         columns = [
             SourceColumn(text, _type(predicate, field), arrow_type(field))
-            for text, predicate, field in zip(texts, bound, selected.schema.fields, strict=True)
+            for text, predicate, (_, field) in zip(index.expressions(), bound, found, strict=True)
         ]
     except UnsupportedColumnError as error:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None

@@ -164,8 +164,7 @@ def _one_job(
     for entry in entries:
         for text in entry.index.expressions():
             texts.setdefault(text, len(texts))
-    columns = [_storable(chosen, text).alias(f"_g{i}") for text, i in texts.items()]
-    selected = chosen.select(path.alias("_file"), *columns)
+    selected = chosen.select(path.alias("_file"), *_storable(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
     tasks = _tasks(spark, files)
     job = selected.coalesce(tasks).mapInArrow(_collector(plans), _SCHEMA)
@@ -207,11 +206,15 @@ def _path_of(frame: DataFrame) -> Column:
     return found
 
 
-def _storable(frame: DataFrame, text: str) -> Column:
-    """An expression in a type that Arrow carries: a geometry as EWKB."""
-    column: Column = columns_for(frame, text)
-    kind = frame.select(column.alias("_g")).schema.fields[0].dataType
-    return F.call_function("ST_AsEWKB", column) if isinstance(kind, T.UserDefinedType) else column
+def _storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
+    """Expressions in types that Arrow carries: geometries as EWKB."""
+    columns = [column.alias(f"_g{i}") for i, column in enumerate(columns_for(frame, texts))]
+    fields = frame.select(*columns).schema.fields
+    own = [isinstance(field.dataType, T.UserDefinedType) for field in fields]
+    return [
+        F.call_function("ST_AsEWKB", column).alias(field.name) if is_own else column
+        for column, field, is_own in zip(columns, fields, own, strict=True)
+    ]
 
 
 Plans = Sequence[tuple[Any, tuple[int, ...]]]

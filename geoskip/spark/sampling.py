@@ -94,7 +94,7 @@ def _one_job(
 ) -> dict[str, pa.Array]:
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
     chosen = DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
-    selected = chosen.select(*[columns_for(chosen, text).alias(f"_g{i}") for i, text in enumerate(texts)])
+    selected = chosen.select(*[c.alias(f"_g{i}") for i, c in enumerate(columns_for(chosen, texts))])
     rows: list[Any] = selected.mapInArrow(_first_rows, "payload binary").collect() if files else []
     pieces = [pa.ipc.open_stream(row["payload"]).read_next_batch() for row in rows]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields]
