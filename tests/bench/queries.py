@@ -22,7 +22,7 @@ from tests.bench.sessions import no_jobs, readings, session
 FILES = 10_000
 ADDED = 0.010
 UNHARMED = 0.97
-ROUNDS = 7
+ROUNDS = 5
 UNHELPED = ("nothing is skipped", "no index helps")
 SQUARE = "POLYGON(({0} 39, {1} 39, {1} 40, {0} 40, {0} 39))"
 
