@@ -117,7 +117,7 @@ def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -
     twice = sorted(name for name, count in Counter(map(str, indexes)).items() if count > 1)
     if twice:
         raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
-    together = _analysed(jvm, frame, indexes)
+    together = _analysed(jvm, frame, indexes) if len(indexes) > 1 else None
     if together is None:  # which of them Spark does not take, it says one by one
         together = [_analysed_alone(jvm, frame, index) for index in indexes]
     entries = [_entry(source, index, found) for index, found in zip(indexes, together, strict=True)]
