@@ -73,7 +73,7 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
                 step = Step(
                     f"CAST({{}} AS {target})",
                     evaluated(node, child, source, falls=False),
-                    key=f"in {node.zone}",
+                    key=f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}",
                     asks=True,
                 )
         case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):
