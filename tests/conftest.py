@@ -21,6 +21,7 @@ CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task a folder
 }
 SEDONA_LINES = ("3.5", "4.0")
 DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
@@ -28,6 +29,14 @@ DELTA_CONFIG = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests with Spark go to one process and its one session, the others to whoever is free."""
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
@@ -110,11 +119,9 @@ def same_as_off(make: Callable[[], Any]) -> Any:
     """
     import geoskip
 
-    frame = make()
-    session = frame.sparkSession
-    with geoskip.disabled(session):
+    frame = make()  # planned when it is collected
+    with geoskip.disabled(frame.sparkSession):
         off = rows_of(make())
-    frame = make()
     on = rows_of(frame)
     assert on == off
     report = geoskip.report(frame)

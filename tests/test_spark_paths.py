@@ -74,9 +74,10 @@ def test_a_dataset_may_be_named_in_many_ways(spark: Any, tree: Path, how: str) -
         [f"{tree}/year=2/210.parquet"],
         [f"{tree}/year=1", f"{tree}/year=2/210.parquet"],
     ):
-        listed = set(spark.read.parquet(*paths).inputFiles())
+        frame = spark.read.parquet(*paths)
+        listed = set(frame.inputFiles())
         matching = {file for file in listed & covered if file.endswith("210.parquet")}
-        found = geoskip.explain(spark.read.parquet(*paths).where("a = 210"))
+        found = geoskip.explain(frame.where("a = 210"))
         assert (found.files_kept, found.files_total) == (len(matching) + len(listed - covered), len(listed)), paths
     report = handle.refresh_index()
     assert (report.files, report.read) == (files, 0)
