@@ -167,7 +167,9 @@ def test_the_spelling_of_a_function_does_not_matter(spark: Any, parts: Callable[
 
 
 def test_a_pair_of_coordinates_compared_with_nan(spark: Any, parts: Callable[..., Path]) -> None:
-    place = str(parts({"x": [1.0], "y": [2.0]}, {"x": [float("nan")], "y": [2.0]}, {"x": [None], "y": [float("nan")]}))
+    nan = float("nan")
+    tables = ([1.0, 2.0], [nan, 2.0], [None, nan])
+    place = str(parts(*({"x": pa.array([x], pa.float64()), "y": [y]} for x, y in tables)))
     geoskip.dataset(spark, place).create_index(GeoBox("x", "y"))
     for where in ("x = double('nan')", "x > 5", "NOT x <= 5", "y = double('nan')", "x <> double('nan')", "y > 2"):
         same_as_off(lambda where=where: spark.read.parquet(place).where(where))

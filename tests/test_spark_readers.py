@@ -69,10 +69,11 @@ def test_dates_that_are_parsed_as_of_old(spark: Any, tmp_path: Path, form: str, 
     def late() -> Any:
         return same_as_off(lambda: spark.read.format(form).load(str(tmp_path), **options).where("d > '2021-01-01'"))
 
-    with settings(spark, {f"spark.sql.legacy.{form}.enableDateTimeParsingFallback": "false"}):
+    strict = {"spark.sql.legacy.timeParserPolicy": "CORRECTED"}  # what Spark 4 does unless told otherwise
+    with settings(spark, {**strict, f"spark.sql.legacy.{form}.enableDateTimeParsingFallback": "false"}):
         geoskip.dataset(spark, str(tmp_path), format=form, **options).create_index(MinMax("d"))
         assert late().files_kept == 0  # 2021-12-1 is not of the format, so it is NULL
-    with settings(spark, {f"spark.sql.legacy.{form}.enableDateTimeParsingFallback": "true"}):
+    with settings(spark, {**strict, f"spark.sql.legacy.{form}.enableDateTimeParsingFallback": "true"}):
         report = late()
     assert report.files_kept == 2
     assert any("legacy settings" in reason for reason in report.scans[0].reasons)
