@@ -115,7 +115,8 @@ class Queries:
         return [
             ("x * 1.8D + 32", f"{near * 1.8 + 32}D"),
             ("abs(10 - x)", str(abs(10 - near))),
-            ("floor(x)", str(near)),
+            ("rint(x)", str(near)),
+            ("floor(d)", str(near * 2)),
             ("ceil(d)", str(near * 2)),
             ("round(x, 1)", f"{near}.5D"),
             ("d * -2.5BD", f"{near * -6}"),
