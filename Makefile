@@ -27,7 +27,7 @@ test: check-java venv  ## every check; ends with pytest's closing line
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
 	.venv/bin/lint-imports --no-logo
-	@$(WITH_JAVA) .venv/bin/python -m pytest -n 2 --dist loadgroup
+	@$(WITH_JAVA) .venv/bin/python -m pytest
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)

@@ -31,12 +31,6 @@ DELTA_CONFIG = {
 }
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """All tests with Spark go to one process and its one session, the others to whoever is free."""
-    if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session of the run: geoskip enabled, the jars of Sedona and Delta where they are released for this Spark."""

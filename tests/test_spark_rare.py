@@ -40,7 +40,6 @@ for turn in range(2):
 """
 
 
-@pytest.mark.xdist_group("sessions of their own")
 def test_a_session_after_another_in_one_process(parts: Callable[..., Path]) -> None:
     place = parts({"a": [1]}, {"a": [2]}, {"a": [3]})
     done = subprocess.run(
