@@ -61,7 +61,7 @@ class Outcome:
     report: Report
 
 
-def compare(sessions: dict[bool, SparkSession], query: Query, layout: str, *, repeat: int = 3) -> Outcome:
+def compare(sessions: dict[bool, SparkSession], query: Query, layout: str, *, repeat: int = 2) -> Outcome:
     """Run a query with geoskip off and on, in turn; raises RowsDiffer where the rows are not the same."""
     spark = sessions[query.paper]
     _run(spark, query.sql)  # starts Python's workers, has the JVM compile what both need
