@@ -101,9 +101,10 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence
 
 
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
-    """The columns of a DataFrame that indexes' texts mean: a column's own name first, else SQL."""
+    """The columns that texts mean, as ``_g0``, ``_g1`` and so on: a column's own name first, else SQL."""
     names = set(frame.columns)
-    return [F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts]
+    found = (F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts)
+    return [column.alias(f"_g{number}") for number, column in enumerate(found)]
 
 
 def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -> list[IndexEntry]:
@@ -145,7 +146,7 @@ def _analysed(jvm: Jvm, frame: DataFrame, indexes: Sequence[Index]) -> list[Anal
     texts = [text for index in indexes for text in index.expressions()]
     try:
         with quietly():
-            selected = frame.select(*[c.alias(f"_g{i}") for i, c in enumerate(columns_for(frame, texts))])
+            selected = frame.select(*columns_for(frame, texts))
     except (AnalysisException, ParseException):
         if len(indexes) == 1:
             raise

@@ -32,7 +32,7 @@ from geoskip.spark.progress import following
 from geoskip.spark.session import java
 from geoskip.spark.tasks import FileResult, Gatherer, Part, Plan, put_together, read_files
 
-__all__ = ["directly", "said", "through_spark"]
+__all__ = ["chosen_from", "directly", "said", "through_spark"]
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
@@ -161,7 +161,7 @@ def _path_only(uri: str) -> str:
 def _one_job(
     spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
 ) -> list[FileResult]:
-    chosen, path = _with_path(_chosen(spark, frame, files))
+    chosen, path = _with_path(chosen_from(spark, frame, files))
     texts: dict[str, int] = {}
     for entry in entries:
         for text in entry.index.expressions():
@@ -176,7 +176,7 @@ def _one_job(
     return _results([(row["file"], pickle.loads(row["payload"])) for row in rows], entries, files, nothing, plans)
 
 
-def _chosen(spark: SparkSession, frame: DataFrame, files: Sequence[Listed]) -> DataFrame:
+def chosen_from(spark: SparkSession, frame: DataFrame, files: Sequence[Listed]) -> DataFrame:
     """The frame over these files alone."""
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
     return DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
@@ -210,7 +210,7 @@ def _path_of(frame: DataFrame) -> Column:
 
 def _storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
     """Expressions in types that Arrow carries: geometries as EWKB."""
-    columns = [column.alias(f"_g{i}") for i, column in enumerate(columns_for(frame, texts))]
+    columns = columns_for(frame, texts)
     fields = frame.select(*columns).schema.fields
     own = [isinstance(field.dataType, T.UserDefinedType) for field in fields]
     return [

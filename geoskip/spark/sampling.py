@@ -23,7 +23,7 @@ from geoskip.predicates import Column
 from geoskip.spark.analysis import arrow_type, columns_for
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed
-from geoskip.spark.session import java
+from geoskip.spark.reading import chosen_from
 from geoskip.spark.state import State
 from geoskip.spark.tasks import one_array
 
@@ -92,9 +92,8 @@ def _through_spark(
 def _one_job(
     spark: SparkSession, frame: DataFrame, texts: Sequence[str], files: Sequence[Listed]
 ) -> dict[str, pa.Array]:
-    lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
-    chosen = DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
-    selected = chosen.select(*[c.alias(f"_g{i}") for i, c in enumerate(columns_for(chosen, texts))])
+    chosen = chosen_from(spark, frame, files)
+    selected = chosen.select(*columns_for(chosen, texts))
     rows: list[Any] = selected.mapInArrow(_first_rows, "payload binary").collect() if files else []
     pieces = [pa.ipc.open_stream(row["payload"]).read_next_batch() for row in rows]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields]
