@@ -10,6 +10,7 @@
     ├── DatasetNotFoundError        (FileNotFoundError)   nothing to index at this path or table
     ├── NotIndexedError             (LookupError)   a verb that needs metadata, where there is none
     ├── MetadataError               (ValueError)    metadata that cannot be read: damaged, or of a newer format
+    │   └── MissingKeyError         (PermissionError)     protected metadata whose key is not to be had
     ├── ConflictError               (RuntimeError)  another writer committed first
     └── EnvironmentProblem          (RuntimeError)  a session that geoskip cannot work in
 
@@ -27,6 +28,7 @@ __all__ = [
     "InvalidSpecificationError",
     "MappingError",
     "MetadataError",
+    "MissingKeyError",
     "NotIndexedError",
     "UnknownColumnError",
     "UnsupportedColumnError",
@@ -66,6 +68,10 @@ class NotIndexedError(GeoskipError, LookupError):
 
 class MetadataError(GeoskipError, ValueError):
     """Metadata that cannot be read: damaged, vanished or of a newer format."""
+
+
+class MissingKeyError(MetadataError, PermissionError):
+    """Protected metadata whose key is not to be had."""
 
 
 class ConflictError(GeoskipError, RuntimeError):
