@@ -35,7 +35,7 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = ["Unidentifiable", "checked", "digest", "identity", "state_version"]
+__all__ = ["Unidentifiable", "checked", "digest", "identity", "qualified_name", "state_version"]
 
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -72,10 +72,15 @@ def state_version(function: Any, version: str) -> None:
 
 
 def _identity(function: Any) -> str:
-    name = getattr(function, "__qualname__", type(function).__qualname__)
     declared = getattr(function, "__geoskip_version__", None)
     tag = f"version:{declared}" if declared is not None else digest(function)
-    return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}#{tag}"
+    return f"{qualified_name(function)}#{tag}"
+
+
+def qualified_name(function: Any) -> str:
+    """The part of an identity that precedes the digest: ``module.qualified.name``."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
 
 
 def digest(function: Any) -> str:

@@ -63,7 +63,7 @@ SQL: dict[str, Callable[[Any, Any], bool | None]] = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(VALUES, min_size=1, max_size=3), st.sampled_from(sorted(SQL)), st.integers(-20, 20), st.booleans(),
     st.sampled_from([(halved, "increasing", False), (mirrored, "decreasing", True), (mirrored, "decreasing", None)]),

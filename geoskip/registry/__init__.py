@@ -1,0 +1,60 @@
+"""The registry: what geoskip knows about functions, declared by decorators.
+
+Four declarations (DESIGN section 6), each returns its function unchanged and is validated when it is made:
+
+* :func:`maps` -- a predicate over a function, or a comparison of the function's value, mapped to a clause;
+* :func:`constant` -- a function that geoskip may evaluate when its arguments are literals;
+* :func:`denotes` -- what an expression denotes over columns: ``ST_Point(x, y)`` is the point at (x, y);
+* :func:`declare` -- properties of a function (metric, monotone, ...).
+
+A declaration binds to an *implementation*: the Catalyst class, or the Python function that was registered under the
+name. A function is given as one of
+
+* a :class:`Function`, a name together with the implementations meant (what libraries use);
+* the Python function or UDF object itself;
+* a SQL name: it binds to the one implementation that geoskip first meets under that name, so that another function
+  registered under it later does not meet the mapping.
+
+Declared again from the same module, a thing replaces what it was, so a notebook's cell can be run twice; what another
+module has said of the same function is not contradicted in silence (MappingError).
+
+:func:`mappings` opens a scope for tests; the current scope is one for the process, because the planning thread is
+another one than the user's. What fails at query time is put in *quarantine* (:meth:`Registry.leave_out`): it is not
+asked again until it is registered anew, or released.
+"""
+
+from __future__ import annotations
+
+from geoskip.registry.decorators import constant, declare, denotes, maps
+from geoskip.registry.functions import SPELLINGS, Function, Given, Named
+from geoskip.registry.scopes import (
+    Constant,
+    Denotation,
+    Mapping,
+    Properties,
+    Registry,
+    current,
+    mappings,
+    quarantined,
+    release,
+)
+
+__all__ = [
+    "SPELLINGS",
+    "Constant",
+    "Denotation",
+    "Function",
+    "Given",
+    "Mapping",
+    "Named",
+    "Properties",
+    "Registry",
+    "constant",
+    "current",
+    "declare",
+    "denotes",
+    "mappings",
+    "maps",
+    "quarantined",
+    "release",
+]

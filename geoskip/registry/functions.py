@@ -1,0 +1,163 @@
+"""What names a function in a declaration, and which calls are calls of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from geoskip.errors import MappingError
+from geoskip.identity import Unidentifiable, checked, identity, qualified_name
+from geoskip.predicates import Call
+
+__all__ = ["SPELLINGS", "Function", "Given", "Named", "Reference", "identified", "keys_of", "overlap", "reference"]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A SQL name together with the implementations meant by it.
+
+    ``classes`` are Catalyst classes (a package prefix ending in a dot stands for all in it); ``python`` are modules
+    and qualified names of Python functions (``udf_mappings.shapely_functions.`` likewise). ``arguments`` tells people
+    their order and units (``"x, y"``, ``"a, b, metres"``); it takes no part in what is met.
+
+    >>> ours = Function("ST_X", python=("our.functions.",))
+    >>> ours.is_called(Call("st_x", (), "python:our.functions.st_x#12")), ours.is_called(Call("st_x", (), "python:f#1"))
+    (True, False)
+    """
+
+    name: str
+    classes: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
+    arguments: str = field(default="", compare=False)
+
+    def is_called(self, call: Call) -> bool:
+        """Is this call one of this function, by name (as SQL compares names) and by implementation?"""
+        if call.name.lower() != self.name.lower() or call.implementation is None:
+            return False
+        name = call.implementation.removeprefix("python:").partition("#")[0]
+        return _is_among(name, self.python if call.implementation.startswith("python:") else self.classes)
+
+    def spellings(self) -> tuple[str, ...]:
+        """What its calls are looked up by."""
+        return (self.name.lower(),)
+
+
+def _is_among(name: str, wanted: tuple[str, ...]) -> bool:
+    within = tuple(w for w in wanted if w.endswith("."))
+    return name in wanted or (name.startswith(within) and name not in _WRAPPERS)
+
+
+# Catalyst's classes around a user's own function, whose name may be anyone's: in no package's name.
+_WRAPPERS = frozenset(
+    "org.apache.spark.sql.catalyst.expressions." + kind
+    for kind in ("ApplyFunctionExpression", "ScalaUDF", "objects.Invoke", "objects.StaticInvoke")
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A Python function given as the object: bound by its identity."""
+
+    function: Any
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def is_called(self, call: Call) -> bool:
+        try:
+            return call.implementation == "python:" + identity(self.function)
+        except Unidentifiable:
+            return False
+
+    def spellings(self) -> tuple[str, ...]:
+        return ("python:" + qualified_name(self.function),)
+
+
+SPELLINGS = {
+    "char_length": "length",
+    "character_length": "length",
+    "len": "length",
+    "lcase": "lower",
+    "ucase": "upper",
+    "substr": "substring",
+    "day": "dayofmonth",
+    "dateadd": "date_add",
+    "date_diff": "datediff",
+    "ceiling": "ceil",
+    "sign": "signum",
+    "power": "pow",
+    "position": "locate",
+    "regexp": "rlike",
+    "regexp_like": "rlike",
+}
+"""Other spellings of Spark's own functions: an index over ``char_length(s)`` meets ``length(s)``, of one class."""
+
+
+@dataclass
+class Named:
+    """A bare SQL name: bound to the first implementation met under it."""
+
+    name: str
+    implementation: str | None = None
+    lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def is_called(self, call: Call) -> bool:
+        if call.name.lower() not in self.spellings():
+            return False
+        with self.lock:
+            if self.implementation is None:
+                self.implementation = call.implementation or f"name:{self.name.lower()}"
+        return self.implementation == (call.implementation or f"name:{self.name.lower()}")
+
+    def spellings(self) -> tuple[str, ...]:
+        name = self.name.lower()
+        return (name, SPELLINGS[name]) if name in SPELLINGS else (name,)
+
+
+Reference = Function | Given | Named
+
+
+def keys_of(call: Call) -> Iterator[str]:
+    """What the references to a call's function may be kept under."""
+    yield call.name.lower()
+    if call.implementation is not None and call.implementation.startswith("python:"):
+        yield call.implementation.partition("#")[0]
+
+
+def overlap(one: Reference, other: Reference) -> bool:
+    """May some call be one of both?"""
+    if isinstance(one, Function) and isinstance(other, Function):
+        both = ((one.classes, other.classes), (one.python, other.python))
+        met = (any(_is_among(name, b) for name in a) or any(_is_among(name, a) for name in b) for a, b in both)
+        return one.name.lower() == other.name.lower() and any(met)
+    if isinstance(one, Given) and isinstance(other, Given):
+        return one.function is other.function or one.spellings() == other.spellings()
+    return type(one) is type(other) and not set(one.spellings()).isdisjoint(other.spellings())
+
+
+def reference(function: Any) -> Reference:
+    """What a declaration was given: a :class:`Function`, a SQL name, a Python function or a UDF object."""
+    if isinstance(function, Function):
+        return function
+    if isinstance(function, str):
+        if not function.strip():
+            raise MappingError("a function's SQL name is empty; give the name that queries use, or the function itself")
+        return Named(function)
+    plain = getattr(function, "func", function)  # a UDF object of pyspark keeps the user's function there
+    if callable(plain):
+        return Given(plain)
+    raise MappingError(f"expected a SQL name or a function, got {function!r} of type {type(function).__name__}")
+
+
+def identified(function: Any) -> Reference:
+    """A reference that can be met: to a function that nobody can identify, it never would."""
+    found = reference(function)
+    if isinstance(found, Given):
+        try:
+            checked(found.function)
+        except Unidentifiable as error:
+            raise MappingError(str(error)) from None
+    return found
