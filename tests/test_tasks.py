@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 
 from geoskip import GeoBox, MinMax
@@ -218,6 +220,31 @@ def test_an_encrypted_file_is_left_to_spark(write):
     path = Path(write([1], pa.int32()))
     path.write_bytes(path.read_bytes()[:-4] + b"PARE")
     assert read(str(path), "int").problem == SPARK
+
+
+class OneKey(encryption.KmsClient):
+    """A keeper of keys that hides nothing."""
+
+    def wrap_key(self, key_bytes, master_key_identifier):
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key, master_key_identifier):
+        return base64.b64decode(wrapped_key)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["encrypted footer", "signed footer"])
+def test_a_file_with_encrypted_columns_is_left_to_spark(tmp_path, plain):
+    """To look at an encrypted column in a signed footer would end the worker's process."""
+    factory = encryption.CryptoFactory(lambda config: OneKey())
+    how = encryption.EncryptionConfiguration(footer_key="k", column_keys={"k": ["a"]}, plaintext_footer=plain)
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), how)
+    table = pa.table({"a": pa.array([1, 2], pa.int32()), "b": pa.array([1, 2], pa.int32())})
+    with pq.ParquetWriter(tmp_path / "1.parquet", table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    for name in ("a", "b"):
+        plan = Plan("it", MinMax(name), ((name, "int"),))
+        (result,) = read_files([("1", str(tmp_path / "1.parquet"))], [plan], False)
+        assert (result.problem, result.summaries) == (SPARK, {})
 
 
 def test_the_summary_does_not_depend_on_row_groups(tmp_path):

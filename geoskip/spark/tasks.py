@@ -178,9 +178,21 @@ def _is_encrypted(local: str) -> bool:
         return False
 
 
+def _is_signed(opened: pa.NativeFile, parquet: pq.ParquetFile) -> bool:
+    """Does more than the metadata lie in the footer: a signature, so that columns may be encrypted?
+
+    That can be seen without looking at a column, which ends the process where it is encrypted.
+    """
+    opened.seek(opened.size() - 8)
+    length = int.from_bytes(opened.read(4), "little")
+    return length != int(parquet.metadata.serialized_size)
+
+
 def _read_file(file: _File, plans: Sequence[Plan], layouts: Layouts) -> None:
     with pa.OSFile(file.local) as opened:
         parquet = pq.ParquetFile(opened)
+        if _is_signed(opened, parquet):
+            raise Differs
         layout = layouts.of(parquet)
         result = file.result
         result.rows = parquet.metadata.num_rows
