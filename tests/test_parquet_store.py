@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FORMAT, Part
+from geoskip.metadata import FORMAT, Header, Part
 from geoskip.stores import Folder, LocalFolder, ParquetStore
-from geoskip.stores.base import new_identity
-from geoskip.stores.parquet import _written
+from geoskip.stores.amending import merged_from
+from geoskip.stores.base import header_json, new_identity
+from geoskip.stores.entries import LARGEST_SNAPSHOT, written
 from geoskip.stores.parts import PartReader, write_part
 from tests.test_stores import HEADER, begun, content, entry, table
 
@@ -225,6 +226,10 @@ def outcome(path: Path) -> Any:
         return str(error)
 
 
+def snapshot_entry(header):
+    return written("header", header_json(header), LARGEST_SNAPSHOT)
+
+
 KINDS = ("_identity.json", "_log/*/*.json", "_parts/*.parquet")
 
 
@@ -321,7 +326,7 @@ def test_a_part_lies_among_the_parts(sound, tmp_path, name):
     shutil.copytree(sound, path)
     header = ParquetStore(path).load(1).header
     (file,) = path.glob("_log/*/*.json")
-    file.write_bytes(_written(replace(header, parts=(replace(header.parts[0], name=name),))))
+    file.write_bytes(snapshot_entry(replace(header, parts=(replace(header.parts[0], name=name),))))
     assert "no name of a part" in outcome(path)
 
 
@@ -333,7 +338,7 @@ def test_the_format_is_as_documented(sound):
     identity = json.loads((sound / "_identity.json").read_text())
     data = json.loads((sound / "_log" / f"_{identity['identity']}" / "_00000001.json").read_text())
     assert identity["format"] == data["header"]["format"] == 1
-    members = "format identity number created operation root source files reasons indexes parts"
+    members = "format identity number created operation root source files reasons indexes deleted built pending parts"
     assert " ".join(data["header"]) == members
     assert set(data["header"]["parts"][0]["columns"]) == {"path", "size", "mtime", "etag", "rows", "i0"}
     assert " ".join(data["header"]["indexes"][0]) == "name index bound columns type arrow depends"
@@ -345,7 +350,7 @@ def test_a_snapshot_of_several_parts_is_their_rows_in_order(tmp_path):
     other = f"_parts/_{new_identity()}.parquet"
     part = write_part(tmp_path / other, other, table({"g": 2}, "b"))
     both = replace(header, number=2, files=2, parts=(*header.parts, part), entries=(entry(), entry("b")))
-    (tmp_path / "_log" / f"_{header.identity}" / "_00000002.json").write_bytes(_written(both))
+    (tmp_path / "_log" / f"_{header.identity}" / "_00000002.json").write_bytes(snapshot_entry(both))
     assert content(store) == {"f": 1, "g": None}
     assert content(store, column="b") == {"f": None, "g": 2}
 
@@ -392,3 +397,75 @@ def test_only_the_fields_asked_for_are_read_and_checked(tmp_path):
 def test_a_snapshot_is_loaded_once(sound):
     store = ParquetStore(sound)
     assert store.load(1) is store.load(1)
+
+
+# --- amending and sweeping --------------------------------------------------------------------------------------------
+
+
+def grown(store, header, files):
+    """A snapshot more, with these files."""
+    nothing = pa.array([False] * header.files, pa.bool_())
+    return store.amend(header, nothing, table(dict.fromkeys(files, 1)), expected=header.number)
+
+
+def test_a_small_change_writes_a_small_part(tmp_path):
+    store = ParquetStore(tmp_path)
+    header = store.commit(HEADER, table({f"f{n}": n for n in range(2000)}), expected=None)
+    (first,) = header.parts
+    gone = pa.array([n in (5, 1999) for n in range(2000)])
+    header = store.amend(header, gone, table({"g": 1}), expected=1)
+    old, new = header.parts
+    assert (old, old.removed, new.rows) == (replace(first, removed=(5, 1999)), (5, 1999), 1)
+    assert [(part.rows, part.left) for part in Header.from_json(header_json(header)).parts] == [(2000, 1998), (1, 1)]
+    assert len(content(ParquetStore(tmp_path))) == 1999
+    with pytest.raises(MetadataError, match="not ascending"):
+        replace(old, removed=(7, 5))
+
+
+def test_parts_stay_few_and_rows_are_rewritten_seldom():
+    parts, rewritten, sizes = [Part("first", 100_000, 0, 0, {})], 0, []
+    for turn in range(3000):
+        first = merged_from(parts, 10)
+        rows = 10 + sum(part.rows for part in parts[first:])
+        parts = [*parts[:first], Part(f"part {turn}", rows, 0, 0, {})]
+        rewritten += rows
+        sizes.append(len(parts))
+    assert max(sizes) == 16
+    assert rewritten < 3000 * 10 * 10
+    assert sum(part.rows for part in parts) == 130_000
+
+
+def test_many_parts_are_merged_in_their_order(tmp_path):
+    store = ParquetStore(tmp_path)
+    header = begun(store)
+    for turn in range(20):
+        header = grown(store, header, [f"g{turn}"])
+    assert len(header.parts) < 16
+    assert list(content(ParquetStore(tmp_path))) == ["f", *(f"g{turn}" for turn in range(20))]
+
+
+def test_a_part_that_is_mostly_gone_is_written_anew(tmp_path):
+    store = ParquetStore(tmp_path)
+    header = store.commit(HEADER, table({f"f{n}": n for n in range(10)}), expected=None)
+    header = store.amend(header, pa.array([n > 2 for n in range(10)]), table({}), expected=1)
+    assert [(part.rows, part.removed) for part in header.parts] == [(3, ())]
+
+
+def test_a_sweep_leaves_what_a_running_operation_wrote(tmp_path):
+    store = ParquetStore(tmp_path)
+    header = begun(store)
+    running, dead = new_identity(), new_identity()
+    for operation in (running, dead):
+        other = ParquetStore(CrashingFolder(LocalFolder(tmp_path), 2, after=False))
+        with pytest.raises(Crash):
+            other.commit(replace(header, operation={"id": operation}), table({"g": 2}), expected=1)
+    parts = tmp_path / "_parts"
+    (parts / f"._{running[:24]}1234.parquet.5.tmp").write_text("half")
+    (parts / f"._{dead[:24]}1234.parquet.5.tmp").write_text("half")
+    (tmp_path / "_log" / ("_" + "0" * 32)).mkdir()
+    assert len(list(parts.glob("_*"))) == 3
+    assert store.sweep([running]) == 3
+    owners = {path.name.lstrip("._")[:24] for path in parts.iterdir()} - {header.parts[0].name[8:32]}
+    assert owners == {running[:24]}
+    assert store.sweep([]) == 2
+    assert content(store) == {"f": 1}

@@ -244,6 +244,131 @@ def test_odd_paths_come_back(store, reopen, path):
     assert content(reopen()) == {path: 1}
 
 
+def test_a_log_begins_without_a_snapshot(store, reopen):
+    identity = store.begin()
+    assert (store.begin(), reopen().identity()) == (identity, identity)
+    assert (reopen().latest(), reopen().snapshots()) == (None, ())
+    assert store.commit(replace(HEADER, identity=identity), table({"f": 1}), expected=None).identity == identity
+    reopen().drop()
+    assert store.begin() != identity
+    with pytest.raises(ConflictError, match="begun anew"):
+        store.commit(replace(HEADER, identity=identity), table({"f": 1}), expected=None)
+    assert store.latest() is None
+
+
+def test_entries_of_the_operation_log_are_created_once(store, reopen):
+    assert store.operations() == ()
+    identity = store.begin()
+    entry = {"verb": "refresh", "who": "Zoë", "counts": {"files": 3}, "open": [1, None]}
+    store.record(1, entry, identity=identity)
+    reopen().record(12, {"verb": "vacuum"}, identity=identity)
+    assert (reopen().operations(), reopen().operation(1)) == ((1, 12), entry)
+    for number in (1, 12):
+        with pytest.raises(ConflictError, match=f"entry {number} "):
+            store.record(number, {"verb": "lost"}, identity=identity)
+    with pytest.raises(MetadataError):
+        store.operation(2)
+    with pytest.raises(MetadataError, match="JSON"):
+        store.record(13, {"verb": object()}, identity=identity)
+    assert (store.operations(), store.operation(12)) == ((1, 12), {"verb": "vacuum"})
+    assert store.latest() is None, "and they are no snapshots"
+
+
+def test_an_old_writer_cannot_record_into_a_log_begun_since(store, reopen):
+    old = store.begin()
+    store.record(1, {"verb": "create"}, identity=old)
+    reopen().drop()
+    assert store.operations() == ()
+    with pytest.raises(ConflictError):
+        store.record(2, {"verb": "create"}, identity=old)
+    store.begin()
+    with pytest.raises(ConflictError):
+        store.record(2, {"verb": "create"}, identity=old)
+    assert store.operations() == ()
+
+
+def test_of_many_writers_one_creates_an_entry(store, reopen):
+    identity = store.begin()
+    start, outcomes = threading.Barrier(6), []
+
+    def write(who: int) -> None:
+        mine = reopen()
+        start.wait()
+        try:
+            mine.record(1, {"who": who}, identity=identity)
+            outcomes.append(who)
+        except ConflictError:
+            outcomes.append("lost")
+
+    in_threads(write, 6)
+    assert outcomes.count("lost") == 5
+    assert store.operation(1)["who"] in outcomes
+
+
+def removed(*rows: int, of: int) -> pa.Array:
+    return pa.array([row in rows for row in range(of)], pa.bool_())
+
+
+def test_a_snapshot_is_amended(store, reopen):
+    header = begun(store, f=1, g=2, h=3)
+    header = store.amend(header, removed(1, of=3), table({"i": 4}), expected=1)
+    assert (header.number, header.files) == (2, 3)
+    header = reopen().amend(header, removed(0, 2, of=3), table({"j": None, "k": 6}), expected=2)
+    assert [content(reopen(), n) for n in (1, 2, 3)] == [
+        {"f": 1, "g": 2, "h": 3},
+        {"f": 1, "h": 3, "i": 4},
+        {"h": 3, "j": None, "k": 6},
+    ]
+    header = store.amend(header, removed(0, 1, 2, of=3), table({}), expected=3)
+    assert (content(store), header.files) == ({}, 0)
+    header = store.amend(header, removed(of=0), table({"l": 7}), expected=4)
+    assert content(reopen()) == {"l": 7}
+    with pytest.raises(ConflictError, match="snapshot 5 is the latest"):
+        store.amend(header, removed(of=1), table({}), expected=4)
+
+
+def test_amending_many_times_is_the_same_as_committing(store, reopen):
+    header, expected = begun(store, f=1), {"f": 1}
+    for turn in range(20):
+        gone = sorted(expected)[turn % len(expected)] if turn % 3 else None
+        where = [path == gone for path in expected]
+        expected = {path: value for path, value in expected.items() if path != gone} | {f"n{turn}": turn, f"m{turn}": 0}
+        header = store.amend(header, pa.array(where), table({f"n{turn}": turn, f"m{turn}": 0}), expected=header.number)
+        assert header.files == len(expected)
+    assert list(content(reopen()).items()) == list(expected.items())
+
+
+def test_the_deleted_indexes_keep_their_summaries(store, reopen):
+    both = replace(HEADER, entries=(entry(), entry("b")))
+    header = store.commit(both, add_indexes(table({"f": 1}), table({"f": 2}, "b")), expected=None)
+    header = replace(header, entries=(entry(),), deleted=(entry("b"),))
+    header = store.amend(header, removed(of=1), table({"g": 3}), expected=1)
+    snapshot = reopen().load(2)
+    assert (snapshot.header.entries, snapshot.header.deleted) == ((entry(),), (entry("b"),))
+    header = store.amend(replace(header, entries=both.entries, deleted=()), removed(of=2), table({}), expected=2)
+    assert content(reopen()) == {"f": 1, "g": 3}
+    assert content(reopen(), column="b") == {"f": 2, "g": None}
+
+
+def test_snapshots_and_entries_are_forgotten(store, reopen):
+    header = begun(store, f=1)
+    header = store.amend(header, removed(of=1), table({"g": 2}), expected=1)
+    header = store.commit(header, table({"h": 3}), expected=2)
+    store.record(1, {}, identity=header.identity)
+    store.record(2, {}, identity=header.identity)
+    reopen().forget(snapshots=(1, 3, 77), operations=(1, 77))
+    assert (store.snapshots(), store.operations(), store.latest()) == ((2, 3), (2,), 3), "the latest stays"
+    with pytest.raises(MetadataError):
+        reopen().load(1)
+    assert content(reopen(), 2) == {"f": 1, "g": 2}, "what it shares with the forgotten one stays"
+    store.sweep(())
+    assert content(reopen(), 2) == {"f": 1, "g": 2}
+    reopen().forget(snapshots=(2,))
+    store.sweep(())
+    assert store.sweep(()) == 0, "nothing is left to sweep"
+    assert content(reopen(), 3) == {"h": 3}
+
+
 def test_a_store_describes_itself(store):
     begun(store, f=1)
     told = store.describe()

@@ -11,6 +11,7 @@ import binascii
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -94,16 +95,30 @@ class PartColumn:
 
 @dataclass(frozen=True)
 class Part:
-    """An immutable file holding some rows of the files table; ``columns`` by their names inside the part."""
+    """An immutable file holding some rows of the files table; ``columns`` by their names inside the part.
+
+    ``removed`` numbers the rows that the snapshot does not have any more, ascending; ``rows`` counts them still.
+    """
 
     name: str
     rows: int
     bytes: int
     crc: int
     columns: Mapping[str, PartColumn]
+    removed: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(a >= b for a, b in pairwise((-1, *self.removed, self.rows))):
+            raise MetadataError(f"the removed rows of {self.name} are not ascending numbers of its {self.rows} rows")
+
+    @property
+    def left(self) -> int:
+        """The rows that the snapshot has."""
+        return self.rows - len(self.removed)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        data = dataclasses.asdict(self)
+        return data if self.removed else {name: value for name, value in data.items() if name != "removed"}
 
     @classmethod
     def from_json(cls, data: Json) -> Part:
@@ -118,6 +133,7 @@ class Part:
                 )
                 for key, column in _member(data, "columns", dict).items()
             },
+            removed=tuple(_checked(row, int, "a removed row") for row in _optional(data, "removed", list)),
         )
 
 
@@ -127,8 +143,10 @@ class Header:
 
     ``identity`` is the log's own, made with it; ``number`` the snapshot's in that log. ``source`` says how the data is
     read (paths, table, format, options, Spark's schema as JSON). ``reasons`` says of some files why they have no
-    metadata. ``operation`` says what made the snapshot (verb, versions, ...), for people. ``unread`` holds the entries
-    whose index types are not known here: those indexes are left unused, the others serve.
+    metadata. ``operation`` says what made the snapshot (verb, versions, ...), and the ``id`` by which the operation log
+    knows it. ``unread`` holds the entries whose index types are not known here: those indexes are left unused, the
+    others serve. ``deleted`` are the indexes that no query uses and whose summaries are still there. ``built`` says of
+    an index when it was built and by which reader; ``pending`` what a quick refresh found to be without metadata.
     """
 
     root: str
@@ -143,6 +161,14 @@ class Header:
     operation: Json = field(default_factory=dict)
     unread: tuple[Json, ...] = ()
     format: int = FORMAT
+    deleted: tuple[IndexEntry, ...] = ()
+    built: Mapping[str, Json] = field(default_factory=dict)
+    pending: Json = field(default_factory=dict)
+
+    @property
+    def stored(self) -> tuple[IndexEntry, ...]:
+        """The indexes that the files table has columns of: those in use, then the deleted ones."""
+        return self.entries + self.deleted
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -156,6 +182,9 @@ class Header:
             "files": self.files,
             "reasons": dict(self.reasons),
             "indexes": [*(entry.to_json() for entry in self.entries), *map(dict, self.unread)],
+            "deleted": [entry.to_json() for entry in self.deleted],
+            "built": {name: dict(told) for name, told in self.built.items()},
+            "pending": dict(self.pending),
             "parts": [part.to_json() for part in self.parts],
         }
 
@@ -165,12 +194,8 @@ class Header:
         if not isinstance(data, dict):
             raise MetadataError("a snapshot's header is a JSON object")
         version = check_format(data)
-        entries, unread = [], []
-        for entry in _member(data, "indexes", list):
-            try:
-                entries.append(IndexEntry.from_json(_checked(entry, dict, "an index")))
-            except GeoskipError:  # of another version or package: the other indexes still serve
-                unread.append(_checked(entry, dict, "an index"))
+        entries, unread = _entries(_member(data, "indexes", list))
+        deleted, _ = _entries(_optional(data, "deleted", list))
         return cls(
             root=_member(data, "root", str),
             source=_member(data, "source", dict),
@@ -184,6 +209,11 @@ class Header:
             operation=_member(data, "operation", dict),
             unread=tuple(unread),
             format=version,
+            deleted=tuple(deleted),
+            built={
+                name: _checked(told, dict, "what was built") for name, told in _optional(data, "built", dict).items()
+            },
+            pending=_optional(data, "pending", dict),
         )
 
 
@@ -208,6 +238,22 @@ def _member(data: Any, name: str, kind: type[T]) -> T:
     if name not in holder:
         raise MetadataError(f"{name!r} is missing")
     return _checked(holder[name], kind, repr(name))
+
+
+def _optional(data: Json, name: str, kind: type[T]) -> T:
+    """A member that older snapshots lack; empty there."""
+    return _member(data, name, kind) if name in data else kind()
+
+
+def _entries(found: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:
+    entries: list[IndexEntry] = []
+    unread: list[dict[str, Any]] = []
+    for entry in found:
+        try:
+            entries.append(IndexEntry.from_json(_checked(entry, dict, "an index")))
+        except GeoskipError:  # of another version or package: the other indexes still serve
+            unread.append(_checked(entry, dict, "an index"))
+    return entries, unread
 
 
 def _count(data: Any, name: str) -> int:

@@ -67,7 +67,7 @@ class HadoopFolder:
                 return
             if system.exists(path):
                 raise FileExistsError(f"{name} exists in {self.location}")
-            scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{uuid.uuid4().hex}.tmp")
+            scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
             try:
                 _write(system.create(scratch, False), data)
                 if not system.rename(scratch, path):

@@ -1,8 +1,19 @@
 """Where metadata are kept: the contract is :class:`Store`; the Parquet store is the default."""
 
-from geoskip.stores.base import Store, header_json, new_identity, stamped
+from geoskip.stores.base import Store, entry_json, header_json, lost, new_identity, stamped
 from geoskip.stores.folders import Folder, LocalFolder
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 
-__all__ = ["Folder", "LocalFolder", "MemoryStore", "ParquetStore", "Store", "header_json", "new_identity", "stamped"]
+__all__ = [
+    "Folder",
+    "LocalFolder",
+    "MemoryStore",
+    "ParquetStore",
+    "Store",
+    "entry_json",
+    "header_json",
+    "lost",
+    "new_identity",
+    "stamped",
+]

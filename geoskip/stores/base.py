@@ -9,6 +9,10 @@ over all of them. What every store promises:
   into the new one, whatever the numbers are;
 * whoever holds a snapshot can go on reading it while others commit. What cannot be read raises MetadataError, and the
   query then reads every file.
+
+Beside the snapshots a store keeps the *operation log* (:mod:`geoskip.lifecycle.log`): small numbered JSON objects, each
+created exclusively, that say which verbs began, ran and ended. To a store they are texts. A snapshot commits by
+itself, the log tells about it: a crash between the two loses no snapshot.
 """
 
 from __future__ import annotations
@@ -16,18 +20,20 @@ from __future__ import annotations
 import json
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, Header, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 
-__all__ = ["Store"]
+__all__ = ["Store", "dated", "entry_json", "header_json", "lost", "new_identity", "stamped"]
 
 _REASONS = 1000  # a header stays small, whatever is wrong with how many files
 
@@ -37,6 +43,8 @@ class Store(ABC):
 
     kind: str
     location: str
+    discreet: bool = False
+    """Must the operation log tell nothing of the data: no expressions, no paths, no error messages?"""
 
     @abstractmethod
     def latest(self) -> int | None:
@@ -55,13 +63,64 @@ class Store(ABC):
         """Make the next snapshot; returns its header, with what the store filled in.
 
         ``expected`` is the number of the snapshot that this one was made from, and ``header.identity`` the identity of
-        its log; None begins a log, with an identity that the store makes. Raises ConflictError where another snapshot
-        is the latest by now, or another log is there.
+        its log; None is for the first snapshot, of a log that :meth:`begin` made or that is made now. Raises
+        ConflictError where another snapshot is the latest by now, or another log is there.
         """
+
+    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
+        """Make the next snapshot from snapshot ``expected``: without the rows that ``removed`` (a boolean each) names,
+        and with the added ones after the others. Columns that the added rows lack are null.
+
+        The same as committing the whole table, which is what this does; a store that can do it in proportion to the
+        change does. Raises as :meth:`commit`.
+        """
+        self.check(header, expected)
+        base = self.load(expected)
+        schema = files_schema(header.stored)
+        parts = [conformed(base.files.table().filter(pc.invert(removed)), schema), conformed(added, schema)]
+        return self.commit(header, pa.concat_tables(parts), expected=expected)
 
     @abstractmethod
     def drop(self) -> None:
         """Remove all metadata; readers and writers of the log find that it is gone."""
+
+    @abstractmethod
+    def begin(self) -> str:
+        """The identity of the log; where there is none a log begins, without a snapshot."""
+
+    @abstractmethod
+    def snapshots(self) -> tuple[int, ...]:
+        """The numbers of the snapshots that can be loaded, ascending."""
+
+    @abstractmethod
+    def operations(self) -> tuple[int, ...]:
+        """The numbers of the entries in the operation log, ascending; numbers may be missing."""
+
+    @abstractmethod
+    def operation(self, number: int) -> dict[str, Any]:
+        """An entry of the operation log; raises MetadataError if it is not there or damaged."""
+
+    @abstractmethod
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        """Create an entry of the operation log, exclusively, whole and durable.
+
+        Raises ConflictError where the number is taken, or the log has another identity by now.
+        """
+
+    @abstractmethod
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        """Remove snapshots and entries for good; those that are not there are no error. Never the latest snapshot.
+
+        What only these snapshots used goes with :meth:`sweep`.
+        """
+
+    def sweep(self, running: Collection[str]) -> int:
+        """Remove what no snapshot uses: left by writers that crashed, or by snapshots that are gone. Returns how many.
+
+        What a writer makes before its commit begins with the first 24 digits of its ``header.operation["id"]``;
+        that of the ``running`` ones stays. Here for stores that leave nothing.
+        """
+        return 0
 
     def size(self) -> dict[str, int]:
         """Bytes of the latest snapshot for each index, and for the ``files`` themselves: as kept, or as in memory."""
@@ -98,10 +157,10 @@ class Store(ABC):
                 f"another writer committed to {self.location}: snapshot {latest} is the latest, "
                 f"not {expected}; load it and try again"
             )
-        if expected is not None and identity != header.identity:
+        if (expected is not None or header.identity) and identity != header.identity:
             raise ConflictError(
-                f"the metadata in {self.location} was dropped and begun anew since snapshot {expected} of "
-                f"{header.identity} was read; load it and try again"
+                f"the metadata in {self.location} was dropped and begun anew since the log {header.identity} was read; "
+                "load it and try again"
             )
 
 
@@ -112,24 +171,45 @@ def new_identity() -> str:
 
 def stamped(header: Header, table: pa.Table, *, number: int, identity: str) -> tuple[Header, pa.Table]:
     """The header and table as they will be stored: numbered, dated, with exactly the schema of the indexes."""
-    table = conformed(table, files_schema(header.entries))
-    final = replace(
+    table = conformed(table, files_schema(header.stored))
+    return dated(header, files=table.num_rows, number=number, identity=identity), table
+
+
+def dated(header: Header, *, files: int, number: int, identity: str) -> Header:
+    """The header as it will be stored, apart from its parts."""
+    return replace(
         header,
         format=FORMAT,
         identity=identity,
         number=number,
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        files=table.num_rows,
+        files=files,
         parts=(),
         reasons=dict(islice(header.reasons.items(), _REASONS)),
     )
-    return final, table
 
 
 def header_json(header: Header) -> dict[str, Any]:
     """The header as plain JSON; raises MetadataError for what JSON cannot hold."""
+    return _plain(header.to_json(), "header")
+
+
+def entry_json(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of the operation log as plain JSON; raises MetadataError for what JSON cannot hold."""
+    return _plain(dict(entry), "entry")
+
+
+def lost(store: Store, number: int) -> ConflictError:
+    """What :meth:`Store.record` raises where a number is taken, or the log is another."""
+    return ConflictError(
+        f"another writer has entry {number} of the operation log in {store.location}, or the log was dropped; "
+        "read it again"
+    )
+
+
+def _plain(data: dict[str, Any], what: str) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(json.dumps(header.to_json(), allow_nan=False))
+        plain: dict[str, Any] = json.loads(json.dumps(data, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise MetadataError(f"the header cannot be written as JSON: {error}") from None
-    return data
+        raise MetadataError(f"the {what} cannot be written as JSON: {error}") from None
+    return plain

@@ -11,8 +11,9 @@ import errno
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 __all__ = ["Folder", "LocalFolder"]
 
@@ -44,6 +45,7 @@ class Folder(Protocol):
     def exists(self, name: str) -> bool: ...
 
 
+_ATTEMPTS = 3
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
@@ -75,29 +77,38 @@ class LocalFolder:
 
     def create(self, name: str, data: bytes) -> None:
         target = self.path / name
-        scratch = self._scratch(target)
-        try:
-            with open(scratch, "xb") as file:
-                file.write(data)
-                _flush(file.fileno())
-            self._link(scratch, target, data)
-        finally:
-            with contextlib.suppress(OSError):
-                scratch.unlink()
-        _flush_folder(target.parent)
+
+        def write(file: BinaryIO) -> None:
+            file.write(data)
+
+        self._made(target, write, lambda scratch: self._link(scratch, target, data))
 
     def put(self, name: str, source: Path) -> None:
         target = self.path / name
-        scratch = self._scratch(target)
-        try:
-            with open(source, "rb") as given, open(scratch, "xb") as file:
+
+        def write(file: BinaryIO) -> None:
+            with open(source, "rb") as given:
                 shutil.copyfileobj(given, file, 1 << 20)
-                _flush(file.fileno())
-            os.replace(scratch, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                scratch.unlink()
-            raise
+
+        self._made(target, write, lambda scratch: os.replace(scratch, target))
+
+    def _made(self, target: Path, write: Callable[[BinaryIO], None], place: Callable[[Path], None]) -> None:
+        """Write a hidden file, make it durable and put it in its place; once more where a sweep took it away."""
+        for attempt in range(_ATTEMPTS):
+            scratch = target.with_name(f".{target.name.lstrip('.')}.{uuid.uuid4().hex}.tmp")
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open(scratch, "xb") as file:
+                    write(file)
+                    _flush(file.fileno())
+                place(scratch)
+                break
+            except FileNotFoundError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            finally:
+                with contextlib.suppress(OSError):
+                    scratch.unlink()
         _flush_folder(target.parent)
 
     def local(self, name: str) -> Path:
@@ -117,10 +128,6 @@ class LocalFolder:
 
     def exists(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
-
-    def _scratch(self, target: Path) -> Path:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return target.with_name(f".{uuid.uuid4().hex}.tmp")
 
     def _link(self, scratch: Path, target: Path, data: bytes) -> None:
         try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import threading
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import FileMetadata, Header, Snapshot
-from geoskip.stores.base import Store, header_json, new_identity, stamped
+from geoskip.stores.base import Store, entry_json, header_json, lost, new_identity, stamped
 
 __all__ = ["MemoryStore"]
 
@@ -22,6 +25,7 @@ class MemoryStore(Store):
         self.location = name
         self._identity: str | None = None
         self._snapshots: dict[int, Snapshot] = {}
+        self._operations: dict[int, dict[str, Any]] = {}
         self._lock = threading.RLock()
 
     def latest(self) -> int | None:
@@ -51,3 +55,37 @@ class MemoryStore(Store):
         with self._lock:
             self._identity = None
             self._snapshots = {}
+            self._operations = {}
+
+    def begin(self) -> str:
+        with self._lock:
+            self._identity = self._identity or new_identity()
+            return self._identity
+
+    def snapshots(self) -> tuple[int, ...]:
+        return tuple(sorted(self._snapshots.copy()))
+
+    def operations(self) -> tuple[int, ...]:
+        return tuple(sorted(self._operations.copy()))
+
+    def operation(self, number: int) -> dict[str, Any]:
+        entry = self._operations.get(number)
+        if entry is None:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}")
+        return copy.deepcopy(entry)
+
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        kept = entry_json(entry)
+        with self._lock:
+            if identity != self._identity or number in self._operations:
+                raise lost(self, number)
+            self._operations[number] = kept
+
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        with self._lock:
+            latest = self.latest()
+            for number in snapshots:
+                if number != latest:
+                    self._snapshots.pop(number, None)
+            for number in operations:
+                self._operations.pop(number, None)

@@ -5,6 +5,7 @@
       _log/_<identity>/_00000001.json    a snapshot: its header; the highest number is the latest
       _log/_<identity>/_00000002.json
       _parts/_<32 hex digits>.parquet    rows of the files table; immutable, named by the headers
+      _operations/_<identity>/_00000001.json    an entry of the operation log, see geoskip.lifecycle.log
 
 Every name begins with an underscore, which hides it from Spark: a query of ``data/*`` or ``data/*/*`` takes each match
 for a root, however it is called, and looks for data inside.
@@ -20,22 +21,26 @@ without spaces, in ASCII. The header's members are those of :class:`geoskip.meta
   :mod:`geoskip.codec`), the data ``columns`` that it reads, the ``arrow`` type of its summaries (an IPC schema in
   base64, with ``type`` for people) and what it ``depends`` on;
 * ``files``: rows of the files table; ``parts``: for each its ``name``, ``rows``, ``bytes``, the ``crc`` of its Parquet
-  footer, and its ``columns``.
+  footer, its ``columns``, and the rows ``removed`` since it was written.
 
 **A part** is a Parquet file with zstd. Inside it the columns are called ``path``, ``size``, ``mtime``, ``etag``,
 ``rows`` (see :mod:`geoskip.metadata`) and ``i0``, ``i1``, ... for the indexes, whose own names hold dots and
 brackets; the header's ``columns`` says which is which, with the bytes of the column's chunks, the CRC-32 over them, and
 that of each leaf (``leaves``: ``min``, ``boxes.list.element.xmin``, ...). Doubles are split by bytes, which zstd packs
 better and unpacks faster. A query reads and checks the fields that its clauses name, and no others. The files table is
-the rows of the parts, in their order; a column that a part lacks is null there.
+the rows of the parts that are not removed, in their order; a column that a part lacks is null there. A refresh adds a
+part and removes rows of others, in proportion to what changed; where there are more than 16 parts the last ones are
+written as one, so many that each part has four times the rows of those after it: a row is rewritten a few times in all.
 
 **Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Names of another
 shape are ignored, so that later versions may put other things there. What is damaged raises MetadataError.
 
 **Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. A crash
-before that leaves parts that nobody names. ``_identity.json`` is created exclusively too, before the first entry. A log
-in a folder named by its identity is why a writer of a log that was dropped meanwhile (``mode("overwrite")`` removes
-the whole folder with the data) cannot commit into the log begun since: its entry lands beside it.
+before that leaves parts that nobody names; a part's name begins with that of the operation that wrote it, so that
+:meth:`ParquetStore.sweep` knows them from those of a writer that is at it. ``_identity.json`` is created exclusively
+too, before the first entry. A log in a folder named by its identity is why a writer of a log that was dropped meanwhile
+(``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log begun since: its entry lands
+beside it.
 """
 
 from __future__ import annotations
@@ -46,18 +51,22 @@ import os
 import re
 import tempfile
 import threading
-import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, Snapshot
+from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, Snapshot, files_schema
 from geoskip.metadata.header import check_format
-from geoskip.stores.base import Store, header_json, new_identity, stamped
+from geoskip.metadata.tables import conformed
+from geoskip.stores.amending import merged_from, without
+from geoskip.stores.base import Store, dated, entry_json, header_json, lost, new_identity, stamped
+from geoskip.stores.entries import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, parsed, written
 from geoskip.stores.folders import Folder, LocalFolder
 from geoskip.stores.parts import PartReader, load_columns, write_part
 
@@ -65,7 +74,8 @@ __all__ = ["ParquetStore"]
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
-_LARGEST_ENTRY = 32 << 20
+_OPERATION = re.compile(r"[0-9a-f]{24,32}")
+_OWNER = 24
 _SNAPSHOTS_KEPT = 2
 
 
@@ -89,7 +99,7 @@ class ParquetStore(Store):
             text = self._read("_identity.json", 4096)
         except FileNotFoundError:
             return None
-        data = _parsed(text, "_identity.json")
+        data = parsed(text, "_identity.json")
         check_format(data)
         found = data.get("identity")
         if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
@@ -114,24 +124,105 @@ class ParquetStore(Store):
 
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         self.check(header, expected)
-        identity = header.identity if expected is not None else self._begun()
+        identity = header.identity if expected is not None else self.begin()
         header, table = stamped(header, table, number=(expected or 0) + 1, identity=identity)
-        entry = _entry_name(identity, header.number)
-        part = self._write_part(table)
-        try:
-            self.folder.create(entry, _written(replace(header, parts=(part,))))
-        except FileExistsError:
-            self._forget(part.name)
-            raise ConflictError(
-                f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
-            ) from None
-        if self.identity() != identity:  # dropped meanwhile: what was written is in nobody's log
-            self._forget(entry, part.name)
+        return self._committed(header, (), table)
+
+    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
+        self.check(header, expected)
+        base = self.load(expected)
+        if len(removed) != base.header.files:
+            raise MetadataError(f"snapshot {expected} has {base.header.files} files, {len(removed)} were looked at")
+        schema = files_schema(header.stored)
+        gone = np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool)
+        kept = without(base.header.parts, gone)
+        first = merged_from(kept, added.num_rows)
+        table = conformed(added, schema)
+        if first < len(kept):
+            readers = [PartReader(self.folder, part) for part in kept[first:]]
+            wanted = replace(base.header, entries=header.stored, deleted=())
+            table = pa.concat_tables([conformed(load_columns(wanted, readers, None), schema), table])
+        files = sum(part.left for part in kept[:first]) + table.num_rows
+        header = dated(header, files=files, number=expected + 1, identity=header.identity)
+        return self._committed(header, tuple(kept[:first]), table)
+
+    def begin(self) -> str:
+        identity = self.identity()
+        if identity is not None:
+            return identity
+        with contextlib.suppress(FileExistsError):
+            self.folder.create("_identity.json", json.dumps({"format": FORMAT, "identity": new_identity()}).encode())
+        identity = self.identity()
+        if identity is None:
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
-        return replace(header, parts=(part,))
+        return identity
+
+    def snapshots(self) -> tuple[int, ...]:
+        identity = self.identity()
+        return () if identity is None else self._numbers(f"_log/_{identity}")
+
+    def operations(self) -> tuple[int, ...]:
+        identity = self.identity()
+        return () if identity is None else self._numbers(f"_operations/_{identity}")
+
+    def operation(self, number: int) -> dict[str, Any]:
+        name = _operation_name(self.identity() or "", number)
+        try:
+            text = self._read(name, LARGEST_OPERATION)
+        except FileNotFoundError:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
+        what = f"{name} in {self.location}"
+        return checked(text, "entry", what)
+
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        name = _operation_name(identity, number)
+        text = written("entry", entry_json(entry), LARGEST_OPERATION)
+        if self.identity() != identity:
+            raise lost(self, number)
+        try:
+            self.folder.create(name, text)
+        except FileExistsError:
+            raise lost(self, number) from None
+        if self.identity() != identity:
+            self._forget(name)
+            raise lost(self, number)
+
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        identity = self.identity()
+        if identity is None:
+            return
+        latest = self._latest(identity)
+        names = [_entry_name(identity, number) for number in snapshots if number != latest]
+        for name in [*names, *(_operation_name(identity, number) for number in operations)]:
+            self.folder.delete(name)
+        with self._lock:
+            for number in snapshots:
+                self._loaded.pop((identity, number), None)
+
+    def sweep(self, running: Collection[str]) -> int:
+        parts = self.folder.names("_parts")  # before the snapshots: what is new since then is not among them
+        identity = self.identity()
+        if identity is None:
+            return 0
+        named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
+        owned = tuple(f"_{operation[:_OWNER]}" for operation in running)
+        left = [
+            f"_parts/{name}"
+            for name in parts
+            if f"_parts/{name}" not in named and not name.lstrip(".").startswith(owned or ("/",))
+        ]
+        for folder in ("_log", "_operations"):
+            others = [name for name in self.folder.names(folder) if name != f"_{identity}"]
+            left += [f"{folder}/{name}" for name in others]
+            inside = f"{folder}/_{identity}"
+            left += [f"{inside}/{name}" for name in self.folder.names(inside) if name.endswith(".tmp")]
+        left += [name for name in self.folder.names(".") if name.endswith(".tmp")]
+        for name in left:
+            self.folder.delete(name)
+        return len(left)
 
     def drop(self) -> None:
-        for name in ("_identity.json", "_log", "_parts"):  # without an identity nobody finds the rest
+        for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
             self.folder.delete(name)
         with self._lock:
             self._loaded.clear()
@@ -148,39 +239,51 @@ class ParquetStore(Store):
         return sizes
 
     def _latest(self, identity: str) -> int | None:
+        return max(self._numbers(f"_log/_{identity}"), default=None)
+
+    def _numbers(self, folder: str) -> tuple[int, ...]:
         try:
-            names = self.folder.names(f"_log/_{identity}")
+            names = self.folder.names(folder)
         except OSError as error:
             raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
-        return max((int(m[1]) for m in map(_ENTRY.fullmatch, names) if m), default=None)
-
-    def _begun(self) -> str:
-        """The identity of a log without snapshots: made now, or left by a writer that crashed or is at it too."""
-        identity = self.identity()
-        if identity is not None:
-            return identity
-        with contextlib.suppress(FileExistsError):
-            self.folder.create("_identity.json", json.dumps({"format": FORMAT, "identity": new_identity()}).encode())
-        identity = self.identity()
-        if identity is None:
-            raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
-        return identity
+        return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
 
     def _load(self, identity: str, number: int) -> Snapshot:
-        name = _entry_name(identity, number)
-        try:
-            text = self._read(name, _LARGEST_ENTRY)
-        except FileNotFoundError:
-            raise MetadataError(f"there is no snapshot {number} in {self.location}") from None
-        header = _header(text, f"{name} in {self.location}")
-        if (header.identity, header.number) != (identity, number):
-            raise MetadataError(f"{name} in {self.location} is the entry of another snapshot")
+        header = self._header(identity, number)
         parts = [PartReader(self.folder, part) for part in header.parts]
-        if header.files != sum(part.rows for part in header.parts):
+        if header.files != sum(part.left for part in header.parts):
             raise MetadataError(
                 f"the parts of snapshot {number} in {self.location} do not have its {header.files} files"
             )
         return Snapshot(header, FileMetadata(header.files, partial(load_columns, header, parts)))
+
+    def _header(self, identity: str, number: int) -> Header:
+        name = _entry_name(identity, number)
+        try:
+            text = self._read(name, LARGEST_SNAPSHOT)
+        except FileNotFoundError:
+            raise MetadataError(f"there is no snapshot {number} in {self.location}") from None
+        header = header_of(text, f"{name} in {self.location}")
+        if (header.identity, header.number) != (identity, number):
+            raise MetadataError(f"{name} in {self.location} is the entry of another snapshot")
+        return header
+
+    def _committed(self, header: Header, kept: tuple[Part, ...], table: pa.Table) -> Header:
+        """The header with the parts that it has now, once it is the latest snapshot."""
+        new = [self._write_part(table, str(header.operation.get("id", "")))] if table.num_rows or not kept else []
+        header = replace(header, parts=(*kept, *new))
+        entry, made = _entry_name(header.identity, header.number), [part.name for part in new]
+        try:
+            self.folder.create(entry, written("header", header_json(header), LARGEST_SNAPSHOT))
+        except FileExistsError:
+            self._forget(*made)
+            raise ConflictError(
+                f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
+            ) from None
+        if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
+            self._forget(entry, *made)
+            raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
+        return header
 
     def _read(self, name: str, limit: int) -> bytes:
         try:
@@ -193,8 +296,9 @@ class ParquetStore(Store):
             raise MetadataError(f"{name} in {self.location} has more than {limit} bytes")
         return data
 
-    def _write_part(self, table: pa.Table) -> Part:
-        name = f"_parts/_{new_identity()}.parquet"
+    def _write_part(self, table: pa.Table, operation: str) -> Part:
+        owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
+        name = f"_parts/_{owner}{new_identity()[len(owner) :]}.parquet"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:
             path = Path(scratch) / "part.parquet"
             part = write_part(path, name, table)
@@ -211,39 +315,5 @@ def _entry_name(identity: str, number: int) -> str:
     return f"_log/_{identity}/_{number:08d}.json"
 
 
-# --- log entries ------------------------------------------------------------------------------------------------------
-
-
-def _checksum(data: Any) -> int:
-    return zlib.crc32(json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii"))
-
-
-def _written(header: Header) -> bytes:
-    data = header_json(header)
-    text = json.dumps({"crc": _checksum(data), "header": data}, indent=1).encode("ascii")
-    if len(text) > _LARGEST_ENTRY:
-        raise MetadataError(f"a header of {len(text)} bytes is more than the {_LARGEST_ENTRY} that are read")
-    return text
-
-
-def _parsed(text: bytes, what: str) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MetadataError(f"{what} is damaged: {error}") from None
-    if not isinstance(data, dict):
-        raise MetadataError(f"{what} is damaged: no JSON object")
-    return data
-
-
-def _header(text: bytes, what: str) -> Header:
-    data = _parsed(text, what)
-    header = data.get("header")
-    if isinstance(header, dict) and isinstance(header.get("format"), int):
-        check_format(header)  # first: a newer format may have another checksum
-    try:
-        if data.get("crc") != _checksum(header):
-            raise MetadataError(f"{what} is damaged: its checksum differs")
-        return Header.from_json(header)
-    except (ValueError, RecursionError) as error:
-        raise error if isinstance(error, MetadataError) else MetadataError(f"{what} is damaged: {error}") from None
+def _operation_name(identity: str, number: int) -> str:
+    return f"_operations/_{identity}/_{number:08d}.json"

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -81,6 +82,9 @@ class PartReader:
                     raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
                 self.footer = pq.read_metadata(file)
             self.leaves = _leaves(self.footer)
+        left = np.ones(part.rows, dtype=bool)
+        left[list(part.removed)] = False
+        self.left = pa.array(left)
         if self.footer.num_rows != part.rows:
             raise MetadataError(f"{self.what} has {self.footer.num_rows} rows, its header says {part.rows}")
 
@@ -98,7 +102,8 @@ class PartReader:
                 return pa.table({})
             with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
                 table = parquet.read(columns=paths)
-            return table.rename_columns([inside[key].name for key in table.schema.names])
+            table = table.rename_columns([inside[key].name for key in table.schema.names])
+        return table.filter(self.left) if self.part.removed else table
 
     def _checked(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
         """The paths of a column's leaves that are needed for a type, their bytes checked."""
@@ -125,11 +130,11 @@ class PartReader:
 
 
 def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wanted] | None) -> pa.Table:
-    full = files_schema(header.entries)
+    full = files_schema(header.stored)
     wanted = full if names is None else pa.schema([f for column in full if (f := _narrowed(column, names))])
     tables = [part.read(wanted) for part in parts]
     try:
-        sound = [conformed(table, wanted, rows=part.part.rows) for table, part in zip(tables, parts, strict=True)]
+        sound = [conformed(table, wanted, rows=part.part.left) for table, part in zip(tables, parts, strict=True)]
         return pa.concat_tables(sound) if sound else wanted.empty_table()
     except (pa.ArrowException, ValueError) as error:
         raise MetadataError(
