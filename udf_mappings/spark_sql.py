@@ -19,6 +19,7 @@ from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
+from geoskip.labelling import clause_for
 from geoskip.predicates import Call, Comparison, EndsWith, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import Function, maps
 
@@ -118,6 +119,17 @@ def beginning_of(pattern: str) -> str:
         return ""
     follows = pattern[found.end() : found.end() + 1]
     return found[1][:-1] if follows and follows in "?*{+" else found[1]
+
+
+@maps(*functions("ArrayContains", "array_contains"), index=Index)
+def in_an_array(node: Predicate, index: Index) -> Clause | None:
+    """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, a NULL among them included."""
+    match node:
+        case Call(_, (Literal(tuple() as values) as array, x)) | Not(Call(_, (Literal(tuple() as values) as array, x))):
+            kind = (array.type or "").removeprefix("array<").removesuffix(">") or None
+            among = In(x, tuple(Literal(value, kind) for value in values))
+            return clause_for(Not(among) if isinstance(node, Not) else among, [index])
+    return None
 
 
 @maps(*functions("Coalesce", "coalesce"), index=(MinMax, GapList, BloomFilter, Prefix, Suffix))

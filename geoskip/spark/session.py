@@ -141,22 +141,35 @@ def disabled(spark: SparkSession) -> Iterator[None]:
 def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
     """Register the ``ST_`` functions: Sedona's where its jar is there, else the shapely-backed ones.
 
-    ``sedona=True`` insists on the jar. A name that Spark itself has is never taken.
+    ``sedona=True`` insists on the jar. A name that Spark itself has is never taken. The plain functions of installed
+    libraries (of cells, user agents, distances, ...) come with them, unless the session has one of the name already.
     """
     from geoskip.spark import sedona as sedona_jar
 
-    if sedona is not False and sedona_jar.is_there(spark):
+    by_the_jar = sedona is not False and sedona_jar.is_there(spark)
+    if by_the_jar:
         sedona_jar.register(spark)
-        return
-    if sedona:
+    elif sedona:
         raise EnvironmentProblem(
             "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
             f"spark.jars.packages={','.join(sedona_jar.packages())}"
         )
+    for function in _offered_functions():
+        if function.vectorised is None:
+            if not spark._jsparkSession.catalog().functionExists(function.name):
+                spark.udf.register(function.name, function.function, function.returns)
+        elif not by_the_jar and not _is_builtin(spark, function.name):
+            spark.udf.register(function.name, _pandas_udf(function))
+
+
+def _offered_functions() -> Iterator[Any]:
+    """The functions of all libraries that are installed with what they need."""
     for point in entry_points(group="geoskip.functions"):
-        for function in point.load().values():
-            if not _is_builtin(spark, function.name):
-                spark.udf.register(function.name, _pandas_udf(function))
+        try:
+            yield from point.load().values()
+        except ModuleNotFoundError:
+            if not point.extras:
+                raise
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:
@@ -179,6 +192,8 @@ def load_mappings() -> None:
         try:
             point.load()
         except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and point.extras:
+                continue  # the package that it maps is not installed: nothing is missed
             warnings.warn(f"the UDF mappings {point.value} could not be loaded and are left out: {error}", stacklevel=2)
 
 

@@ -1,0 +1,246 @@
+"""H3 cells, mapped: no place of a cell is lost, wherever it is on the globe, and files far from it are skipped."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h3
+import h3.api.basic_int
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+import geoskip
+import udf_mappings.h3 as library
+import udf_mappings.spark_sql  # noqa: F401  (array_contains is Spark's)
+from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.valuelist import ValueList
+from geoskip.predicates import Column, Comparison, In, Literal, Predicate
+from tests.conftest import same_as_off
+from tests.geobox_oracle import call
+from tests.mapped import kept, metadata, python, spark
+from udf_mappings import h3_functions as ours
+
+LAT, LNG, CELL = Column("lat", "double"), Column("lng", "double"), Column("cell", "string")
+PAIR = GeoBox("lng", "lat").bind((LNG, LAT))
+Place = tuple[float, float]
+
+
+def places(seed: int, number: int) -> Iterator[Place]:
+    """Latitudes and longitudes: all over the globe, and often at pentagons, poles and the antimeridian."""
+    draw = random.Random(seed)
+    pentagons = [h3.cell_to_latlng(cell) for cell in h3.get_pentagons(4)]
+    for _ in range(number):
+        near = 10 ** draw.uniform(-5, 1)
+        latitude, longitude = draw.choice(
+            [
+                (math.degrees(math.asin(draw.uniform(-1, 1))), draw.uniform(-180, 180)),
+                draw.choice(pentagons),
+                (draw.choice((-90.0, 90.0)), draw.uniform(-180, 180)),
+                (draw.uniform(-80, 80), draw.choice((-180.0, 180.0))),
+            ]
+        )
+        place = latitude + draw.uniform(-near, near), longitude + draw.uniform(-near, near)
+        yield max(-90.0, min(90.0, place[0])), place[1]
+
+
+def one_each(found: list[Place]) -> Any:
+    """A file for each place."""
+    return metadata(PAIR, [(pa.array([lng]), pa.array([lat])) for lat, lng in found], ("double", "double"))
+
+
+FOUND = list(places(1, 900))
+FILES = one_each(FOUND)
+
+
+@pytest.mark.parametrize("function", library.PLACES, ids=lambda f: f"{f.__module__}.{f.__name__}")
+@pytest.mark.parametrize("resolution", [0, 1, 4, 9, 15])
+def test_a_place_is_in_the_circle_of_its_cell(function: Any, resolution: int) -> None:
+    skipped = 0
+    for number, (lat, lng) in enumerate(FOUND[::10]):
+        cell = function(lat, lng, resolution)
+        asked = Comparison("=", python(function, LAT, LNG, resolution), Literal(cell))
+        answer = kept(asked, PAIR, FILES)
+        assert answer[10 * number], (lat, lng, cell)
+        skipped += answer.count(False)
+    assert skipped > len(FILES) * len(FOUND[::10]) * (0.6 if resolution == 0 else 0.9)
+
+
+@pytest.mark.parametrize(("parent", "child"), [(0, 3), (1, 15), (3, 9), (6, 8), (9, 9)])
+def test_a_place_is_in_the_circle_of_its_cells_ancestor(parent: int, child: int) -> None:
+    for number, (lat, lng) in enumerate(FOUND[::10]):
+        cell = python(ours.h3_latlng_to_cell, LAT, LNG, child)
+        ancestor = h3.cell_to_parent(h3.latlng_to_cell(lat, lng, child), parent)
+        asked = In(python(ours.h3_cell_to_parent, cell, parent), (Literal(ancestor), Literal("83194afffffffff")))
+        assert kept(asked, PAIR, FILES)[10 * number], (lat, lng, ancestor)
+
+
+def test_the_circle_of_the_corners_is_too_small_for_descendants() -> None:
+    """The mutant of the rule above: with the cell's own circle, places of its descendants are lost."""
+    draw, lost = random.Random(3), 0
+    for _ in range(8):
+        cell = h3.latlng_to_cell(math.degrees(math.asin(draw.uniform(-0.9, 0.9))), draw.uniform(-180, 180), 3)
+        centre, angle = library.circle(cell, 1.0)
+        for low in h3.cell_to_children(cell, 6):
+            corners = h3.cell_to_boundary(low)
+            farthest = max(h3.great_circle_distance((centre.y, centre.x), c, unit="rads") for c in corners)
+            assert farthest < library.circle(cell, library._SPREAD)[1]
+            lost += farthest > angle
+    assert lost > 0
+
+
+def test_many_cells_become_fewer_and_larger_ones() -> None:
+    cells = h3.grid_disk("891f8cac003ffff", 20)
+    asked = In(python(h3.latlng_to_cell, LAT, LNG, 9), tuple(map(Literal, cells)))
+    inside = [h3.cell_to_latlng(cell) for cell in cells[::7]]
+    answer = kept(asked, PAIR, one_each([*inside, (48.4, 12.0)]))
+    assert answer == [*[True] * len(inside), False]
+
+
+# ---- over the id
+
+
+def cells_of(resolution: int, kind: type = str) -> list[Any]:
+    return [h3.latlng_to_cell(lat, lng, resolution) for lat, lng in FOUND[::9]]
+
+
+@pytest.mark.parametrize("index", [MinMax("cell"), Prefix("cell", length=6), ValueList("cell")], ids=str)
+@pytest.mark.parametrize("parent", [0, 2, 5])
+def test_ids_of_descendants_are_an_interval_at_each_resolution(index: Any, parent: int) -> None:
+    bound = index.bind((CELL,))
+    ids = [cell for resolution in (0, 1, 2, 5, 9, 15) for cell in cells_of(resolution)[:40]]
+    files = metadata(bound, [(pa.array([cell]),) for cell in ids], ("string",))
+    skipped = 0
+    for cell in ids[::6]:
+        if h3.get_resolution(cell) < parent:
+            continue
+        ancestor = h3.cell_to_parent(cell, parent)
+        answer = kept(Comparison("=", python(ours.h3_cell_to_parent, CELL, parent), Literal(ancestor)), bound, files)
+        for other, keeps in zip(ids, answer, strict=True):
+            assert keeps or ours.h3_cell_to_parent(other, parent) != ancestor
+        skipped += answer.count(False)
+    assert skipped > 0
+
+
+def test_the_package_takes_ids_in_any_spelling_so_a_column_of_them_is_kept() -> None:
+    bound = MinMax("cell").bind((CELL,))
+    files = metadata(bound, [(pa.array(["891F8CAC003FFFF"]),)], ("string",))
+    asked = {f: Comparison("=", python(f, CELL, 3), Literal("831f8cfffffffff")) for f in library.PARENTS[:2]}
+    assert h3.cell_to_parent("891F8CAC003FFFF", 3) == "831f8cfffffffff"
+    assert ours.h3_cell_to_parent("891F8CAC003FFFF", 3) is None
+    assert [kept(node, bound, files) for node in asked.values()] == [[False], [True]]
+
+
+def polygons(seed: int, number: int) -> Iterator[shapely.Polygon]:
+    draw = np.random.default_rng(seed)
+    for _ in range(number):
+        lng, lat = draw.uniform(-200, 200), draw.uniform(-70, 70)
+        size = 10 ** draw.uniform(-2, 1)
+        angles = np.sort(draw.uniform(0, 2 * np.pi, 7))
+        reach = draw.uniform(0.2, 1, 7) * size
+        shape = shapely.Polygon(np.c_[lng + reach * np.cos(angles), lat + reach * np.sin(angles)])
+        if shape.is_valid:
+            yield shape
+
+
+@pytest.mark.parametrize("resolution", [1, 4, 9])
+def test_a_point_in_a_polygon_has_a_cell_in_its_cover(resolution: int) -> None:
+    cell = python(ours.h3_latlng_to_cell, LAT, LNG, resolution)
+    index = ValueList("h3_latlng_to_cell(lat, lng, 9)").bind((cell,))
+    draw = np.random.default_rng(5)
+    for shape in polygons(resolution, 12):
+        west, south, east, north = shape.bounds
+        found = shapely.points(draw.uniform(west, east, 60), draw.uniform(south, north, 60))
+        inside = [p for p in [*found, *shapely.get_parts(shapely.extract_unique_points(shape))] if shape.intersects(p)]
+        far = shapely.Point((west + east) / 2 + 90, -south)
+        ids = [ours.h3_latlng_to_cell(p.y, p.x, resolution) for p in [*inside, far]]
+        files = metadata(index, [(pa.array([one]),) for one in ids], ("string",))
+        answer = kept(call("ST_Contains", shape, call("ST_Point", LNG, LAT)), index, files)
+        assert all(answer[:-1]), shape
+        assert not answer[-1] or resolution == 1
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shapely.box(0, 80, 10, 89),
+        shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)]),
+        shapely.Point(1, 1),
+        shapely.Polygon(),
+    ],
+    ids=["near a pole", "invalid", "no polygon", "empty"],
+)
+def test_what_has_no_cover_keeps(shape: shapely.Geometry) -> None:
+    assert library.covering(shape, 5) is None
+
+
+# ---- disks and covers
+
+
+def test_disks_and_covers_are_lists_of_cells() -> None:
+    cell = python(ours.h3_latlng_to_cell, LAT, LNG, 9)
+    centre = h3.latlng_to_cell(48.4, 10.0, 9)
+    near, far = h3.cell_to_latlng(sorted(h3.grid_ring(centre, 3))[0]), (48.4, 10.2)
+    files = one_each([near, far])
+    disk = python(ours.h3_grid_disk, centre, 3, type="array<string>")
+    around = python(h3.grid_disk, cell, 3, type="array<string>")
+    cover = python(ours.h3_polygon_cover, shapely.box(9.98, 48.38, 10.02, 48.42).wkt, 9, type="array<string>")
+    asked: list[Predicate] = [
+        spark("ArrayContains", "array_contains", disk, cell),
+        spark("ArrayContains", "array_contains", around, centre),
+        spark("ArrayContains", "array_contains", cover, cell),
+        Comparison("=", cell, python(h3.latlng_to_cell, near[0], near[1], 9)),
+    ]
+    assert [kept(node, PAIR, files) for node in asked] == [[True, False]] * len(asked)
+
+
+def test_steps_of_a_disk_go_both_ways_at_pentagons_too() -> None:
+    for pentagon in h3.get_pentagons(3)[:4]:
+        for cell in h3.grid_disk(pentagon, 3):
+            assert all(cell in h3.grid_disk(other, 2) for other in h3.grid_disk(cell, 2))
+
+
+# ---- through Spark
+
+
+@pytest.fixture(scope="module")
+def airports(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The airports of the United States in files from west to east."""
+    place = tmp_path_factory.mktemp("h3") / "airports"
+    place.mkdir()
+    table = pq.read_table("datasets/airports.parquet").sort_by("lng")
+    step = -(-len(table) // 20)
+    for number in range(20):
+        pq.write_table(table.slice(number * step, step), place / f"part-{number:02}.parquet")
+    geoskip.register_functions(spark)
+    spark.udf.register("place_to_cell", h3.api.basic_int.latlng_to_cell, "bigint")
+    geoskip.dataset(spark, str(place)).create_index(GeoBox("lng", "lat"), ValueList("h3_latlng_to_cell(lat, lng, 4)"))
+    return place
+
+
+@pytest.mark.spark
+def test_conditions_on_cells_read_few_files(spark: Any, airports: Path) -> None:
+    cell, number = h3.latlng_to_cell(40.7, -74.0, 3), h3.api.basic_int.latlng_to_cell(40.7, -74.0, 4)
+    fine = h3.latlng_to_cell(40.7, -74.0, 4)
+    texas = "ST_GeomFromText('POLYGON ((-100 30, -97 30, -97 33, -100 33, -100 30))')"
+    most = {
+        f"h3_latlng_to_cell(lat, lng, 3) = '{cell}'": 2,
+        f"place_to_cell(lat, lng, 4) IN ({number}, 5)": 2,
+        f"h3_cell_to_parent(h3_latlng_to_cell(lat, lng, 4), 3) = '{cell}'": 2,
+        f"array_contains(h3_grid_disk('{fine}', 2), h3_latlng_to_cell(lat, lng, 4))": 3,
+        "array_contains(h3_polygon_cover('POLYGON ((-74 40, -73 40, -73 41, -74 40))', 4), "
+        "h3_latlng_to_cell(lat, lng, 4))": 4,
+        f"ST_Contains({texas}, ST_Point(lng, lat))": 5,
+        "h3_latlng_to_cell(lat, lng, 4) = h3_latlng_to_cell(40.7, -74.0, 4)": 2,
+    }
+    for text, files in most.items():
+        report = same_as_off(lambda text=text: spark.read.parquet(str(airports)).where(text))
+        assert 1 <= report.files_kept <= files, text

@@ -1,0 +1,274 @@
+"""Cells of Uber's H3 grid, mapped to GeoBox over the coordinates and to indexes over the cell (SEMANTICS section 8).
+
+Bound to the functions of :mod:`udf_mappings.h3_functions` and to those of the ``h3`` package themselves, under
+whatever name they are registered: ``spark.udf.register("cell", h3.latlng_to_cell, "string")``. Argument orders are the
+package's (https://h3geo.org/docs/api/indexing): latitude before longitude.
+
+Three facts carry the rules.
+
+* *A cell lies within the circle through its corners.* Its edges are arcs of great circles, so no point of it is farther
+  from its centre than its farthest corner: 0.996 of the way at most, for 40,000 places. A circle on the globe is right
+  at pentagons, at the poles and across the antimeridian, where the polygon of the corners in the plane is not, and it
+  is a third of the area of the cell with its ring.
+* *A cell's descendants leave it*, though not far: the parent of a place's cell need not be the place's own. Each step
+  down is by 1 / sqrt(7), so that they stay within sqrt(3) / (sqrt(7) - 1) = 1.0525 of the corners' distance, but for
+  what the grid is stretched: at most 1.065 was found, 1.2 is allowed for.
+* *A cell's descendants have ids next to one another*, at each resolution: an interval of ids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import h3
+import h3.api.basic_int
+import shapely
+
+from geoskip.clauses import Clause, any_of
+from geoskip.geometry import Itself, Point
+from geoskip.identity import identity
+from geoskip.indexes.base import Index
+from geoskip.indexes.casts import uncast
+from geoskip.indexes.gaplist import GapList
+from geoskip.indexes.geobox import Earth, GeoBox
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.valuelist import ValueList
+from geoskip.labelling import clause_for
+from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
+from geoskip.registry import Function, constant, current, maps
+from udf_mappings import h3_functions as ours
+from udf_mappings.sedona import functions as sedona
+
+PLACES = (ours.h3_latlng_to_cell, h3.latlng_to_cell, h3.api.basic_int.latlng_to_cell)
+"""``(latitude, longitude, resolution)`` to the cell."""
+PARENTS = (ours.h3_cell_to_parent, h3.cell_to_parent, h3.api.basic_int.cell_to_parent)
+"""``(cell, resolution)`` to the ancestor."""
+DISKS = (ours.h3_grid_disk, h3.grid_disk, h3.api.basic_int.grid_disk)
+"""``(cell, k)`` to the array of cells within k steps."""
+LISTS = (MinMax, GapList, ValueList, Prefix)
+"""Indexes over a cell's id."""
+
+MOST_CIRCLES = 64
+MOST_INTERVALS = 256
+LARGEST_DISK = 20
+_SPREAD = 1.2
+_UNIT = Earth.of_radius(1.0)
+_CONTAINS = Function("array_contains", classes=("org.apache.spark.sql.catalyst.expressions.ArrayContains",))
+
+
+def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
+    return isinstance(node, Call) and any(node.implementation == f"python:{identity(one)}" for one in functions)
+
+
+def asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
+    """Of ``cell = '85..'`` or ``cell IN (...)``: the expression, and the cells as text; nothing else is a cell."""
+    match node:
+        case Comparison("=" | "<=>", child, Literal() as literal):
+            literals: tuple[Literal, ...] = (literal,)
+        case In(child, literals):
+            pass
+        case _:
+            return None
+    values = [literal.value for literal in literals if literal.value is not None]
+    if not values:
+        return None
+    texts = [value if isinstance(value, str) else h3.int_to_str(value) for value in values]
+    return child, [text for text in texts if ours.is_cell(text)]
+
+
+# ---- over the coordinates
+
+
+@maps(*PLACES, index=GeoBox)
+def in_cells(node: Predicate, index: GeoBox) -> Clause | None:
+    """``latlng_to_cell(lat, lng, 9) = '89...'``: the place lies in the circle around the cell."""
+    match asked(node):
+        case (Call(_, (latitude, longitude, Literal())) as call, cells) if _is_one_of(PLACES, call):
+            return _within(index, latitude, longitude, cells, 1.0)
+    return None
+
+
+@maps(*PARENTS, index=GeoBox)
+def in_descendants(node: Predicate, index: GeoBox) -> Clause | None:
+    """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle around the cell's descendants."""
+    match asked(node):
+        case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if _is_one_of(
+            PLACES, cell
+        ):
+            return _within(index, latitude, longitude, cells, _SPREAD)
+    return None
+
+
+def _within(index: GeoBox, latitude: Predicate, longitude: Predicate, cells: list[str], spread: float) -> Clause | None:
+    place = index.sees(Point(longitude, latitude))
+    if place is None:
+        return None
+    fewer = list(coarsened(cells, MOST_CIRCLES))
+    circles = [circle(cell, spread if len(fewer) == len(cells) else _SPREAD) for cell in fewer]
+    found = [place.comes_within_on(_UNIT, centre, angle) for centre, angle in circles]
+    return None if None in found else any_of(clause for clause in found if clause is not None)
+
+
+def circle(cell: str, spread: float) -> tuple[shapely.Point, float]:
+    """A cell's centre, and the angle in radians to its farthest corner, times ``spread``.
+
+    >>> centre, angle = circle("851f8caffffffff", 1.0)
+    >>> round(6371 * angle, 1)  # kilometres
+    10.0
+    """
+    latitude, longitude = h3.cell_to_latlng(cell)
+    corners = h3.cell_to_boundary(cell)
+    farthest = max(h3.great_circle_distance((latitude, longitude), corner, unit="rads") for corner in corners)
+    return shapely.Point(longitude, latitude), farthest * spread * 1.001 + 1e-9
+
+
+def coarsened(cells: Iterable[str], most: int) -> Iterable[str]:
+    """At most so many cells, ancestors of these or they themselves.
+
+    >>> sorted(coarsened(h3.cell_to_children("851f8caffffffff", 7), 8)) == sorted(
+    ...     h3.cell_to_children("851f8caffffffff", 6)
+    ... )
+    True
+    """
+    found = dict.fromkeys(cells)
+    finest = max(map(h3.get_resolution, found), default=0)
+    while len(found) > most and finest > 0:
+        finest -= 1
+        found = dict.fromkeys(h3.cell_to_parent(c, finest) if h3.get_resolution(c) > finest else c for c in found)
+    return found
+
+
+# ---- over the cell's id
+
+
+@maps(*PARENTS, index=LISTS)
+def of_parents(node: Predicate, index: Index) -> Clause | None:
+    """``cell_to_parent(cell, 3) = '83...'`` over an index of the cell: its id is in the intervals of descendants.
+
+    The package's own function takes ids in any spelling, so it needs to be over the package's own cells.
+    """
+    match asked(node):
+        case (Call(_, (cell, Literal())) as call, cells):
+            made = _is_one_of(PLACES, cell)
+            if made or _is_one_of(PARENTS[:1], call):
+                at = _resolution(cell) if made else None
+                return _descends(cell, coarsened(cells, MOST_INTERVALS), at, index)
+    return None
+
+
+def _resolution(cell: Predicate) -> int | None:
+    match cell:
+        case Call(_, (_, _, Literal(int() as resolution))) if 0 <= resolution <= 15:
+            return resolution
+    return None
+
+
+def _descends(cell: Predicate, ancestors: Iterable[str], resolution: int | None, index: Index) -> Clause | None:
+    """The clause of "the cell descends from one of these", at a resolution or at any."""
+    kind = getattr(cell, "type", None) or "string"
+    if kind not in ("string", "bigint"):
+        return None
+    parts = []
+    for low, high in (pair for ancestor in ancestors for pair in intervals(ancestor, resolution)):
+        ends = [Literal(end if kind == "bigint" else h3.int_to_str(end), kind) for end in (low, high)]
+        parts.append(And((Comparison(">=", cell, ends[0]), Comparison("<=", cell, ends[1]))))
+    return clause_for(Or(tuple(parts)), [index]) if parts else None
+
+
+def intervals(cell: str, resolution: int | None) -> Iterator[tuple[int, int]]:
+    """The least and the greatest id that a cell's descendants have, itself among them, at each resolution or at one.
+
+    An id has its resolution in bits 52 to 55, and a digit of three bits for each resolution from 1 on; the digits of
+    finer ones than its own are 7 (https://h3geo.org/docs/core-library/h3Indexing).
+
+    >>> [tuple(map(h3.int_to_str, pair)) for pair in intervals("831f8cfffffffff", 5)]
+    [('851f8c03fffffff', '851f8cdbfffffff')]
+    """
+    number, own = h3.str_to_int(cell), h3.get_resolution(cell)
+    for at in range(own, 16) if resolution is None else [resolution] if resolution >= own else []:
+        free = sum(7 << 3 * (15 - digit) for digit in range(own + 1, at + 1))
+        least = (number & ~(15 << 52) | at << 52) & ~free
+        yield least, least | free // 7 * 6
+
+
+@maps(*sedona("ST_Intersects", "ST_Contains", "ST_Within", "ST_Covers", "ST_CoveredBy", "ST_Equals"), index=LISTS)
+def in_a_cover(node: Predicate, index: Index) -> Clause | None:
+    """``ST_Contains(polygon, ST_Point(lng, lat))`` over an index of ``latlng_to_cell(lat, lng, 7)``.
+
+    A point in common with a polygon has a cell that overlaps it. The cover of the polygon takes the cells' edges as
+    straight in longitude and latitude, so a ring is added; a coarser cover speaks of ancestors, so another is.
+    """
+    cell = index.bound[0] if len(index.bound) == 1 else None
+    resolution = _resolution(cell) if cell is not None and _is_one_of(PLACES, cell) else None
+    match node:
+        case Call(_, (Literal(shape), g)) | Call(_, (g, Literal(shape))) if resolution is not None:
+            place = _place(g)
+            if isinstance(cell, Call) and place is not None:
+                own = (uncast(place.y), uncast(place.x))
+                if own == tuple(map(uncast, cell.args[:2])) and (cells := covering(shape, resolution)) is not None:
+                    return _descends(cell, cells, resolution, index)
+    return None
+
+
+def _place(node: Predicate) -> Point | None:
+    meaning = current().denotation(node) if isinstance(node, Call) else None
+    while isinstance(meaning, Itself):
+        meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
+    return meaning if isinstance(meaning, Point) else None
+
+
+def covering(value: Any, resolution: int) -> list[str] | None:
+    """Cells of which those of all places in a polygon descend, at most some hundreds; None where it has no cover."""
+    shape = shapely.from_wkb(value) if isinstance(value, bytes) else value
+    if not isinstance(shape, shapely.Geometry) or shape.geom_type not in ("Polygon", "MultiPolygon"):
+        return None
+    if shape.is_empty or not shapely.is_valid(shape):
+        return None
+    west, south, east, north = shape.bounds
+    wide, high = 111.2 * (east - west), 111.2 * (north - south)  # kilometres
+    for at in range(resolution, 0, -1):
+        across = h3.average_hexagon_edge_length(at, unit="km")
+        if (wide / across + 4) * (high / across + 4) <= 2 * MOST_INTERVALS:
+            cells = ours.cover(shape, at)
+            if cells is None or max(-south, north) + math.degrees(4 * across / 6371) > ours.HIGHEST_LATITUDE:
+                return None
+            rings = 1 if at == resolution else 2
+            return list(coarsened((c for cell in cells for c in h3.grid_disk(cell, rings)), MOST_INTERVALS))
+    return None
+
+
+# ---- disks
+
+
+@maps(_CONTAINS, index=(GeoBox, *LISTS))
+def in_a_disk(node: Predicate, index: Index) -> Clause | None:
+    """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk around that one: steps go both ways."""
+    match node:
+        case Call(_, (Call(_, (cell, Literal(int() as k))) as disk, Literal(value))):
+            centre = value if isinstance(value, str) else h3.int_to_str(value)
+            if _is_one_of(DISKS, disk) and ours.is_cell(centre) and 0 <= k <= LARGEST_DISK:
+                cells = h3.grid_disk(centre, k)
+                kind = "string" if isinstance(value, str) else "bigint"
+                values = tuple(Literal(c if kind == "string" else h3.str_to_int(c), kind) for c in cells)
+                return clause_for(In(cell, values), [index])
+    return None
+
+
+# ---- constants
+
+
+def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+    def evaluate(*values: Any) -> Any:
+        found = function(*values)
+        return None if found is None else tuple(found)
+
+    return evaluate
+
+
+for _function in (*PLACES, *PARENTS):
+    constant(_function)(_function)
+for _function in (*DISKS, ours.h3_polygon_cover):
+    constant(_function)(_listed(_function))
