@@ -24,7 +24,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
-from geoskip.registry import Function, constant, declare, denotes, mappings, maps
+from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.report import Report, Scan
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ __all__ = [
     "last_report",
     "mappings",
     "maps",
+    "quarantined",
     "register_functions",
+    "release",
     "report",
     "reports",
     "session",

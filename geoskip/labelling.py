@@ -26,9 +26,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from geoskip.asking import Asking, Watch, calls_of
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.indexes.base import Index
-from geoskip.indexes.casts import uncast
 from geoskip.indexes.declared import inverted, values_needed
 from geoskip.predicates import (
     And,
@@ -50,19 +50,23 @@ from geoskip.predicates import (
     normalise,
     transform,
 )
-from geoskip.registry import Mapping, Registry, current
+from geoskip.registry import Registry, current
 
 __all__ = ["Labeller", "clause_for", "fold_constants"]
 
 Report = Callable[[str], None]
 
 
-def clause_for(predicate: Predicate, indexes: Sequence[Index], report: Report = lambda text: None) -> Clause:
+def clause_for(
+    predicate: Predicate, indexes: Sequence[Index], report: Report = lambda text: None, *, watch: Watch | None = None
+) -> Clause:
     """The clause that represents a predicate, given the indexes at hand; KEEP_ALL where nothing is known.
 
-    ``report`` receives a sentence for every rule that failed.
+    ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked.
     """
-    return Labeller(indexes, report=report).true(gather(normalise(fold_constants(predicate, report=report))))
+    return Labeller(indexes, report=report, watch=watch).true(
+        gather(normalise(fold_constants(predicate, report=report)))
+    )
 
 
 def fold_constants(
@@ -138,14 +142,18 @@ class Labeller:
     """
 
     def __init__(
-        self, indexes: Sequence[Index], *, registry: Registry | None = None, report: Report = lambda text: None
+        self,
+        indexes: Sequence[Index],
+        *,
+        registry: Registry | None = None,
+        report: Report = lambda text: None,
+        watch: Watch | None = None,
     ) -> None:
         self.indexes = tuple(indexes)
         self.registry = registry or current()
         self.report = report
-        self._names = [str(index) for index in self.indexes]
+        self._asking = Asking(self.indexes, self.registry, report, watch)
         self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
-        self._rules: dict[tuple[type, int], tuple[Call, list[Mapping]]] = {}
         self._depth = 0
 
     def true(self, node: Predicate) -> Clause:
@@ -299,41 +307,16 @@ class Labeller:
 
     def _own(self, node: Predicate) -> list[Clause]:
         """What indexes and mappings say of a vertex itself."""
-        calls = _calls_of(node)
-        found: list[Clause] = []
-        for name, index in zip(self._names, self.indexes, strict=True):
-            self._ask(name, index.clause, (node,), found)
-            for mapping in self._mappings(index, calls):
-                self._ask(f"mapping {mapping.name}", mapping.rule, (node, index), found)
-        if calls and self.registry.properties:
+        found = self._asking.about(node)
+        if self.registry.properties and (calls := calls_of(node)):
             for declared in (inverted, values_needed):
-                self._ask(f"what is declared of {calls[0].name}", self._following, (node, declared), found)
+                self._asking.ask(f"what is declared of {calls[0].name}", self._following, (node, declared), found)
         return found
 
     def _following(self, node: Predicate, declared: Callable[[Predicate], Predicate | None]) -> Clause | None:
         """What follows for a vertex from what is declared of a function in it."""
         needed = declared(node)
         return None if needed is None else self.true(needed)
-
-    def _mappings(self, index: Index, calls: list[Call]) -> list[Mapping]:
-        rules: dict[str, Mapping] = {}
-        for call in calls:
-            key = (type(index), id(call))
-            if key not in self._rules:  # the call is kept with them, as in _remembered
-                self._rules[key] = (call, self.registry.rules_for([call], type(index)))
-            rules.update((m.name, m) for m in self._rules[key][1])
-        return list(rules.values())
-
-    def _ask(self, name: str, rule: Callable[..., object], arguments: tuple[object, ...], found: list[Clause]) -> None:
-        try:
-            clause = rule(*arguments)
-        except BaseException as error:
-            self.report(f"{name} failed on {arguments[0]}: {type(error).__name__}: {error}")
-            return
-        if isinstance(clause, Clause):
-            found.append(clause)
-        elif clause is not None:
-            self.report(f"{name} returned {clause!r} for {arguments[0]} instead of a clause or None")
 
 
 def _in_branches(node: In) -> Call:
@@ -358,14 +341,3 @@ def _is_catalysts(call: Call) -> bool:
     """Is this the built-in one? A user's function may be registered under any name."""
     wanted = {"if": "If", "coalesce": "Coalesce"}[call.name]
     return call.implementation in (None, f"org.apache.spark.sql.catalyst.expressions.{wanted}")
-
-
-def _calls_of(node: Predicate) -> list[Call]:
-    """The calls that a boolean vertex is about: itself, or the operands of its comparison."""
-    if isinstance(node, Not):
-        return _calls_of(node.child)
-    if isinstance(node, Call):
-        return [node]
-    if isinstance(node, And | Or):
-        return []
-    return [child for child in map(uncast, children(node)) if isinstance(child, Call)]

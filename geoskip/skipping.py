@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from geoskip.asking import Source, Watch
 from geoskip.clauses import KEEP_ALL, Clause, Mask, keep_mask, parts_of
 from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
@@ -33,6 +34,16 @@ class Decision:
     """One entry a file of the snapshot: False skips."""
     reasons: tuple[str, ...] = ()
     seconds: float = 0.0
+    sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
+    """What the clause was made of: each answer of an index or mapping, with its name."""
+
+    def skippers(self, file: int) -> tuple[str, ...]:
+        """The names of what would skip a file: the mappings among them, else what is declared, else the indexes."""
+        found = dict.fromkeys(s.name for s in self.sources if not _safely(s.clause, self.snapshot, [])[file])
+        for kind in ("mapping ", "what is declared of "):
+            if some := tuple(name for name in found if name.startswith(kind)):
+                return some
+        return tuple(found)
 
     def effects(self) -> tuple[tuple[str, int], ...]:
         """Each used clause with the number of files that it alone skips, the most effective first."""
@@ -49,23 +60,27 @@ def decide(
     indexes: Sequence[Index] | None = None,
     *,
     evaluator: Evaluator | None = None,
+    watch: Watch | None = None,
 ) -> Decision:
     """The decision of one predicate over a snapshot, with those of its indexes that may be used.
 
-    ``evaluator`` is the engine's, for conditions on single values that cannot be looked up.
+    ``evaluator`` is the engine's, for conditions on single values that cannot be looked up; ``watch`` shows to another
+    thread what is being asked.
     """
+    seen = watch or Watch()
+    seen.sources = []
     started = time.perf_counter()
     reasons: list[str] = []
     usable = snapshot.indexes if indexes is None else tuple(indexes)
     with evaluating(evaluator, reasons.append):
         try:
-            clause = clause_for(predicate, usable, report=reasons.append)
+            clause = clause_for(predicate, usable, report=reasons.append, watch=seen)
         except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
             reasons.append(f"the predicate could not be labelled: {_named(error)}")
             clause = KEEP_ALL
         keep = _safely(clause, snapshot, reasons)
     unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
-    return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started)
+    return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started, tuple(seen.sources))
 
 
 def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str]) -> Mask:

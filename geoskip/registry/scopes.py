@@ -258,9 +258,10 @@ class Registry:
 
     # ---- leaving out
 
-    def leave_out(self, name: str, why: str) -> bool:
-        """Put something in quarantine, by the name that reasons give it; True unless it was there already."""
-        return self.quarantine.setdefault(name, why) is why
+    def leave_out(self, name: str, why: str, rule: object = None) -> None:
+        """Put something in quarantine, by the name that reasons give it; not what has replaced this rule meanwhile."""
+        if rule is None or any(m.rule is rule for m in self.mappings.values() if f"mapping {m.name}" == name):
+            self.quarantine.setdefault(name, why)
 
 
 _scopes: list[Registry] = [Registry()]

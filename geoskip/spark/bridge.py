@@ -22,10 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.asking import Watch
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import And, Predicate, columns_of
+from geoskip.registry import current
 from geoskip.skipping import Decision, decide
 from geoskip.spark.catalyst import AND, Translator
 from geoskip.spark.evaluator import Answers, SparkEvaluator
@@ -77,6 +79,7 @@ class _Running:
     since: float
     until: float
     roots: frozenset[str]
+    watch: Watch
 
 
 class Bridge:
@@ -106,21 +109,26 @@ class Bridge:
             return self._remembered.get(number)
 
     def _decide(self, request: Json, java: Any) -> str:
-        """The answer, unless an earlier decision over one of the datasets has not ended within its budget."""
+        """The answer, unless an earlier decision over one of the datasets has not ended within its budget.
+
+        Where that is a mapping's fault, it is put in quarantine, and the others are asked without it.
+        """
         now, roots = time.monotonic(), frozenset(request["datasets"])
         budget = float(request.get("budget", 5.0))
-        late = [now - run.since for run in list(self._running.values()) if run.roots & roots and now > run.until]
+        overdue = [run for run in list(self._running.values()) if run.roots & roots and now > run.until]
+        late = [now - run.since for run in overdue if not _left_out(run, now)]
         if late:
             why = f"an earlier decision over this dataset has run for {max(late):.0f} s: meanwhile every file is read"
             return json.dumps({"reasons": [why, *request["barriers"]]})
         me = next(self._numbers)
-        self._running[me] = _Running(now, now + budget, roots)
+        watch = Watch(most=budget)
+        self._running[me] = _Running(now, now + budget, roots, watch)
         try:
-            return self._decided(request, java)
+            return self._decided(request, java, watch)
         finally:
             self._running.pop(me, None)
 
-    def _decided(self, request: Json, java: Any) -> str:
+    def _decided(self, request: Json, java: Any, watch: Watch) -> str:
         reasons: list[str] = list(request["barriers"])
         lines: list[str] = []
         decisions: list[Decision] = []
@@ -132,7 +140,7 @@ class Bridge:
                 continue
             if snapshot is None:
                 continue
-            bits = self._bits(root, snapshot, request, java, decisions, reasons)
+            bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
             if bits:
                 lines.append(" ".join([str(number), key_of(snapshot), *bits]))
         key = next(self._numbers)
@@ -148,7 +156,14 @@ class Bridge:
             self._cells -= self._remembered.popitem(last=False)[1].cells()
 
     def _bits(
-        self, root: str, snapshot: Snapshot, request: Json, java: Any, decisions: list[Decision], reasons: list[str]
+        self,
+        root: str,
+        snapshot: Snapshot,
+        request: Json,
+        java: Any,
+        watch: Watch,
+        decisions: list[Decision],
+        reasons: list[str],
     ) -> list[str]:
         rename = renamer(snapshot.header, request)
         indexes = self._usable(root, snapshot, request, rename, reasons)
@@ -169,7 +184,7 @@ class Bridge:
             evaluator = None
             if java is not None:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
-            decision = decide(snapshot, predicate, indexes, evaluator=evaluator)
+            decision = decide(snapshot, predicate, indexes, evaluator=evaluator, watch=watch)
             reasons.extend(decision.reasons)
             decisions.append(decision)
             masks.append(~decision.keep)
@@ -183,7 +198,7 @@ class Bridge:
     ) -> tuple[Index, ...]:
         usable: list[Index] = []
         for entry in _concerned(snapshot, request, rename):
-            why = unusable(root, snapshot.header, entry, request)
+            why = current().quarantine.get(name_of(entry.name, root)) or unusable(root, snapshot.header, entry, request)
             if why is None:
                 usable.append(entry.index)
             else:
@@ -222,6 +237,20 @@ def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) 
     read = frozenset[str]().union(*map(columns_of, parts))
     known = snapshot.files.cached("columns of indexes", lambda: [_columns_of(entry) for entry in entries])
     return [entry for entry, columns in zip(entries, known, strict=True) if not columns or columns & read]
+
+
+def name_of(index: str, root: str) -> str:
+    """An index of one dataset, as quarantine names it."""
+    return f"{index} of {root}"
+
+
+def _left_out(run: _Running, now: float) -> bool:
+    """Is it a mapping that a decision still waits for? Then it is not asked again."""
+    name, rule = run.watch.running or ("", None)
+    if name.startswith("mapping "):
+        why = f"it has run for {now - run.since:.0f} s, and the planning budget is {run.until - run.since:g} s"
+        current().leave_out(name, f"{why}; register it again when it is mended", rule)
+    return name.startswith("mapping ")
 
 
 def _columns_of(entry: IndexEntry) -> frozenset[str]:
