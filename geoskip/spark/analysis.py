@@ -34,7 +34,7 @@ from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.catalyst import UNIDENTIFIED, Translator
 from geoskip.spark.gateway import Jvm
-from geoskip.spark.signature import corrupt_record, depends_on, options_that_matter
+from geoskip.spark.signature import corrupt_record, declined, depends_on, options_that_matter
 
 __all__ = ["Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
 
@@ -74,8 +74,8 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence
     text = jvm.geoskip.relation(frame._jdf)
     if text is None:
         raise InvalidSpecificationError(
-            f"{what} is not a dataset of files that geoskip can index: it needs Parquet, ORC, CSV, JSON or text files "
-            "read through Spark's own readers (no view that chooses rows or joins, no DataSource V2, no database)"
+            f"{what} is not a dataset of files that geoskip can index: it needs Parquet, ORC, Avro, CSV, JSON or text "
+            "files read through Spark's own readers (no view that chooses rows or joins, no DataSource V2, no database)"
         )
     found: Json = json.loads(text)
     if found["reason"]:
@@ -91,12 +91,8 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence
         found["settings"],
         root_of(found["roots"]),
     )
-    options = options_that_matter(source.file_format, source.options)
-    if options.get("mode", "").upper() == "DROPMALFORMED":
-        raise InvalidSpecificationError(
-            f"{what} is read with mode=DROPMALFORMED, where the rows of a file depend on the columns that a query "
-            "reads; index it with mode=PERMISSIVE or FAILFAST"
-        )
+    if (why := declined(source.file_format, source.options)) is not None:
+        raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that option")
     return source
 
 

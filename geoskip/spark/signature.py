@@ -17,7 +17,7 @@ from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
 
-__all__ = ["corrupt_record", "depends_on", "options_that_matter", "renamer", "retyped", "unusable"]
+__all__ = ["corrupt_record", "declined", "depends_on", "options_that_matter", "renamer", "retyped", "unusable"]
 
 Json = Mapping[str, Any]
 
@@ -48,6 +48,7 @@ _TEXT = (
     "spark.sql.json.enableExactStringParsing",
     "spark.sql.columnNameOfCorruptRecord",
 )
+_AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", _LEGACY, "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
 _NEUTRAL_OPTIONS = frozenset(
     [
@@ -82,6 +83,26 @@ def _is_orc(file_format: str) -> bool:
     return file_format.endswith(".OrcFileFormat")
 
 
+def _is_avro(file_format: str) -> bool:
+    return file_format.endswith(".AvroFileFormat")
+
+
+def declined(file_format: str, options: Mapping[str, str]) -> str | None:
+    """Why nothing can be said of files read in this way; None where something can.
+
+    >>> declined("x.CSVFileFormat", {"mode": "dropMalformed"})
+    'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
+    """
+    matter = options_that_matter(file_format, options)
+    if matter.get("mode", "").upper() == "DROPMALFORMED":
+        return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
+    if _is_avro(file_format) and "avroschemaurl" in matter:
+        return "with avroSchemaUrl values depend on a schema that may change; give it as avroSchema"
+    if _is_avro(file_format) and matter.get("positionalfieldmatching", "").lower() == "true":
+        return "with positionalFieldMatching columns are found by their position"
+    return None
+
+
 def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[str, str]:
     """The reader options that can change a value, by lower-case name.
 
@@ -89,7 +110,7 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
     {'datetimerebasemode': 'LEGACY'}
     """
     lowered = {name.lower(): value for name, value in options.items()}
-    if is_text(file_format):
+    if is_text(file_format) or _is_avro(file_format):
         matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
         return {name: value for name, value in matter.items() if value.lower() != _DEFAULTS.get(name)}
     return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
@@ -120,6 +141,8 @@ def depends_on(
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
     if is_text(file_format):
         names += _TEXT
+    elif _is_avro(file_format):
+        names += _AVRO
     else:
         names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
@@ -157,9 +180,9 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
     if not _same_place(root, header.root):
         return f"it was built for {header.root}"
+    if (why := declined(request["format"], request["options"])) is not None:
+        return why
     options = options_that_matter(request["format"], request["options"])
-    if options.get("mode", "").upper() == "DROPMALFORMED":
-        return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
     if options != source.get("options"):
         return f"it was built with the reader options {source.get('options')}, the query has {options}"
     settings = request["settings"]

@@ -34,11 +34,13 @@ class Known {
                 "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
                 "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
                 "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
-                "spark.sql.files.ignoreCorruptFiles",
+                "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
                 "spark.geoskip.recheck"
             });
 
-    private static final String POSITIONAL = "orc.force.positional.evolution";
+    /** What readers take from Hadoop's configuration where the session does not set it. */
+    private static final List OF_HADOOP = Arrays.asList(
+            new String[] {"orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension"});
 
     private static final List FORMATS = Arrays.asList(
             new String[] {
@@ -47,6 +49,7 @@ class Known {
                 "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
                 "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
                 "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+                "org.apache.spark.sql.avro.AvroFileFormat",
                 "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat"
             });
 
@@ -101,10 +104,11 @@ class Known {
         json.writeStringField("java.version", System.getProperty("java.version"));
         json.writeStringField("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
         json.writeStringField("legacy settings", legacy(conf));
-        String positional = setting(conf, POSITIONAL);
-        json.writeStringField(
-                POSITIONAL,
-                positional != null ? positional : SparkContext.getOrCreate().hadoopConfiguration().get(POSITIONAL));
+        for (Iterator i = OF_HADOOP.iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            String set = setting(conf, key);
+            json.writeStringField(key, set != null ? set : SparkContext.getOrCreate().hadoopConfiguration().get(key));
+        }
         boolean byId = "true".equals(setting(conf, "spark.sql.parquet.fieldId.read.enabled"));
         for (int i = 0; i < columns.length(); i++) {
             StructField column = columns.apply(i);
