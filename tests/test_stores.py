@@ -361,11 +361,11 @@ def test_snapshots_and_entries_are_forgotten(store, reopen):
     with pytest.raises(MetadataError):
         reopen().load(1)
     assert content(reopen(), 2) == {"f": 1, "g": 2}, "what it shares with the forgotten one stays"
-    store.sweep(())
+    store.sweep(tuple)
     assert content(reopen(), 2) == {"f": 1, "g": 2}
     reopen().forget(snapshots=(2,))
-    store.sweep(())
-    assert store.sweep(()) == 0, "nothing is left to sweep"
+    store.sweep(tuple)
+    assert store.sweep(tuple) == 0, "nothing is left to sweep"
     assert content(reopen(), 3) == {"h": 3}
 
 

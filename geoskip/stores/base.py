@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -114,11 +114,12 @@ class Store(ABC):
         What only these snapshots used goes with :meth:`sweep`.
         """
 
-    def sweep(self, running: Collection[str]) -> int:
+    def sweep(self, running: Callable[[], Collection[str]]) -> int:
         """Remove what no snapshot uses: left by writers that crashed, or by snapshots that are gone. Returns how many.
 
         What a writer makes before its commit begins with the first 24 digits of its ``header.operation["id"]``;
-        that of the ``running`` ones stays. Here for stores that leave nothing.
+        that of the ``running`` ones stays; they are to be asked for after what is there was listed, and before the
+        snapshots are. Here for stores that leave nothing.
         """
         return 0
 

@@ -51,7 +51,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -199,13 +199,13 @@ class ParquetStore(Store):
             for number in snapshots:
                 self._loaded.pop((identity, number), None)
 
-    def sweep(self, running: Collection[str]) -> int:
-        parts = self.folder.names("_parts")  # before the snapshots: what is new since then is not among them
+    def sweep(self, running: Callable[[], Collection[str]]) -> int:
+        parts = self.folder.names("_parts")
+        owned = tuple(f"_{operation[:_OWNER]}" for operation in running())
         identity = self.identity()
         if identity is None:
             return 0
         named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
-        owned = tuple(f"_{operation[:_OWNER]}" for operation in running)
         left = [
             f"_parts/{name}"
             for name in parts
