@@ -32,6 +32,7 @@ __all__ = [
     "Mask",
     "UnitClause",
     "all_of",
+    "alternatives_of",
     "any_of",
     "as_mask",
     "keep_mask",
@@ -224,6 +225,17 @@ def parts_of(clause: Clause) -> tuple[Clause, ...]:
     """
     if isinstance(clause, _Merged | _MergedUnits) and clause.every:
         return tuple(p for part in clause.parts for p in parts_of(part))
+    return (clause,)
+
+
+def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
+    """The clauses of which a merged clause needs one to keep a file; itself where it is no such clause.
+
+    >>> alternatives_of(KEEP_NONE)[0] is KEEP_NONE
+    True
+    """
+    if isinstance(clause, _Merged | _MergedUnits) and not clause.every:
+        return clause.parts
     return (clause,)
 
 

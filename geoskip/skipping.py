@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from geoskip.asking import Source, Watch
-from geoskip.clauses import KEEP_ALL, Clause, Mask, keep_mask, parts_of
+from geoskip.clauses import KEEP_ALL, Clause, Mask, parts_of
 from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
 from geoskip.labelling import clause_for
@@ -85,11 +85,9 @@ def decide(
 
 def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str]) -> Mask:
     """The conjunction of a clause's parts, leaving out those that raise."""
-    files = snapshot.files
-    keep: Mask = np.ones(len(files), dtype=bool)
+    keep: Mask = np.ones(len(snapshot.files), dtype=bool)
     try:
-        files.prefetch(clause.columns())
-        return keep & keep_mask(clause, files)
+        return keep & snapshot.files.kept(clause)
     except BaseException as error:
         parts = parts_of(clause)
         if len(parts) == 1:

@@ -36,5 +36,5 @@ def test_of_two_thousand_indexes_only_those_of_the_query_are_asked(
     assert geoskip.explain(frame.select("c5")).files_kept == 2
     assert {str(index) for index in asked} == {"minmax(c5)", "minmax(c1999)", "minmax(c77)"}
     (snapshot,) = [s for r in bridge.known.roots() if r.endswith("/wide") and (s := bridge.known.snapshot(r))]
-    loaded = {key[1] for key in snapshot.files._known if key[0] in ("column", "summary")}
+    loaded = {key[1] for key in snapshot.files._known.held if key[0] in ("column", "summary")}
     assert not {name for name in loaded if name.startswith("minmax")} - {"minmax(c5)", "minmax(c1999)", "minmax(c77)"}

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -183,10 +184,11 @@ class _OfRange(Clause):
     def keep(self, files: Files) -> Mask:
         if not any(step.asks for step in self.steps):
             return self._found(files)
-        known: dict[int, Mask] = self.__dict__.setdefault("_answers", {})  # a report asks again, when none can answer
-        if id(files) not in known:
-            known[id(files)] = self._found(files)
-        return known[id(files)]
+        # a report asks again, when none can answer
+        known: WeakKeyDictionary[Files, Mask] = self.__dict__.setdefault("_answers", WeakKeyDictionary())
+        if files not in known:
+            known[files] = self._found(files)
+        return known[files]
 
     def _found(self, files: Files) -> Mask:
         found = self._kept(files)

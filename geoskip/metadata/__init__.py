@@ -23,10 +23,12 @@ from geoskip.errors import NotIndexedError
 from geoskip.indexes.base import Index
 from geoskip.metadata.files import FileMetadata, Wanted
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, Part, PartColumn
+from geoskip.metadata.memory import BUDGET
 from geoskip.metadata.tables import BASE_SCHEMA, FileRow, add_indexes, build_table, files_schema, replace_files
 
 __all__ = [
     "BASE_SCHEMA",
+    "BUDGET",
     "FORMAT",
     "FileMetadata",
     "FileRow",

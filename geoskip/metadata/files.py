@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
+from geoskip.metadata.memory import Kept, size_of
 
 __all__ = ["FileMetadata", "Wanted", "one_chunk"]
 
 T = TypeVar("T")
+_MISSING: Any = object()
 Wanted = str | tuple[str, str]
 """A column of the files table, or one field of an index's summaries as (index, field)."""
 Load = Callable[["Sequence[Wanted] | None"], pa.Table]
@@ -27,13 +29,14 @@ class FileMetadata:
 
     ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
     all; a column of which single fields are wanted has at least those. What was read is kept, and so is what clauses
-    derive from it, each computed once however many threads ask.
+    derive from it, each computed once however many threads ask, while the memory budget has room for it
+    (:mod:`geoskip.metadata.memory`).
     """
 
     def __init__(self, length: int, load: Load) -> None:
         self._length = length
         self._load = load
-        self._known: dict[Hashable, Any] = {}
+        self._known = Kept()
         self._busy: dict[Hashable, threading.RLock] = {}
         self._guard = threading.Lock()
 
@@ -60,6 +63,11 @@ class FileMetadata:
         """A whole column of the files table; nulls where it is not stored."""
         return self.cached(("column", name), lambda: self._column(name, self._load([name])))
 
+    def kept(self, clause: Clause) -> Mask:
+        """What a clause keeps: one entry a file, False skips. A store that can evaluate clauses itself does it here."""
+        self.prefetch(clause.columns())
+        return keep_mask(clause, self)
+
     def prefetch(self, wanted: Iterable[Wanted]) -> None:
         """Read several columns and fields at once, which is faster than one after the other."""
         missing = [what for what in dict.fromkeys(wanted) if not self._is_known(what)]
@@ -78,16 +86,17 @@ class FileMetadata:
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What ``compute`` returned the first time; what raised is tried anew."""
-        if key in self._known:
-            known: T = self._known[key]
+        known: T = self._known.get(key, _MISSING)
+        if known is not _MISSING:
             return known
         with self._guard:
             lock = self._busy.setdefault(key, threading.RLock())
         with lock:
-            if key not in self._known:
-                self._known[key] = compute()
+            value: T = self._known.get(key, _MISSING)
+            if value is _MISSING:
+                value = compute()
+                self._known.put(key, value)
                 self._busy.pop(key, None)
-            value: T = self._known[key]
             return value
 
     def table(self) -> pa.Table:
@@ -113,10 +122,7 @@ class FileMetadata:
     @property
     def nbytes(self) -> int:
         """Bytes held by what was read and derived; buffers that several arrays share count once."""
-        sizes: dict[int, int] = {}
-        for value in list(self._known.values()):
-            _measure(value, sizes)
-        return sum(sizes.values())
+        return size_of(*list(self._known.held.values()))
 
     def _column(self, name: str, table: pa.Table) -> pa.Array:
         if name not in table.schema.names:
@@ -144,24 +150,6 @@ def _text_of(strings: pa.Array) -> bytes:
     _, offsets, data = strings.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)[strings.offset :]
     return b"".join((memoryview(data)[int(ends[0]) + 1 : int(ends[len(strings)])], b"\n"))
-
-
-def _measure(value: Any, sizes: dict[int, int]) -> None:
-    if isinstance(value, pa.Array):
-        for buffer in value.buffers():
-            if buffer is not None:
-                sizes[buffer.address] = buffer.size
-    elif isinstance(value, np.ndarray):
-        sizes[value.__array_interface__["data"][0]] = value.nbytes
-    elif isinstance(value, bytes):
-        sizes[id(value)] = len(value)
-    elif isinstance(value, Mapping):
-        _measure(tuple(value.values()), sizes)
-    elif isinstance(value, list | tuple):
-        for item in value[:1000]:
-            _measure(item, sizes)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        _measure(tuple(getattr(value, f.name) for f in dataclasses.fields(value)), sizes)
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
