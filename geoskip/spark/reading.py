@@ -31,6 +31,7 @@ from geoskip.spark.listing import Listed
 from geoskip.spark.progress import following
 from geoskip.spark.session import java
 from geoskip.spark.tasks import FileResult, Gatherer, Part, Plan, put_together, read_files
+from geoskip.spark.workers import settle_imports
 
 __all__ = ["chosen_from", "directly", "said", "through_spark"]
 
@@ -58,6 +59,7 @@ def directly(
     share = [named[i::tasks] for i in range(tasks)]
 
     def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
+        settle_imports()
         for chunk in chunks:
             yield list(read_files(chunk, plans, case_sensitive))
 
@@ -226,6 +228,7 @@ def _collector(plans: Plans) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
     """Summaries of each run of one file's rows; a file in several tasks has several runs."""
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_imports()
         path: str | None = None
         gatherer = Gatherer(plans)
         done: list[tuple[str, bytes]] = []
