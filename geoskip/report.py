@@ -8,9 +8,15 @@ they are asked for, never before.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from shapely.geometry.base import BaseGeometry
+
+    from geoskip.skipping import Decision
 
 __all__ = ["Report", "Scan"]
 
@@ -37,6 +43,11 @@ class Scan:
     """Sentences: why something could not be used, why the relation was left alone."""
     paths: Callable[[bool], list[str]] = field(default=lambda kept: [], repr=False, compare=False)
     effects: Callable[[], tuple[tuple[str, int], ...]] = field(default=_nothing, repr=False, compare=False)
+    decisions: Callable[[], tuple[Decision, ...]] = field(default=_nothing, repr=False, compare=False)
+    rows: Callable[[Sequence[str], int], list[tuple[Any, ...]]] = field(
+        default=lambda expressions, most: [], repr=False, compare=False
+    )
+    """The values of some SQL expressions for the rows that matched, read anew, at most so many."""
 
     @property
     def files_skipped(self) -> int:
@@ -54,6 +65,33 @@ class Scan:
     def clauses(self) -> tuple[tuple[str, int], ...]:
         """Each used clause with the number of files that it alone would skip."""
         return self.effects()
+
+    def plot_map(
+        self,
+        ax: Axes | None = None,
+        *,
+        index: str | None = None,
+        rows: int = 2000,
+        extent: str | tuple[float, float, float, float] = "query",
+        beneath: Sequence[BaseGeometry] | None = None,
+    ) -> Axes:
+        """A map of the files' boxes, kept and skipped, with the query's shape and the rows that matched.
+
+        At most ``rows`` matching rows are drawn, chosen at random; they are read from the kept files again, 0 reads
+        none. ``extent`` is "query" for the region that the query is about, "all" for all boxes, or (west, south, east,
+        north). ``index`` names a GeoBox where there are several. Beneath lie the borders of countries and of the
+        states of the USA, where coordinates are degrees, or the polygons given as ``beneath``.
+
+        Needs ``pip install 'geoskip[plot]'``. Raises InvalidSpecificationError where the scan has no GeoBox.
+        """
+        from geoskip.plotting import plot_map
+
+        name = self.dataset.rstrip("/").rpartition("/")[2]
+        return plot_map(
+            self.decisions(), self.kept_files(), self.skipped_files(), self.rows,
+            title=f"{name}: {self.files_kept:,} of {_count(self.files_total, 'file')} kept",
+            condition=self.predicate, ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Totals, reasons and clauses, ready for JSON."""

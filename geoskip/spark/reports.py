@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.report import Report, Scan
+from geoskip.spark.matching import matching_rows
 from geoskip.spark.session import bridge, java
 
 __all__ = ["explain", "last_report", "report", "reports"]
@@ -23,7 +24,7 @@ def report(df: DataFrame) -> Report:
     """
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
-    return _report(java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
+    return _report(df.sparkSession, java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
 
 
 def explain(df: DataFrame) -> Report:
@@ -41,11 +42,12 @@ def reports(spark: SparkSession) -> list[Report]:
     """What the recent queries of this session read, the oldest first."""
     with suppress(Py4JJavaError):  # a busy driver: the newest may be missing
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
-    return [_report(facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
+    return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
 
 
-def _report(facts: Any) -> Report:
-    return Report(tuple(map(_scan, _items(facts.scans()))), tuple(dict.fromkeys(_items(facts.notes()))))
+def _report(spark: SparkSession, facts: Any) -> Report:
+    scans = tuple(_scan(spark, scan) for scan in _items(facts.scans()))
+    return Report(scans, tuple(dict.fromkeys(_items(facts.notes()))))
 
 
 def _items(found: Any) -> list[Any]:
@@ -53,7 +55,7 @@ def _items(found: Any) -> list[Any]:
     return [found.get(number) for number in range(found.size())]
 
 
-def _scan(facts: Any) -> Scan:
+def _scan(spark: SparkSession, facts: Any) -> Scan:
     found = json.loads(facts.summary())
     said = found.get("report") or {}
     reasons = [found["reason"]] if "reason" in found else said.get("reasons", ())
@@ -69,4 +71,6 @@ def _scan(facts: Any) -> Scan:
         reasons=tuple(reasons),
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=remembered.effects if remembered else tuple,
+        decisions=lambda: remembered.decisions if remembered else (),
+        rows=lambda expressions, most: matching_rows(spark, facts, expressions, most),
     )

@@ -32,6 +32,8 @@ class Decision {
     final Slots slots;
     String reply = "{}"; // what Python said beside the bits, as JSON: for reports
     long planningNanos;
+    LogicalRelation relation; // what was decided on, for those who read the matching rows anew
+    List conditions = Collections.emptyList();
 
     Decision(Slots slots) { this.slots = slots; }
 

@@ -15,6 +15,7 @@ class GeoskipFileIndex implements FileIndex {
     final FileIndex inner;
     final FileIndex original; // before Spark's partition pruning
     final Decision decision;
+    boolean isUnreported; // read by geoskip itself, not by a query of the user's
     private final long bytes;
     private final double share;
 
@@ -31,6 +32,21 @@ class GeoskipFileIndex implements FileIndex {
         }
         this.bytes = kept;
         this.share = all == 0 ? 1.0 : (double) kept / all;
+    }
+
+    private GeoskipFileIndex(GeoskipFileIndex other) {
+        inner = other.inner;
+        original = other.original;
+        decision = other.decision;
+        bytes = other.bytes;
+        share = other.share;
+    }
+
+    /** The same files, for a query that reports leave out. */
+    GeoskipFileIndex unreported() {
+        GeoskipFileIndex same = new GeoskipFileIndex(this);
+        same.isUnreported = true;
+        return same;
     }
 
     double share() { return share; }

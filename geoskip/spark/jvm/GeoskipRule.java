@@ -250,6 +250,8 @@ class GeoskipRule extends Rule {
             }
         }
         decision.planningNanos = System.nanoTime() - started;
+        decision.relation = relation;
+        decision.conditions = conditions;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
         return (LogicalPlan) Scala.relocated(relation, index, table(relation.catalogTable(), index));
     }

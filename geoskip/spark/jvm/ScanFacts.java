@@ -13,6 +13,8 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.CommandResultExec;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
@@ -26,10 +28,12 @@ import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
+import @Dataset@;
 import @SparkSession@;
 import org.apache.spark.sql.util.QueryExecutionListener;
 import org.apache.spark.util.AccumulatorV2;
@@ -43,6 +47,7 @@ import @Seq@;
 class PlanFacts {
     final List scans = new ArrayList(); // of ScanFacts
     final List notes = new ArrayList(); // why leaves that are no scans of files were left alone
+    boolean unreported; // a query of geoskip's own
     private final List found = new ArrayList(); // of FileSourceScanExec
     private final List subqueries = new ArrayList();
     private final HashSet met = new HashSet(); // ids of cached plans
@@ -108,6 +113,8 @@ class PlanFacts {
         if (plan instanceof FileSourceScanExec) {
             found.add(plan);
             scans.add(new ScanFacts((FileSourceScanExec) plan, session));
+            FileIndex location = ((FileSourceScanExec) plan).relation().location();
+            unreported |= location instanceof GeoskipFileIndex && ((GeoskipFileIndex) location).isUnreported;
         } else if (plan instanceof InMemoryTableScanExec) {
             SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
             if (met.add(Integer.valueOf(cached.id()))) {
@@ -305,6 +312,33 @@ class ScanFacts {
         return roots.get(0) + (roots.size() > 1 ? " and " + (roots.size() - 1) + " more" : "");
     }
 
+    /**
+     * The rows of the kept files that satisfy the conditions which reached them, to be read anew and in no report; null
+     * where that cannot be told: without conditions, or where one is over a subquery.
+     */
+    public Dataset matching() throws IOException {
+        if (!(location instanceof GeoskipFileIndex)) {
+            return null;
+        }
+        GeoskipFileIndex index = (GeoskipFileIndex) location;
+        List conditions = index.decision.conditions;
+        if (conditions.isEmpty()) {
+            return null;
+        }
+        LogicalRelation relation = index.decision.relation;
+        LogicalPlan plan = (LogicalPlan) Scala.relocated(relation, index.unreported(), relation.catalogTable());
+        for (Iterator i = conditions.iterator(); i.hasNext();) {
+            Expression condition = (Expression) i.next();
+            if (Scala.holdsPlan(condition)) {
+                return null;
+            }
+            plan = new Filter(condition, plan);
+        }
+        return Dataset.ofRows(session, plan);
+    }
+
+    public long keptBytes() throws IOException { return Scala.length(kept()); }
+
     /** The kept or the skipped files, as paths joined by NUL characters. */
     public String paths(boolean wanted) throws IOException {
         HashMap keptPaths = new HashMap();
@@ -334,7 +368,7 @@ class Recent implements QueryExecutionListener {
         } catch (Exception failure) {
             return; // a report is not worth a query
         }
-        if (function.equals("command") && facts.scans.isEmpty()) {
+        if (facts.unreported || function.equals("command") && facts.scans.isEmpty()) {
             return; // SET, CREATE VIEW, EXPLAIN: nothing was read
         }
         synchronized (queries) {
