@@ -24,6 +24,8 @@ from geoskip.indexes.base import Index, index
 from geoskip.metadata import FORMAT, FileRow, Header, IndexEntry, add_indexes, build_table, replace_files
 from geoskip.predicates import Column
 from geoskip.stores import MemoryStore, ParquetStore, Store
+from geoskip.stores.encryption import Encryption
+from geoskip.stores.keys import KeyRing
 
 
 @index
@@ -99,9 +101,11 @@ def readmes() -> Callable[[Path], Store]:
     return names["SqliteStore"]
 
 
+KEYS = Encryption(KeyRing({"base": bytes(32), "own": bytes(16)}), "base", indexes={"test_least(a)": "own"})
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": memory,
     "parquet": ParquetStore,
+    "parquet, protected": lambda path: ParquetStore(path, encryption=KEYS),
     "parquet on a distant folder": lambda path: ParquetStore(byte_folder(path)),
     "the README's": lambda path: readmes()(path),
 }

@@ -1,5 +1,5 @@
-"""Numbered entries as files: JSON with a checksum (see :mod:`geoskip.stores.parquet`). What is wrong raises
-MetadataError, never another error.
+"""Numbered entries as files: JSON with a checksum (see :mod:`geoskip.stores.parquet`), sealed where metadata are
+protected (:mod:`geoskip.stores.encryption`). What is wrong raises MetadataError, never another error.
 """
 
 from __future__ import annotations
@@ -8,14 +8,144 @@ import json
 import zlib
 from typing import Any
 
-from geoskip.errors import MetadataError
+from geoskip.errors import MetadataError, MissingKeyError
 from geoskip.metadata import Header
 from geoskip.metadata.header import check_format
+from geoskip.stores.base import header_json
+from geoskip.stores.encryption import Encryption, PartKeys, Protection, Vault, is_sealed
+from geoskip.stores.folders import Folder
 
-__all__ = ["LARGEST_OPERATION", "LARGEST_SNAPSHOT", "checked", "checksum", "header_of", "parsed", "written"]
+__all__ = ["Entries", "checked", "header_of", "operation_name", "parsed", "snapshot_name", "written"]
 
 LARGEST_SNAPSHOT = 32 << 20
 LARGEST_OPERATION = 1 << 20
+
+
+class Entries:
+    """The entries in a folder, of snapshots and of the operation log."""
+
+    def __init__(self, folder: Folder, encryption: Encryption | None) -> None:
+        self.folder = folder
+        self.vault = None if encryption is None else Vault(encryption, folder.location)
+        self._first: dict[str, Protection] = {}
+
+    def read(self, name: str, limit: int) -> bytes:
+        """A whole file, which has no more than ``limit`` bytes."""
+        try:
+            data = self.folder.read(name, limit + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise MetadataError(f"cannot read {name} in {self.folder.location}: {error}") from error
+        if len(data) > limit:
+            raise MetadataError(f"{name} in {self.folder.location} has more than {limit} bytes")
+        return data
+
+    def snapshot(self, identity: str, number: int) -> tuple[Header, Protection | None]:
+        """A snapshot's header, and how it is protected."""
+        name = snapshot_name(identity, number)
+        try:
+            text = self.read(name, LARGEST_SNAPSHOT)
+        except FileNotFoundError:
+            raise MetadataError(f"there is no snapshot {number} in {self.folder.location}") from None
+        what = f"{name} in {self.folder.location}"
+        data, protection = self._opened(checked(text, "header", what), "snapshot", identity, number)
+        header = header_of(data, what)
+        if (header.identity, header.number) != (identity, number):
+            raise MetadataError(f"{what} is the entry of another snapshot")
+        return header, protection
+
+    def operation(self, identity: str, number: int) -> dict[str, Any]:
+        """An entry of the operation log."""
+        name = operation_name(identity, number)
+        try:
+            text = self.read(name, LARGEST_OPERATION)
+        except FileNotFoundError:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.folder.location}") from None
+        entry = checked(text, "entry", f"{name} in {self.folder.location}")
+        return self._opened(entry, "operation", identity, number)[0]
+
+    def snapshot_text(self, header: Header, protection: Protection | None) -> bytes:
+        """What to write of a header."""
+        data = header_json(header)
+        if self.vault is not None and protection is not None:
+            data = self.vault.seal(protection, "snapshot", header.identity, header.number, data)
+        return written("header", data, LARGEST_SNAPSHOT)
+
+    def operation_text(self, data: dict[str, Any], identity: str, number: int, latest: int | None) -> bytes:
+        """What to write of an entry of the operation log, protected as the latest snapshot is."""
+        protection = self._protection(identity, latest)
+        if self.vault is not None and protection is not None:
+            data = self.vault.seal(protection, "operation", identity, number, data)
+        return written("entry", data, LARGEST_OPERATION)
+
+    def keys(self, protection: Protection | None) -> PartKeys | None:
+        """What the parts of a snapshot that is protected so are encrypted with."""
+        return PartKeys(self.vault, protection) if self.vault is not None and protection is not None else None
+
+    def protection_of(self, header: Header) -> Protection | None:
+        """How a snapshot that is to be written is protected; raises where it would lose what cannot be read."""
+        if self.vault is None:
+            self._refuse_if_protected(header.identity, header.number - 1)
+            return None
+        before = self._first.get(header.identity)
+        if header.number > 1:
+            last, before = self.snapshot(header.identity, header.number - 1)
+            unread = next((entry for entry in last.unread if is_sealed(entry)), None)
+            if unread is not None:
+                raise MissingKeyError(
+                    f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "
+                    f"it would lose; {unread.get('why')}"
+                )
+        if before is None and self.vault.encryption.key is None:
+            return None  # keys to read with, and metadata in clear
+        return self.vault.protection(before, [entry.name for entry in header.stored])
+
+    def _refuse_if_protected(self, identity: str, number: int) -> None:
+        """Raise where what a snapshot holds is sealed: what comes after it must not be in clear."""
+        name = snapshot_name(identity, number)
+        try:
+            data = checked(self.read(name, LARGEST_SNAPSHOT), "header", name)
+        except (FileNotFoundError, MetadataError):
+            return
+        if is_sealed(data):
+            self._opened(data, "snapshot", identity, number)
+
+    def _protection(self, identity: str, latest: int | None) -> Protection | None:
+        """How the latest snapshot is protected; of a log without one how its first one is going to be."""
+        if self.vault is None:
+            return None
+        if latest is not None:
+            return self.snapshot(identity, latest)[1]
+        if identity not in self._first and self.vault.encryption.key is not None:
+            self._first[identity] = self.vault.protection(None, ())
+        return self._first.get(identity)
+
+    def _opened(
+        self, data: dict[str, Any], kind: str, identity: str, number: int
+    ) -> tuple[dict[str, Any], Protection | None]:
+        """What an entry holds, and how it was protected: sealed if this handle protects, or else maybe."""
+        if is_sealed(data):
+            if self.vault is None:
+                raise MissingKeyError(
+                    f"the metadata in {self.folder.location} are protected and no keys were given: give them as "
+                    "dataset(..., encryption=Encryption(keys)) or in spark.geoskip.keys"
+                )
+            return self.vault.open(data, kind, identity, number)
+        if self.vault is not None and self.vault.encryption.key is not None:
+            raise MetadataError(
+                f"the metadata in {self.folder.location} are in clear, where protected ones are expected: use them "
+                "without encryption=, or remove them and index again"
+            )
+        return data, None
+
+
+def snapshot_name(identity: str, number: int) -> str:
+    return f"_log/_{identity}/_{number:08d}.json"
+
+
+def operation_name(identity: str, number: int) -> str:
+    return f"_operations/_{identity}/_{number:08d}.json"
 
 
 def checksum(data: Any) -> int:
@@ -40,9 +170,9 @@ def parsed(text: bytes, what: str) -> dict[str, Any]:
     return data
 
 
-def header_of(text: bytes, what: str) -> Header:
+def header_of(data: dict[str, Any], what: str) -> Header:
     try:
-        return Header.from_json(checked(text, "header", what))
+        return Header.from_json(data)
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, MetadataError) else MetadataError(f"{what} is damaged: {error}") from None
 

@@ -41,6 +41,9 @@ before that leaves parts that nobody names; a part's name begins with that of th
 too, before the first entry. A log in a folder named by its identity is why a writer of a log that was dropped meanwhile
 (``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log begun since: its entry lands
 beside it.
+
+**Protected metadata** (:mod:`geoskip.stores.encryption`) lie in the same files: what an entry holds is then sealed, and
+parts are encrypted.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,13 +63,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, MetadataError
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, Snapshot, files_schema
 from geoskip.metadata.header import check_format
 from geoskip.metadata.tables import conformed
 from geoskip.stores.amending import merged_from, without
-from geoskip.stores.base import Store, dated, entry_json, header_json, lost, new_identity, stamped
-from geoskip.stores.entries import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, parsed, written
+from geoskip.stores.base import Store, dated, entry_json, lost, new_identity, stamped
+from geoskip.stores.encryption import Encryption, Protection
+from geoskip.stores.entries import Entries, operation_name, parsed, snapshot_name
 from geoskip.stores.folders import Folder, LocalFolder
 from geoskip.stores.parts import PartReader, load_columns, write_part
 
@@ -80,13 +84,15 @@ _SNAPSHOTS_KEPT = 2
 
 
 class ParquetStore(Store):
-    """Metadata in Parquet files under a folder, see the module's text."""
+    """Metadata in Parquet files under a folder, see the module's text; with ``encryption`` protected by keys."""
 
     kind = "parquet"
 
-    def __init__(self, folder: Folder | str | os.PathLike[str]) -> None:
+    def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder
         self.location = self.folder.location
+        self.discreet = encryption is not None and bool(encryption.indexes)
+        self._entries = Entries(self.folder, encryption)
         self._loaded: dict[tuple[str, int], Snapshot] = {}
         self._lock = threading.Lock()
 
@@ -96,7 +102,7 @@ class ParquetStore(Store):
 
     def identity(self) -> str | None:
         try:
-            text = self._read("_identity.json", 4096)
+            text = self._entries.read("_identity.json", 4096)
         except FileNotFoundError:
             return None
         data = parsed(text, "_identity.json")
@@ -139,7 +145,8 @@ class ParquetStore(Store):
         first = merged_from(kept, added.num_rows)
         table = conformed(added, schema)
         if first < len(kept):
-            readers = [PartReader(self.folder, part) for part in kept[first:]]
+            _, protection = self._entries.snapshot(header.identity, expected)
+            readers = self._readers(kept[first:], protection)
             wanted = replace(base.header, entries=header.stored, deleted=())
             table = pa.concat_tables([conformed(load_columns(wanted, readers, None), schema), table])
         files = sum(part.left for part in kept[:first]) + table.num_rows
@@ -166,17 +173,11 @@ class ParquetStore(Store):
         return () if identity is None else self._numbers(f"_operations/_{identity}")
 
     def operation(self, number: int) -> dict[str, Any]:
-        name = _operation_name(self.identity() or "", number)
-        try:
-            text = self._read(name, LARGEST_OPERATION)
-        except FileNotFoundError:
-            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
-        what = f"{name} in {self.location}"
-        return checked(text, "entry", what)
+        return self._entries.operation(self.identity() or "", number)
 
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
-        name = _operation_name(identity, number)
-        text = written("entry", entry_json(entry), LARGEST_OPERATION)
+        name = operation_name(identity, number)
+        text = self._entries.operation_text(entry_json(entry), identity, number, self._latest(identity))
         if self.identity() != identity:
             raise lost(self, number)
         try:
@@ -192,8 +193,8 @@ class ParquetStore(Store):
         if identity is None:
             return
         latest = self._latest(identity)
-        names = [_entry_name(identity, number) for number in snapshots if number != latest]
-        for name in [*names, *(_operation_name(identity, number) for number in operations)]:
+        names = [snapshot_name(identity, number) for number in snapshots if number != latest]
+        for name in [*names, *(operation_name(identity, number) for number in operations)]:
             self.folder.delete(name)
         with self._lock:
             for number in snapshots:
@@ -205,7 +206,7 @@ class ParquetStore(Store):
         identity = self.identity()
         if identity is None:
             return 0
-        named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
+        named = {part.name for number in self.snapshots() for part in self._entries.snapshot(identity, number)[0].parts}
         left = [
             f"_parts/{name}"
             for name in parts
@@ -220,6 +221,23 @@ class ParquetStore(Store):
         for name in left:
             self.folder.delete(name)
         return len(left)
+
+    def rotate(self) -> Header | None:
+        """Wrap the data keys anew, by the newest versions of their master keys: the next snapshot, with the same parts.
+
+        Older versions are needed until vacuum has removed the snapshots and entries before it. None where there are
+        no metadata.
+        """
+        latest, identity = self.latest(), self.identity()
+        if latest is None or identity is None:
+            return None
+        old, protection = self._entries.snapshot(identity, latest)
+        if self._entries.vault is None or protection is None:
+            raise InvalidSpecificationError(f"the metadata in {self.location} are in clear: no keys to rotate")
+        header = dated(old, files=old.files, number=latest + 1, identity=identity)
+        header = replace(header, parts=old.parts, operation={"verb": "rotate keys"})
+        self._create(header, self._entries.vault.rewrapped(self._entries.protection_of(header) or protection), made=())
+        return header
 
     def drop(self) -> None:
         for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
@@ -249,32 +267,32 @@ class ParquetStore(Store):
         return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
 
     def _load(self, identity: str, number: int) -> Snapshot:
-        header = self._header(identity, number)
-        parts = [PartReader(self.folder, part) for part in header.parts]
+        header, protection = self._entries.snapshot(identity, number)
+        parts = self._readers(header.parts, protection)
         if header.files != sum(part.left for part in header.parts):
             raise MetadataError(
                 f"the parts of snapshot {number} in {self.location} do not have its {header.files} files"
             )
         return Snapshot(header, FileMetadata(header.files, partial(load_columns, header, parts)))
 
-    def _header(self, identity: str, number: int) -> Header:
-        name = _entry_name(identity, number)
-        try:
-            text = self._read(name, LARGEST_SNAPSHOT)
-        except FileNotFoundError:
-            raise MetadataError(f"there is no snapshot {number} in {self.location}") from None
-        header = header_of(text, f"{name} in {self.location}")
-        if (header.identity, header.number) != (identity, number):
-            raise MetadataError(f"{name} in {self.location} is the entry of another snapshot")
-        return header
+    def _readers(self, parts: Sequence[Part], protection: Protection | None) -> list[PartReader]:
+        return [PartReader(self.folder, part, self._entries.keys(protection)) for part in parts]
 
     def _committed(self, header: Header, kept: tuple[Part, ...], table: pa.Table) -> Header:
         """The header with the parts that it has now, once it is the latest snapshot."""
-        new = [self._write_part(table, str(header.operation.get("id", "")))] if table.num_rows or not kept else []
+        protection = self._entries.protection_of(header)
+        new: list[Part] = []
+        if table.num_rows or not kept:
+            new.append(self._write_part(table, str(header.operation.get("id", "")), protection))
         header = replace(header, parts=(*kept, *new))
-        entry, made = _entry_name(header.identity, header.number), [part.name for part in new]
+        self._create(header, protection, made=[part.name for part in new])
+        return header
+
+    def _create(self, header: Header, protection: Protection | None, *, made: Sequence[str]) -> None:
+        """Create the entry of a snapshot; where it is not to be, what was made for it goes."""
+        entry = snapshot_name(header.identity, header.number)
         try:
-            self.folder.create(entry, written("header", header_json(header), LARGEST_SNAPSHOT))
+            self.folder.create(entry, self._entries.snapshot_text(header, protection))
         except FileExistsError:
             self._forget(*made)
             raise ConflictError(
@@ -283,25 +301,13 @@ class ParquetStore(Store):
         if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
             self._forget(entry, *made)
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
-        return header
 
-    def _read(self, name: str, limit: int) -> bytes:
-        try:
-            data = self.folder.read(name, limit + 1)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise MetadataError(f"cannot read {name} in {self.location}: {error}") from error
-        if len(data) > limit:
-            raise MetadataError(f"{name} in {self.location} has more than {limit} bytes")
-        return data
-
-    def _write_part(self, table: pa.Table, operation: str) -> Part:
+    def _write_part(self, table: pa.Table, operation: str, protection: Protection | None) -> Part:
         owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
         name = f"_parts/_{owner}{new_identity()[len(owner) :]}.parquet"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:
             path = Path(scratch) / "part.parquet"
-            part = write_part(path, name, table)
+            part = write_part(path, name, table, self._entries.keys(protection))
             self.folder.put(name, path)
         return part
 
@@ -309,11 +315,3 @@ class ParquetStore(Store):
         for name in names:
             with contextlib.suppress(OSError):  # it is left for vacuum
                 self.folder.delete(name)
-
-
-def _entry_name(identity: str, number: int) -> str:
-    return f"_log/_{identity}/_{number:08d}.json"
-
-
-def _operation_name(identity: str, number: int) -> str:
-    return f"_operations/_{identity}/_{number:08d}.json"

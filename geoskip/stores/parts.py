@@ -1,12 +1,14 @@
 """Parts: immutable Parquet files that hold rows of the files table (see :mod:`geoskip.stores.parquet`).
 
 Of a part the footer is checked when it is opened, and the bytes of what is read each time: of single fields where their
-checksums are known, else of whole columns.
+checksums are known, else of whole columns. What is encrypted (:mod:`geoskip.stores.encryption`) is authenticated by
+that instead, column by column, and its footer by a digest that nobody can match with another footer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import zlib
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, Header, Part, PartColumn, Wanted, files_schema
 from geoskip.metadata.tables import conformed
+from geoskip.stores.encryption import PartKeys
 from geoskip.stores.folders import Folder
 
 __all__ = ["PartReader", "load_columns", "write_part"]
@@ -29,12 +32,16 @@ _PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _ROW_GROUP = 1 << 20
 
 
-def write_part(path: Path, name: str, table: pa.Table) -> Part:
+def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = None) -> Part:
     """Write a files table as a local Parquet file; returns what a header says of it."""
     logical = table.schema.names
     physical = [n if n in BASE_SCHEMA.names else f"i{i - len(BASE_SCHEMA)}" for i, n in enumerate(logical)]
-    table = table.rename_columns(physical)
+    table = table.rename_columns(physical).replace_schema_metadata(None)
     doubles, others = _leaves_by_kind(table.schema)
+    outside = dict(zip(physical, logical, strict=True))
+    paths: dict[str, list[str]] = {}
+    for leaf in (*doubles, *others):
+        paths.setdefault(outside[leaf.partition(".")[0]], []).append(leaf)
     pq.write_table(
         table,
         path,
@@ -43,17 +50,21 @@ def write_part(path: Path, name: str, table: pa.Table) -> Part:
         write_statistics=False,  # clauses look at summaries, not at bounds of summaries
         use_dictionary=others,
         use_byte_stream_split=doubles,
+        encryption_properties=keys.writing(paths) if keys else None,
     )
     with open(path, "rb") as file:
-        size, crc = _footer(file)
-        footer = pq.read_metadata(file)
+        size, crc = _footer(file, keys)
+        footer = _metadata(file, keys)
         leaves = _leaves(footer)
         columns = {}
-        for inside, outside in zip(physical, logical, strict=True):
+        for inside in physical:
             ranges = list(_chunks(footer, leaves[inside].values()))
-            of_leaves = {leaf: _crc(file, _chunks(footer, [at])) for leaf, at in leaves[inside].items() if leaf}
             total = sum(length for _, length in ranges)
-            columns[inside] = PartColumn(outside, total, _crc(file, ranges), of_leaves)
+            if keys is not None and keys.covers(outside[inside]):
+                columns[inside] = PartColumn(outside[inside], total, 0)
+                continue
+            of_leaves = {leaf: _crc(file, _chunks(footer, [at])) for leaf, at in leaves[inside].items() if leaf}
+            columns[inside] = PartColumn(outside[inside], total, _crc(file, ranges), of_leaves)
     return Part(name, table.num_rows, size, crc, columns)
 
 
@@ -70,17 +81,18 @@ def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
 class PartReader:
     """A part, opened and its footer checked; columns are checked and read when asked for."""
 
-    def __init__(self, folder: Folder, part: Part) -> None:
+    def __init__(self, folder: Folder, part: Part, keys: PartKeys | None = None) -> None:
         self.part = part
+        self.keys = keys
         self.what = f"{part.name} in {folder.location}"
         if not _PART.fullmatch(part.name):
             raise MetadataError(f"{self.what} is no name of a part")
         with self._trouble():
             self.path = folder.local(part.name)
             with open(self.path, "rb") as file:
-                if _footer(file) != (part.bytes, part.crc):  # first: Arrow may abort on a damaged footer
+                if _footer(file, keys) != (part.bytes, part.crc):  # first: Arrow may abort on a damaged footer
                     raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
-                self.footer = pq.read_metadata(file)
+                self.footer = _metadata(file, keys)
             self.leaves = _leaves(self.footer)
         left = np.ones(part.rows, dtype=bool)
         left[list(part.removed)] = False
@@ -100,15 +112,38 @@ class PartReader:
                     paths += self._checked(file, key, column, wanted.field(column.name).type)
             if not paths:
                 return pa.table({})
-            with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
-                table = parquet.read(columns=paths)
+            table = self._table(paths)
             table = table.rename_columns([inside[key].name for key in table.schema.names])
         return table.filter(self.left) if self.part.removed else table
 
+    def _table(self, paths: Sequence[str]) -> pa.Table:
+        """Some leaves, as the columns that they are of.
+
+        To read some columns, pyarrow looks up where the first of the others lies, for which it may lack the key. So the
+        first column of an encrypted part is read by itself: the one after it is never under another key.
+        """
+        if self.keys is None:
+            with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
+                return parquet.read(columns=paths)
+        first = self.footer.schema.column(0).path
+        columns: dict[str, pa.ChunkedArray] = {}
+        for some in ([path for path in paths if path == first], [path for path in paths if path != first]):
+            if some:
+                keys = self.keys.reading()  # they serve one reader
+                with pq.ParquetFile(self.path, decryption_properties=keys, pre_buffer=False) as parquet:
+                    table = parquet.read(columns=some)
+                columns |= dict(zip(table.schema.names, table.columns, strict=True))
+        return pa.table(columns)
+
     def _checked(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
-        """The paths of a column's leaves that are needed for a type, their bytes checked."""
+        """The paths of a column's leaves that are needed for a type, their bytes checked.
+
+        Of encrypted columns nothing is looked at: to ask pyarrow where one lies ends the process if its key is missing.
+        """
         leaves = self.leaves.get(key, {})
         needed = _needed(leaves, kind)
+        if self.keys is not None and self.keys.covers(column.name):
+            return [f"{key}.{leaf}" if leaf else key for leaf in needed]
         if set(needed) <= set(column.leaves):
             sound = all(_crc(file, _chunks(self.footer, [leaves[leaf]])) == column.leaves[leaf] for leaf in needed)
             paths = [f"{key}.{leaf}" for leaf in needed]
@@ -159,17 +194,25 @@ def _needed(leaves: Collection[str], kind: pa.DataType) -> list[str]:
     return [leaf for leaf in leaves if leaf.split(".", 1)[0] in names]
 
 
-def _footer(file: BinaryIO) -> tuple[int, int]:
-    """The file's size and its footer's checksum."""
+def _metadata(file: BinaryIO, keys: PartKeys | None) -> pq.FileMetaData:
+    if keys is None:
+        return pq.read_metadata(file)
+    return pq.read_metadata(file, decryption_properties=keys.reading())
+
+
+def _footer(file: BinaryIO, keys: PartKeys | None) -> tuple[int, int]:
+    """The file's size and its footer's checksum: a CRC-32, of an encrypted file 63 bits of a SHA-256."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     length = int.from_bytes(file.read(4), "little")
     if not 0 < length + 12 <= size:
         raise ValueError("no Parquet footer")
     file.seek(size - length - 8)
-    crc = zlib.crc32(file.read(length + 8))
+    footer = file.read(length + 8)
     file.seek(0)
-    return size, crc
+    if keys is None:
+        return size, zlib.crc32(footer)
+    return size, int.from_bytes(hashlib.sha256(footer).digest()[:8], "big") >> 1
 
 
 def _leaves(footer: pq.FileMetaData) -> dict[str, dict[str, int]]:
