@@ -1,0 +1,203 @@
+"""The verbs that need no data: delete, restore, optimize, vacuum, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+from geoskip.errors import InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.lifecycle.log import Log, age
+from geoskip.lifecycle.operation import Amend, Commit, Operation, Turn, close, latest, made_by, perform
+from geoskip.lifecycle.verbs import CANCELLED, Verb
+from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
+from geoskip.metadata.tables import conformed
+from geoskip.stores.base import Store
+
+__all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "vacuum"]
+
+_ENTRIES_KEPT = 1000
+"""So much of the log stays, however old: what was done is worth knowing for longer than a snapshot."""
+
+
+def delete(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
+    """Take indexes out of use, all if none is named; returns their texts. They can be restored until a vacuum."""
+
+    def attempt(turn: Turn) -> Amend:
+        snapshot = _required(store, turn.snapshot)
+        chosen = _chosen(which, snapshot.header.entries, snapshot.header.deleted, "in use", "deleted already")
+        entries, gone = _split(snapshot.header.entries, chosen)
+        deleted = [entry for entry in snapshot.header.deleted if entry.name not in chosen]
+        changed = replace(snapshot.header, entries=tuple(entries), deleted=(*deleted, *gone))
+        return Amend.nothing(snapshot, changed, indexes=list(chosen))
+
+    attempt(Turn(0, latest(store)))  # says at once what is wrong
+    made = perform(store, Verb.DELETE, attempt, parameters={"which": list(which)}, by=by)
+    return tuple(entry.name for entry in made.deleted if not which or entry.name in which) if made else ()
+
+
+def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
+    """Take deleted indexes into use again, all if none is named; returns their texts.
+
+    Of files that were indexed while one was deleted it knows nothing: they are read.
+    """
+    restored: list[str] = []
+
+    def attempt(turn: Turn) -> Amend:
+        snapshot = _required(store, turn.snapshot)
+        chosen = _chosen(which, snapshot.header.deleted, snapshot.header.entries, "deleted", "in use already")
+        deleted, back = _split(snapshot.header.deleted, chosen)
+        entries = [entry for entry in snapshot.header.entries if entry.name not in chosen]
+        restored[:] = chosen
+        changed = replace(snapshot.header, entries=(*entries, *back), deleted=tuple(deleted))
+        return Amend.nothing(snapshot, changed, indexes=list(chosen))
+
+    attempt(Turn(0, latest(store)))
+    perform(store, Verb.RESTORE, attempt, parameters={"which": list(which)}, by=by)
+    return tuple(restored)
+
+
+def optimize(store: Store, *, by: str | None = None) -> Header | None:
+    """Write the parts of the metadata as one, its files in the order of their paths; None where that is so already.
+
+    In that order the files of a folder, which often are alike, lie together, which packs better.
+    """
+
+    def attempt(turn: Turn) -> Commit | None:
+        snapshot = _required(store, turn.snapshot)
+        parts = snapshot.header.parts
+        if len(parts) < 2 and not any(part.removed for part in parts):
+            return None
+        table = snapshot.files.table().sort_by("path")
+        return Commit(snapshot.header, table, {"parts": len(parts)})
+
+    if attempt(Turn(0, latest(store))) is None:
+        return None
+    return perform(store, Verb.OPTIMIZE, attempt, by=by)
+
+
+@dataclass(frozen=True)
+class Vacuumed:
+    """What a vacuum removed for good."""
+
+    indexes: tuple[str, ...]
+    snapshots: tuple[int, ...]
+    leftovers: int
+    """Files, or what else a store keeps, that no snapshot uses: of the snapshots removed, and of crashed writers."""
+
+
+def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuumed:
+    """Remove the deleted indexes, the snapshots that were succeeded longer than ``retain`` ago, and what no snapshot
+    uses.
+
+    A query that was planned with a snapshot removed here reads every file: what is younger stays. Its own snapshot is
+    what makes the rest safe: a writer that was taken for dead and is not loses against it, and cannot commit what is
+    then removed.
+    """
+    if retain < timedelta(0):
+        raise InvalidSpecificationError(f"vacuum_index(retain=) takes a time that is not negative, got {retain}")
+    indexes: list[str] = []
+
+    def attempt(turn: Turn) -> Commit | Amend:
+        snapshot = _required(store, turn.snapshot)
+        header = replace(snapshot.header, deleted=())
+        indexes[:] = [entry.name for entry in snapshot.header.deleted]
+        if not indexes:
+            return Amend.nothing(snapshot)
+        return Commit(header, conformed(snapshot.files.table(), files_schema(header.entries)), {"indexes": indexes})
+
+    _required(store, latest(store))
+    parameters = {"retain hours": retain / timedelta(hours=1)}
+    with Operation(store, Verb.VACUUM, parameters, by) as operation:
+        operation.run(attempt, final=False)
+        old = _succeeded_before(store, retain)
+        store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
+        leftovers = store.sweep(lambda: tuple(operation.log.open()))
+        operation.end(snapshots=list(old), leftovers=leftovers, indexes=indexes)
+    return Vacuumed(tuple(indexes), old, leftovers)
+
+
+def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[str, Any]]:
+    """Call off what is under way, dead or alive; returns those operations as the log had them.
+
+    What has committed already is not among them. ``empty`` is the header of a dataset without indexes, for a first
+    ``create`` that is called off: after it there is a snapshot that the creator does not expect.
+    """
+    if store.identity() is None:
+        return []
+    log = Log(store, store.begin())
+    running = dict(log.open())
+    if not running:
+        return []
+
+    def attempt(turn: Turn) -> Commit | Amend:
+        for name in running:
+            close(log, name, CANCELLED, "called off")
+        if turn.snapshot is None:
+            return Commit(empty, files_schema(()).empty_table())
+        return Amend.nothing(turn.snapshot)
+
+    perform(store, Verb.CANCEL, attempt, parameters={"operations": list(running)}, by=by)
+    return [{"operation": name, **told} for name, told in running.items() if not made_by(store, name, told.get("base"))]
+
+
+def _required(store: Store, snapshot: Snapshot | None) -> Snapshot:
+    if snapshot is None or not (snapshot.header.stored or snapshot.header.unread):
+        raise NotIndexedError(f"{store.location} has no index yet; create one: dataset.create_index(MinMax('column'))")
+    return snapshot
+
+
+def _chosen(
+    which: Sequence[str], among: Sequence[IndexEntry], others: Sequence[IndexEntry], what: str, instead: str
+) -> tuple[str, ...]:
+    """The names meant, each of which must be there; all where none is named."""
+    names = [entry.name for entry in among]
+    for name in which:
+        if name in names:
+            continue
+        if name in [entry.name for entry in others]:
+            raise NotIndexedError(f"{name} is {instead}")
+        raise NotIndexedError(f"there is no index {name} that is {what}, only {', '.join(names) or 'none'}")
+    if not names and not which:
+        raise NotIndexedError(f"there is no index that is {what}")
+    return tuple(which) or tuple(names)
+
+
+def _split(entries: Iterable[IndexEntry], names: Sequence[str]) -> tuple[list[IndexEntry], list[IndexEntry]]:
+    """The entries that are not named, and those that are."""
+    found = list(entries)
+    return [e for e in found if e.name not in names], [e for e in found if e.name in names]
+
+
+def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
+    """The snapshots that had a successor so long ago; of one that cannot be read, the next that can be decides."""
+    created: dict[int, str] = {}
+    for number in store.snapshots():
+        with suppress(MetadataError):
+            created[number] = store.load(number).header.created
+    old = []
+    superseded = None
+    for number, following in reversed(list(pairwise(store.snapshots()))):
+        superseded = created.get(following, superseded)
+        if superseded is not None and age(superseded) >= retain.total_seconds():
+            old.append(number)
+    return tuple(sorted(old))
+
+
+def _finished_before(log: Log, retain: timedelta) -> list[int]:
+    """Entries of the log that nobody misses: old ones beyond a thousand, and heartbeats of what has ended."""
+    entries = log.entries()
+    last = {e["operation"]: e["number"] for e in entries}
+    first: dict[str, int] = {}
+    for entry in entries:
+        first.setdefault(entry["operation"], entry["number"])
+    running = log.open()
+    old: Callable[[dict[str, Any]], bool] = lambda e: age(str(e.get("when"))) >= retain.total_seconds()  # noqa: E731
+    ended = [e for e in entries if e["operation"] not in running and old(e)]
+    beats = [e["number"] for e in ended if e["number"] not in (first[e["operation"]], last[e["operation"]])]
+    return sorted(
+        {*beats, *(e["number"] for e in ended[: max(0, len(entries) - _ENTRIES_KEPT)])} - {max(last.values())}
+    )

@@ -1,0 +1,119 @@
+"""What the operation log tells people: a row an operation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from geoskip.errors import MetadataError
+from geoskip.lifecycle.log import Log, is_dead
+from geoskip.lifecycle.verbs import DONE
+from geoskip.stores.base import Store
+
+__all__ = ["Row", "history"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation: what, by whom, from when to when, on which snapshot, and what became of it.
+
+    ``state`` is ``running`` or ``dead`` while there is no last entry. ``snapshot`` is what it made, and is missing
+    where it made none; ``files`` are those read, ``added`` and ``removed`` rows of the files table, ``bytes`` those of
+    the data that were indexed.
+    """
+
+    operation: str
+    verb: str
+    state: str
+    began: str
+    seconds: float | None
+    who: str
+    base: int | None
+    snapshot: int | None
+    files_read: int | None
+    files_added: int | None
+    files_removed: int | None
+    files_kept: int | None
+    bytes: int | None
+    parameters: str
+    versions: str
+    message: str
+
+
+def history(store: Store) -> list[Row]:
+    """The operations, the oldest first; those before there was a log by the snapshots that they left."""
+    identity = store.identity()
+    if identity is None:
+        return []
+    log = Log(store, identity)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in log.entries():
+        groups.setdefault(str(entry.get("operation")), []).append(entry)
+    running = log.open()
+    rows = [_row(name, entries, running) for name, entries in groups.items()]
+    logged = {row.snapshot for row in rows}
+    return sorted([*_unlogged(store, logged), *rows], key=lambda row: row.began)
+
+
+def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -> Row:
+    first, last = entries[0], entries[-1]
+    state = str(last.get("state"))
+    if name in running:
+        state = f"{'dead' if is_dead(running[name]) else 'running'}: {state}"
+    files = last.get("files") or {}
+    told = {
+        **(first.get("parameters") or {}),
+        **{k: last[k] for k in ("indexes", "parts", "snapshots", "after") if k in last},
+    }
+    by = last.get("closed by")
+    message = [f"{last['error']}: {last.get('message', '')}" if "error" in last else str(last.get("message", ""))]
+    message += [f"by {_person(by)}"] if by else []
+    return Row(
+        operation=name,
+        verb=str(first.get("verb")),
+        state=state,
+        began=str(first.get("when")),
+        seconds=last.get("seconds"),
+        who=_person(first.get("who") or {}),
+        base=first.get("base"),
+        snapshot=last.get("snapshot"),
+        files_read=files.get("read"),
+        files_added=files.get("put in"),
+        files_removed=files.get("taken out"),
+        files_kept=files.get("kept"),
+        bytes=last.get("bytes"),
+        parameters=_listed(told),
+        versions=_listed(first.get("versions") or {}),
+        message=", ".join(text for text in message if text),
+    )
+
+
+def _unlogged(store: Store, logged: Iterable[int | None]) -> list[Row]:
+    """Snapshots that no entry tells of: older than the log, or by a writer that died right after its commit."""
+    rows = []
+    for number in set(store.snapshots()) - set(logged):
+        with suppress(MetadataError):
+            header = store.load(number).header
+            by = header.operation
+            versions = {name: by[name] for name in ("geoskip", "pyspark", "engine") if name in by}
+            verb, who = str(by.get("verb", "")), _person(by)
+            told = (None, None, None, None, None, "", _listed(versions), "as its snapshot tells")
+            name = str(by.get("id", ""))
+            rows.append(Row(name, verb, DONE, header.created, None, who, number - 1 or None, number, *told))
+    return rows
+
+
+def _person(who: Mapping[str, Any]) -> str:
+    """``ann on etl-3 (process 4711)``."""
+    if not who.get("user"):
+        return ""
+    return f"{who.get('user')} on {who.get('host')} (process {who.get('process')})"
+
+
+def _listed(told: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in told.items()
+    )

@@ -1,0 +1,275 @@
+"""One operation, from its first entry in the log to its last: what every verb goes through.
+
+1. Operations whose process is gone are closed: rolled back, or done where their snapshot is there.
+2. An entry in the transient state is created; a heartbeat goes on while the operation runs.
+3. The verb looks at the latest snapshot and says what the next one is to be.
+4. The log is asked whether the operation is still open: it may have been cancelled, or taken for dead.
+5. The store commits, if the latest snapshot is still that of step 3. If it is not, the verb is asked again (3), told
+   who was faster; that it may be is written in :data:`geoskip.lifecycle.verbs.COMPATIBLE`.
+6. An entry in a final state is created.
+
+Step 4 comes after step 3 has read the latest snapshot, and whoever cancels commits a snapshot after having written so:
+an operation that does not see its cancellation in step 4 fails in step 5, looks again, and sees it. A crash before 5
+leaves the old snapshot, one after it the new; a crash between 5 and 6 is mended by step 1 of the next operation.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.errors import ConflictError, GeoskipError, MetadataError
+from geoskip.lifecycle.log import Entry, Log, is_dead, now, versions, who
+from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
+from geoskip.metadata import Header, Snapshot
+from geoskip.stores.base import Store, new_identity
+
+__all__ = ["Amend", "Commit", "Operation", "Turn", "close_the_dead", "latest", "perform"]
+
+BEAT = 10.0
+"""Seconds between heartbeats."""
+_TURNS = 100
+_LONGEST_PAUSE = 0.2
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A whole table as the next snapshot. ``told`` is what the log says of it."""
+
+    header: Header
+    table: pa.Table
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Amend:
+    """The next snapshot by what it changes, see :meth:`geoskip.stores.base.Store.amend`."""
+
+    header: Header
+    removed: pa.Array
+    added: pa.Table
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, snapshot: Snapshot, header: Header | None = None, **told: Any) -> Amend:
+        """The same files under another header, or under the same one."""
+        stays = pa.array([False]).take(pa.array([0] * snapshot.header.files, pa.int32()))
+        return cls(header or snapshot.header, stays, pa.table({}), told)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One attempt: its number from 0, and the snapshot to start from. After a lost race that is to be
+    :attr:`~geoskip.lifecycle.verbs.Then.REBASE`, the number is not 0: what was built is laid over the snapshot.
+    """
+
+    number: int
+    snapshot: Snapshot | None
+
+
+Attempt = Callable[[Turn], Commit | Amend | None]
+
+
+def perform(
+    store: Store, verb: Verb, attempt: Attempt, *, parameters: Mapping[str, Any] | None = None, by: str | None = None
+) -> Header | None:
+    """Carry out a verb; returns the header of its snapshot, None where ``attempt`` found nothing to do.
+
+    ``by`` names the engine and its version for the log. Raises what ``attempt`` raises, and ConflictError where the
+    operation was cancelled, the metadata were dropped, or others were faster a hundred times in a row.
+    """
+    with Operation(store, verb, parameters or {}, by) as operation:
+        return operation.run(attempt)
+
+
+def latest(store: Store) -> Snapshot | None:
+    """The latest snapshot, None where there is none; looked up again if it is vacuumed in this moment."""
+    while True:
+        number = store.latest()
+        if number is None:
+            return None
+        try:
+            return store.load(number)
+        except MetadataError:
+            if store.latest() == number:
+                raise
+
+
+class Operation:
+    """A verb under way, as a context: it is in the log while the block runs."""
+
+    def __init__(self, store: Store, verb: Verb, parameters: Mapping[str, Any], by: str | None) -> None:
+        self.store = store
+        self.verb = verb
+        self.id = new_identity()
+        self._began = time.monotonic()
+        self._told: dict[str, Any] = {"parameters": {} if store.discreet else dict(parameters)}
+        self._versions = versions() | ({"engine": by} if by else {})
+        self._stop = threading.Event()
+        self._ended = False
+
+    def __enter__(self) -> Operation:
+        self.log = Log(self.store, self.store.begin())
+        close_the_dead(self.log)
+        self._base = self.store.latest()
+        self.log.append(lambda _: self._entry(DOING[self.verb]))
+        threading.Thread(target=self._beat, name="geoskip-heartbeat", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._ended:
+            return
+        if error is None:
+            self._end(DONE)
+        else:
+            self._end(FAILED, error=type(error).__name__, message="" if self.store.discreet else str(error)[:500])
+
+    def run(self, attempt: Attempt, *, final: bool = True) -> Header | None:
+        """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry."""
+        before = self._base
+        winners: tuple[Verb, ...] = ()
+        for number in range(_TURNS):
+            snapshot = latest(self.store)
+            here = snapshot.header.number if snapshot else None
+            winners = self._verbs_since(before, here)
+            before = here
+            if winners:
+                self._told["after"] = [f"{winner}: {COMPATIBLE[self.verb, winner]}" for winner in winners]
+            starts_anew = all(COMPATIBLE[self.verb, winner] is Then.AGAIN for winner in winners)
+            try:
+                result = attempt(Turn(0 if winners and starts_anew else number, snapshot))
+            except MetadataError:
+                if self.store.latest() == here:
+                    raise
+                continue  # the snapshot was vacuumed while it was read
+            if result is None:
+                self.end(message="nothing to do")
+                return None
+            self.check_open()
+            try:
+                committed = self._commit(result, here)
+            except ConflictError:
+                self.log.check_identity()
+                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**number)))
+                continue
+            self._told |= {"snapshot": committed.number, **result.told}
+            if final:
+                self.end()
+            return committed
+        raise ConflictError(
+            f"{_TURNS} times in a row another writer committed to {self.store.location} first, the last time "
+            f"{' and '.join(winners) or 'one that tells nothing of itself'}; try again when fewer write to it"
+        )
+
+    def end(self, **told: Any) -> None:
+        """The operation has done what it should."""
+        self._end(DONE, **told)
+
+    def check_open(self) -> None:
+        """Raise ConflictError if the operation was closed by somebody else: cancelled, or taken for dead."""
+        if self.id in self.log.open():
+            return
+        self.log.check_identity()
+        closed = [e for e in self.log.entries() if e.get("operation") == self.id and e.get("ended")]
+        told = closed[-1] if closed else {}
+        by = told.get("closed by") or {}
+        person = f" by {by.get('user')} on {by.get('host')} (process {by.get('process')})" if by else ""
+        self._ended = True  # its last entry is there, by somebody else
+        if told.get("state") == ROLLED_BACK:
+            raise ConflictError(
+                f"this {self.verb} was taken for dead{person}, since its heartbeat had stopped, and was rolled back; "
+                "nothing was committed: start it again"
+            )
+        raise ConflictError(f"this {self.verb} was cancelled{person}; nothing was committed")
+
+    def _verbs_since(self, before: int | None, here: int | None) -> tuple[Verb, ...]:
+        """The verbs of the snapshots after one and up to another; what cannot be read is left out."""
+        found = []
+        for number in self.store.snapshots():
+            if (before or 0) < number <= (here or 0):
+                with suppress(MetadataError, ValueError):
+                    found.append(Verb(str(self.store.load(number).header.operation.get("verb"))))
+        return tuple(found)
+
+    def _commit(self, result: Commit | Amend, expected: int | None) -> Header:
+        told = {"id": self.id, "verb": str(self.verb), **self._versions, **who()}
+        header = replace(result.header, identity=self.log.identity, operation=told)
+        if isinstance(result, Commit) or expected is None:
+            table = result.table if isinstance(result, Commit) else result.added
+            return self.store.commit(header, table, expected=expected)
+        return self.store.amend(header, result.removed, result.added, expected=expected)
+
+    def _entry(self, state: str, **more: Any) -> dict[str, Any]:
+        return {
+            "operation": self.id,
+            "verb": str(self.verb),
+            "state": state,
+            "when": now(),
+            "who": who(),
+            "versions": self._versions,
+            "base": self._base,
+            **self._told,
+            **more,
+        }
+
+    def _end(self, state: str, **more: Any) -> None:
+        """The last entry; the next writer makes up for one that cannot be written."""
+        self._ended = True
+        self._stop.set()
+        seconds = round(time.monotonic() - self._began, 3)
+        with suppress(OSError, GeoskipError):
+            self.log.append(lambda _: self._entry(state, ended=True, seconds=seconds, **more))
+
+    def _beat(self) -> None:
+        log = Log(self.store, self.log.identity)
+        while not self._stop.wait(BEAT):
+            with suppress(OSError, GeoskipError):
+                log.append(lambda open: self._entry(DOING[self.verb]) if self._lives(open) else None)
+
+    def _lives(self, open: Mapping[str, Entry]) -> bool:
+        return self.id in open and not self._stop.is_set()
+
+
+def close_the_dead(log: Log) -> None:
+    """Close the operations that nobody carries on."""
+    for name, told in log.open().items():
+        if is_dead(told):
+            close(log, name, ROLLED_BACK, "no process carries it on")
+
+
+def close(log: Log, operation: str, state: str, why: str) -> bool:
+    """Write the last entry of somebody else's operation: done where its snapshot is there. Was there none?"""
+    told = log.open().get(operation)
+    if told is None:
+        return False
+    made = made_by(log.store, operation, told.get("base"))
+    final = {"state": DONE, "snapshot": made} if made else {"state": state, "message": why}
+
+    def entry(open: Mapping[str, Entry]) -> dict[str, Any] | None:
+        if operation not in open:
+            return None
+        common = {"operation": operation, "verb": told["verb"], "who": told["who"], "base": told.get("base")}
+        return {**common, "when": now(), "ended": True, "closed by": who(), **final}
+
+    return log.append(entry) is not None and not made
+
+
+def made_by(store: Store, operation: str, base: int | None) -> int | None:
+    """The number of the snapshot that an operation committed after a base."""
+    for number in store.snapshots():
+        if number > (base or 0):
+            with suppress(MetadataError):
+                if store.load(number).header.operation.get("id") == operation:
+                    return number
+    return None

@@ -1,0 +1,94 @@
+"""The verbs of an index's life, their states, and which of them go together.
+
+A verb that runs shows in the operation log in its transient state, one that ended in a final one. Readers are in no
+state: they use the last snapshot that was committed.
+
+==================== ============ =====================================================================
+transient            final
+==================== ============ =====================================================================
+creating, adding     done         indexes built, or added to those that are there
+refreshing           done         new and changed files indexed, vanished ones forgotten
+rebuilding           done         everything built anew
+noting               done         vanished and changed files forgotten, new ones counted (quick refresh)
+optimizing           done         the parts of the metadata written as one
+deleting, restoring  done         no longer used by queries; used again
+vacuuming            done         deleted indexes and old snapshots removed for good
+repairing            done         what was inconsistent dropped and built anew
+any of them          failed       it ended with an error: nothing was committed
+any of them          cancelled    somebody called it off: nothing was committed, nor will be
+any of them          rolled back  its process is gone: nothing was committed, nor will be
+==================== ============ =====================================================================
+
+*Concurrency is optimistic* (Hyperspace, section 4.3): nobody waits for anybody. The verb that commits second finds that
+another snapshot is the latest, and looks in :data:`COMPATIBLE` what to do about the verb that was first. Where
+Hyperspace lets only equal verbs and those of maintenance run beside each other, here all do: what a verb has worked out
+is tied to files by their fingerprints and to indexes by their meaning, and can be laid over any later snapshot. What is
+impossible is found when it is tried: to restore an index that was vacuumed meanwhile.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import product
+
+__all__ = ["CANCELLED", "COMPATIBLE", "DONE", "DOING", "FAILED", "ROLLED_BACK", "Then", "Verb"]
+
+
+class Verb(StrEnum):
+    """What is done to the indexes of a dataset."""
+
+    CREATE = "create"
+    REFRESH = "refresh"
+    FULL = "refresh full"
+    QUICK = "refresh quick"
+    OPTIMIZE = "optimize"
+    DELETE = "delete"
+    RESTORE = "restore"
+    VACUUM = "vacuum"
+    REPAIR = "repair"
+    CANCEL = "cancel"
+
+
+DOING: dict[Verb, str] = {
+    Verb.CREATE: "creating",
+    Verb.REFRESH: "refreshing",
+    Verb.FULL: "rebuilding",
+    Verb.QUICK: "noting",
+    Verb.OPTIMIZE: "optimizing",
+    Verb.DELETE: "deleting",
+    Verb.RESTORE: "restoring",
+    Verb.VACUUM: "vacuuming",
+    Verb.REPAIR: "repairing",
+    Verb.CANCEL: "cancelling",
+}
+"""The transient states."""
+
+DONE, FAILED, CANCELLED, ROLLED_BACK = "done", "failed", "cancelled", "rolled back"
+
+
+class Then(StrEnum):
+    """What a verb does when another one committed before it."""
+
+    REBASE = "rebase"
+    """What it read and built is laid over the other's snapshot: no data is read a second time."""
+    AGAIN = "again"
+    """It looks at the other's snapshot as at its first one, and may find nothing left to do, or that it cannot."""
+
+
+_WHEN_OVERTAKEN: dict[Verb, Then] = {
+    Verb.CREATE: Then.REBASE,  # by a refresh: its new files lack this index and are left to the pass that follows
+    Verb.REFRESH: Then.REBASE,  # by a create: new files lack its index and are left to the pass that follows
+    Verb.FULL: Then.REBASE,  # by a create: its index is newer and stays; by a delete: what was rebuilt is left out
+    Verb.REPAIR: Then.REBASE,
+    Verb.QUICK: Then.AGAIN,  # by a refresh: less is without metadata, perhaps nothing
+    Verb.OPTIMIZE: Then.AGAIN,  # by another: nothing is left to do
+    Verb.DELETE: Then.AGAIN,  # by a delete or vacuum of the same index: it is an error that says so
+    Verb.RESTORE: Then.AGAIN,  # by a vacuum: what is gone is gone, an error that says so; by a create: in use already
+    Verb.VACUUM: Then.AGAIN,  # by a restore: the index is in use and stays
+    Verb.CANCEL: Then.AGAIN,  # by what is cancelled: it was too late
+}
+
+COMPATIBLE: dict[tuple[Verb, Verb], Then] = {
+    (mine, theirs): _WHEN_OVERTAKEN[mine] for mine, theirs in product(Verb, Verb)
+}
+"""What the first verb of a pair does when the second one was faster."""

@@ -1,0 +1,118 @@
+"""Writers that are killed at every step, and writers that race: what readers and the next writer find.
+
+``GEOSKIP_CRASHES`` and ``GEOSKIP_RACE`` (seconds) make more of it: ``make soak`` does.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from geoskip.lifecycle import actions
+from geoskip.lifecycle.history import history
+from geoskip.lifecycle.log import Log
+from geoskip.lifecycle.operation import latest
+from geoskip.stores import ParquetStore
+from tests import crashes
+from tests.crashes import VERBS, Numbers, check_clean, check_complete, check_reader, create, dies_at, refresh, write
+
+CRASHES = int(os.environ.get("GEOSKIP_CRASHES", "1"))
+RACE = float(os.environ.get("GEOSKIP_RACE", "0"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unflushed() -> Iterator[None]:
+    """What the kernel has survives a killed process, so nothing is flushed to disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        crashes.unflushed(patch.setattr)
+        yield
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with an index in use, a deleted one, several parts, and changes that no refresh has seen."""
+    place = tmp_path_factory.mktemp("template") / "data"
+    place.mkdir()
+    data, store = Numbers(place), ParquetStore(place / "_geoskip")
+    for number in range(5):
+        write(place, f"f{number}", number)
+    create(store, data, "a", "b", "d")
+    write(place, "f5", 5)
+    refresh(store, data)
+    actions.delete(store, ["test_least(b)"])
+    write(place, "f1", 100)
+    write(place, "f6", 6)
+    (place / "f2.txt").unlink()
+    return place
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_crash_at_any_step(verb: str, template: Path, tmp_path: Path) -> None:
+    steps = 0
+    for step in range(1, 100):
+        place = tmp_path / f"{step}"
+        shutil.copytree(template, place)
+        data, store = Numbers(place), ParquetStore(place / "_geoskip")
+        before = store.latest()
+        if not dies_at(verb, place, step):
+            break
+        steps += 1
+        check_reader(store, data)
+        assert store.latest() in (before, before + 1)
+        refresh(store, data)
+        check_reader(store, data)
+        check_complete(store, data)
+        assert not Log(store, store.identity()).open(), "the next writer closes what the dead one began"
+        assert not [row.state for row in history(store) if ":" in row.state]
+        actions.vacuum(store, timedelta(0))
+        check_clean(store)
+        check_complete(store, data)
+        shutil.rmtree(place)
+    assert steps > 5 or verb == "cancel"
+
+
+def test_a_crash_in_a_first_create(tmp_path: Path) -> None:
+    for step in range(1, 100):
+        place = tmp_path / f"{step}"
+        place.mkdir()
+        data, store = Numbers(place), ParquetStore(place / "_geoskip")
+        write(place, "f", 1)
+        if not dies_at("create", place, step):
+            break
+        check_reader(store, data)
+        create(store, data)
+        check_complete(store, data)
+        actions.vacuum(store, timedelta(0))
+        check_clean(store)
+    assert step > 8
+
+
+def test_writers_and_readers_at_once(template: Path, tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    shutil.copytree(template, place)
+    data, store = Numbers(place), ParquetStore(place / "_geoskip")
+    seed = random.randrange(1 << 30) if RACE else 7
+    print(f"seed {seed}")
+    failures = crashes.race(
+        place,
+        writers=8 if RACE else 3,
+        readers=4 if RACE else 1,
+        turns=10**6 if RACE else 15,
+        seconds=RACE or 60,
+        seed=seed,
+    )
+    assert not failures
+    check_reader(store, data)
+    if not latest(store).header.entries:
+        create(store, data)
+    refresh(store, data)
+    check_complete(store, data)
+    actions.vacuum(store, timedelta(0))
+    check_clean(store)
+    check_complete(store, data)
