@@ -140,6 +140,7 @@ class Bridge:
                 continue
             if snapshot is None:
                 continue
+            reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
             bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
             if bits:
                 lines.append(" ".join([str(number), key_of(snapshot), *bits]))

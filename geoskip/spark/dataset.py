@@ -34,6 +34,7 @@ from geoskip.spark.sampling import prepared
 from geoskip.spark.session import java, known
 from geoskip.spark.state import State, divided, fresh, only, unseen
 from geoskip.stores.base import Store
+from geoskip.stores.encryption import Encryption
 
 __all__ = ["Dataset", "dataset", "datasets"]
 
@@ -48,20 +49,23 @@ def dataset(
     format: str = "parquet",
     metadata: str | None = None,
     store: Store | None = None,
+    encryption: Encryption | None = None,
     **reader_options: Any,
 ) -> Dataset:
     """The handle of a dataset given as a file, directory, glob or list of them, or as a table of the catalogue.
 
     ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``; of a
     file, a glob or a list in the folder that holds it, which other handles in that folder share. ``metadata`` names
-    another folder (for data that are read-only), ``store`` another store: such a dataset is known to queries of this
-    driver once its handle was made.
+    another folder (for data that are read-only), ``store`` another store, ``encryption`` how metadata are protected:
+    such a dataset is known to queries of this driver once its handle was made.
     """
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
-    if metadata is not None and store is not None:
-        raise InvalidSpecificationError("dataset() takes metadata= (a folder) or store= (a store), and not both")
-    found = Dataset(spark, path, table, format, reader_options, metadata, store)
+    if store is not None and (metadata is not None or encryption is not None):
+        raise InvalidSpecificationError(
+            "dataset() takes metadata= (a folder), with encryption= or without, or store= (a store), and not both"
+        )
+    found = Dataset(spark, path, table, format, reader_options, metadata, store, encryption)
     found._source()  # says at once what is wrong with it
     return found
 
@@ -89,6 +93,7 @@ class Dataset:
         options: Mapping[str, Any],
         metadata: str | None,
         store: Store | None,
+        encryption: Encryption | None = None,
     ) -> None:
         self.spark = spark
         self.path = path
@@ -97,6 +102,7 @@ class Dataset:
         self.options = dict(options)
         self._metadata = qualified(spark, metadata) if metadata is not None else None
         self._given = store
+        self._encryption = encryption
         self._last: tuple[DataFrame, list[Listed]] | None = None
 
     def to_df(self) -> DataFrame:
@@ -315,7 +321,7 @@ class Dataset:
 
     def _source(self) -> Source:
         _, source, _ = self._listed()
-        if self._metadata is not None or self._given is not None:
+        if self._is_private():
             self._make_known(source.root, self._store(source))
         return source
 
@@ -330,11 +336,15 @@ class Dataset:
                 f"the paths of {self._name} share no folder but {source.root}; say where to keep the metadata: "
                 "dataset(..., metadata='folder')"
             )
-        return default_store(source.root, self._metadata)
+        return default_store(source.root, self._metadata, self._encryption or known.encryption)
+
+    def _is_private(self) -> bool:
+        """Are the metadata such that queries find them only once they were told?"""
+        return not (self._metadata is None and self._given is None and self._encryption is None)
 
     def _make_known(self, root: str, store: Store) -> None:
         """Let queries of this driver find metadata that are not in the dataset's own folder."""
-        if self._metadata is not None or self._given is not None:
+        if self._is_private():
             known.register(root, store)
             java(self.spark).geoskip.register(root)
         else:

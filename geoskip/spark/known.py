@@ -11,7 +11,9 @@ from collections import OrderedDict
 
 from geoskip.metadata import Snapshot
 from geoskip.stores.base import Store
+from geoskip.stores.encryption import Encryption
 from geoskip.stores.folders import LocalFolder
+from geoskip.stores.keys import KeyKeeper
 from geoskip.stores.parquet import ParquetStore
 
 __all__ = ["FOLDER", "Known", "local_path"]
@@ -39,18 +41,31 @@ class Known:
     def __init__(self) -> None:
         self._stores: dict[str, Store] = {}
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
+        self._read_with: dict[str, Encryption | None] = {}
+        self._defaults: set[str] = set()
+        self.encryption: Encryption | None = None
+        """The keys that protected metadata are read with where no handle brought others."""
         self._lock = threading.Lock()
 
     def register(self, root: str, store: Store) -> None:
         """Use this store for the dataset at ``root``."""
         with self._lock:
             self._stores[root] = store
+            self._defaults.discard(root)
+
+    def unlock(self, keys: KeyKeeper) -> None:
+        """Read protected metadata with these keys."""
+        with self._lock:
+            self.encryption = Encryption(keys)
+            for root in self._defaults:
+                self._stores[root] = default_store(root, encryption=self.encryption)
 
     def store(self, root: str) -> Store:
         """The store of the dataset at ``root``."""
         with self._lock:
             if root not in self._stores:
-                self._stores[root] = default_store(root)
+                self._stores[root] = default_store(root, encryption=self.encryption)
+                self._defaults.add(root)
             return self._stores[root]
 
     def roots(self) -> tuple[str, ...]:
@@ -61,22 +76,25 @@ class Known:
     def snapshot(self, root: str) -> Snapshot | None:
         """The latest snapshot of the dataset at ``root``, None where there is none. Raises MetadataError."""
         store = self.store(root)
+        encryption: Encryption | None = getattr(store, "encryption", None)
         number = store.latest()
         if number is None:
             return None
         key = f"{store.identity()}:{number}"
         with self._lock:
             known = self._snapshots.get(key)
-            if known is not None:
+            if known is not None and self._read_with.get(key) == encryption:  # other keys show other indexes
                 self._snapshots.move_to_end(key)
                 return known
         loaded = store.load(number)
         with self._lock:
             self._snapshots[key_of(loaded)] = loaded
+            self._read_with[key_of(loaded)] = encryption
             for key in [k for k in self._snapshots if k.startswith(loaded.header.identity)][:-_MOST_OF_ONE]:
+                self._read_with.pop(key, None)
                 del self._snapshots[key]
             while len(self._snapshots) > _MOST_SNAPSHOTS:
-                self._snapshots.popitem(last=False)
+                self._read_with.pop(self._snapshots.popitem(last=False)[0], None)
         return loaded
 
     def by_key(self, key: str) -> Snapshot | None:
@@ -90,12 +108,12 @@ def key_of(snapshot: Snapshot) -> str:
     return f"{snapshot.header.identity}:{snapshot.header.number}"
 
 
-def default_store(root: str, metadata: str | None = None) -> Store:
+def default_store(root: str, metadata: str | None = None, encryption: Encryption | None = None) -> Store:
     """The Parquet store in ``<root>/_geoskip``, or in the folder given."""
     place = metadata or root.rstrip("/") + "/" + FOLDER
     path = local_path(place)
     if path is None:
         from geoskip.spark.hadoop import HadoopFolder
 
-        return ParquetStore(HadoopFolder(place))
-    return ParquetStore(LocalFolder(path))
+        return ParquetStore(HadoopFolder(place), encryption=encryption)
+    return ParquetStore(LocalFolder(path), encryption=encryption)

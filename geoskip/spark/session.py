@@ -25,6 +25,7 @@ from geoskip.errors import EnvironmentProblem
 from geoskip.spark.bridge import Bridge
 from geoskip.spark.gateway import Jvm, jvm_of
 from geoskip.spark.known import Known
+from geoskip.stores.keys import KeyKeeper, KeyRing
 
 __all__ = [
     "ENABLED",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 ENABLED = "spark.geoskip.enabled"
+KEYS = "spark.geoskip.keys"
 
 known = Known()
 bridge = Bridge(known)
@@ -94,10 +96,12 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
     return builder
 
 
-def enable(spark: SparkSession) -> None:
+def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     """Switch geoskip on for a live session; once is enough, more does no harm.
 
-    Raises EnvironmentProblem for a Spark Connect session, which has no optimizer at hand.
+    ``keys`` are those that protected metadata are read with, in this driver; without them ``spark.geoskip.keys`` says
+    where a key ring is: the path of a file, or ``env:`` and the name of an environment variable. Raises
+    EnvironmentProblem for a Spark Connect session, which has no optimizer at hand.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise EnvironmentProblem(
@@ -106,6 +110,12 @@ def enable(spark: SparkSession) -> None:
         )
     load_mappings()
     _check_workers(spark)
+    place = spark.conf.get(KEYS, None)
+    if keys is None and place:
+        name = place.removeprefix("env:")
+        keys = KeyRing.from_file(place) if name == place else KeyRing.from_environment(name)
+    if keys is not None:
+        known.unlock(keys)
     java(spark).geoskip.install(spark._jsparkSession)
     spark.conf.set(ENABLED, "true")
 

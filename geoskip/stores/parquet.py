@@ -91,6 +91,7 @@ class ParquetStore(Store):
     def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder
         self.location = self.folder.location
+        self.encryption = encryption
         self.discreet = encryption is not None and bool(encryption.indexes)
         self._entries = Entries(self.folder, encryption)
         self._loaded: dict[tuple[str, int], Snapshot] = {}

@@ -1,0 +1,87 @@
+"""Protected metadata through Spark: who has which keys skips by which indexes, and nobody's result changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import geoskip
+from geoskip import MinMax, ValueList
+from geoskip.errors import InvalidSpecificationError
+from geoskip.spark.session import known
+from geoskip.stores.encryption import Encryption
+from geoskip.stores.keys import KeyRing
+from geoskip.stores.parquet import ParquetStore
+from tests.conftest import same_as_off
+
+pytestmark = pytest.mark.spark
+
+RING = KeyRing({"base": bytes(32), "hr": bytes(16)})
+NAMES = ("Quasimodo", "Esmeralda", "Frollo", "Gringoire")
+
+
+@pytest.fixture
+def place(parts: Any) -> str:
+    return str(parts(*(pa.table({"day": [n * 10], "pay": [n * 1000], "name": [name]}) for n, name in enumerate(NAMES))))
+
+
+def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "encryption", None)
+    pay = ValueList("if(name = 'Quasimodo', pay, 0)")
+    encryption = Encryption(RING, "base", indexes={MinMax("pay"): "hr", pay: "hr"})
+    handle = geoskip.dataset(spark, place, encryption=encryption)
+    handle.create_index(MinMax("pay"), MinMax("day"), pay)
+    stored = b"".join(file.read_bytes() for file in Path(place, "_geoskip").rglob("*") if file.is_file())
+    assert not any(text in stored for text in (b"part-00000", b"Quasimodo", b"minmax", b"bigint"))
+
+    def where(condition: str) -> Any:
+        return same_as_off(lambda: spark.read.parquet(place).where(condition))
+
+    assert where("pay = 2000").files_kept == 1
+    assert where("day < 5").files_kept == 1
+    assert [row["index"] for row in handle.describe().collect()] == [str(MinMax("pay")), str(MinMax("day")), str(pay)]
+    handle.refresh_index()
+
+    geoskip.dataset(spark, place, encryption=Encryption(RING.only("base")))  # a driver that has no more
+    report = where("pay = 2000")
+    assert report.files_kept == 4
+    assert "needs the key 'hr'" in "".join(report.reasons)
+    assert "minmax(pay)" not in "".join(report.reasons)
+    assert where("day < 5").files_kept == 1
+
+    geoskip.dataset(spark, place, encryption=Encryption(KeyRing({"other": bytes(16)})))
+    report = where("day < 5")
+    assert report.files_kept == 4
+    assert "needs the key 'base'" in "".join(report.reasons)
+
+
+def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ParquetStore(Path(place, "_geoskip"), encryption=Encryption(RING, "base"))
+    geoskip.dataset(spark, place, store=store).create_index(MinMax("day"))
+    monkeypatch.setattr(known, "encryption", None)
+    monkeypatch.setattr(known, "_stores", {})  # as in another driver
+
+    def kept() -> tuple[int, str]:
+        report = same_as_off(lambda: spark.read.parquet(place).where("day < 5"))
+        return report.files_kept, " ".join(report.reasons)
+
+    assert kept()[0] == 4
+    assert "spark.geoskip.keys" in kept()[1]
+    RING.save(tmp_path / "keys.json")
+    spark.conf.set("spark.geoskip.keys", str(tmp_path / "keys.json"))
+    try:
+        geoskip.enable(spark)
+        assert kept()[0] == 1
+        assert geoskip.dataset(spark, place).indexes == (MinMax("day"),)
+        spark.conf.set("spark.geoskip.keys", "env:NOWHERE_AT_ALL")
+        with pytest.raises(InvalidSpecificationError, match="NOWHERE_AT_ALL holds no keys"):
+            geoskip.enable(spark)
+    finally:
+        spark.conf.unset("spark.geoskip.keys")
+    monkeypatch.setattr(known, "_stores", {})
+    monkeypatch.setattr(known, "encryption", None)
+    geoskip.enable(spark, keys=RING)
+    assert kept()[0] == 1
