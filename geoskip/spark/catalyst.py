@@ -137,6 +137,9 @@ class Translator:
         if kind == node["class"] and "$$Lambda" in kind:  # of any function of the JVM, and of another tomorrow
             implementation = _stated(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
             return _believed(Call(name, children, implementation, (), result))
+        match kind, children:
+            case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
+                return Call("parse_url", tuple(arguments), _EXPRESSIONS + "ParseUrl", (text,), result)
         if kind != node["class"]:
             name = SPELLINGS.get(name.lower(), name.lower())
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):

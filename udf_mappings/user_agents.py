@@ -1,0 +1,63 @@
+"""Parsers of user agents, mapped to lists of values: Formatted and ValueList.
+
+Bound to the functions of :mod:`udf_mappings.agent_functions`. A condition on the very expression that is indexed needs
+no mapping, whatever it is::
+
+    Formatted("user_agent", extract="agent_family")   agent_family(user_agent) LIKE 'Chrome%'
+    ValueList("agent_name(user_agent)")               upper(agent_name(user_agent)) = 'CURL 8'
+
+Nor does one on the agent's text, ``ValueList("user_agent")``: the parser is called once a distinct value. The rules
+here answer for one parser by an index of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from geoskip.clauses import Clause
+from geoskip.identity import identity
+from geoskip.indexes.base import Index
+from geoskip.indexes.formatted import Formatted
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.valuelist import ValueList
+from geoskip.labelling import clause_for
+from geoskip.predicates import Call, Comparison, In, Literal, Not, Or, Predicate, StartsWith
+from geoskip.registry import maps
+from udf_mappings.agent_functions import CRAWLER, agent_device, agent_family, agent_is_bot, agent_name
+
+
+def indexed(index: Index, parser: Callable[..., Any], agent: Predicate) -> Call | None:
+    """The call of a parser on a text, where the index is over it."""
+    for bound in index.bound:
+        if isinstance(bound, Call) and bound.implementation == f"python:{identity(parser)}" and bound.args == (agent,):
+            return bound
+    return None
+
+
+@maps(agent_is_bot, index=(Formatted, ValueList))
+def is_bot(node: Predicate, index: Index) -> Clause | None:
+    """A bot is what has the device ``Spider``; any other device, or none, is no bot's."""
+    match node:
+        case Call(_, (agent,)) if (device := indexed(index, agent_device, agent)) is not None:
+            return clause_for(Comparison("=", device, Literal(CRAWLER, "string")), [index])
+        case Not(Call(_, (agent,))) if (device := indexed(index, agent_device, agent)) is not None:
+            return clause_for(Not(Comparison("<=>", device, Literal(CRAWLER, "string"))), [index])
+    return None
+
+
+@maps(agent_family, index=(Formatted, ValueList, Prefix))
+def family_in_name(node: Predicate, index: Index) -> Clause | None:
+    """``agent_family(ua) = 'curl'`` over names: the name is the family, or begins with it and a blank."""
+    match node:
+        case Comparison("=" | "<=>", Call(_, (agent,)), Literal(str()) as family):
+            families: tuple[Literal, ...] = (family,)
+        case In(Call(_, (agent,)), families):
+            pass
+        case _:
+            return None
+    name = indexed(index, agent_name, agent)
+    if name is None:
+        return None
+    begins = [StartsWith(name, f"{family.value} ") for family in families if family.value is not None]
+    return clause_for(Or((In(name, families), *begins)), [index])
