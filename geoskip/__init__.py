@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from geoskip.checking import MappingCheck, check_mapping
 from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, index
 from geoskip.indexes.bloom import BloomFilter
@@ -26,6 +27,8 @@ from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.report import Report, Scan
+from geoskip.stores.encryption import Encryption
+from geoskip.stores.keys import KeyRing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +43,7 @@ __all__ = [
     "BloomFilter",
     "BuildReport",
     "Dataset",
+    "Encryption",
     "Formatted",
     "Function",
     "GapList",
@@ -47,6 +51,8 @@ __all__ = [
     "GeoskipError",
     "Hybrid",
     "Index",
+    "KeyRing",
+    "MappingCheck",
     "MetricDist",
     "MinMax",
     "Prefix",
@@ -54,6 +60,7 @@ __all__ = [
     "Scan",
     "Suffix",
     "ValueList",
+    "check_mapping",
     "configure",
     "constant",
     "dataset",

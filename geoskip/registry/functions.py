@@ -146,7 +146,8 @@ def reference(function: Any) -> Reference:
         if not function.strip():
             raise MappingError("a function's SQL name is empty; give the name that queries use, or the function itself")
         return Named(function)
-    plain = getattr(function, "func", function)  # a UDF object of pyspark keeps the user's function there
+    # a UDF object of pyspark keeps the user's function in func, and so does functools.partial
+    plain = function.func if hasattr(function, "evalType") else function
     if callable(plain):
         return Given(plain)
     raise MappingError(f"expected a SQL name or a function, got {function!r} of type {type(function).__name__}")

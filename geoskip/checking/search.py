@@ -1,0 +1,69 @@
+"""The search for a file that is skipped although one of its rows matches."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from geoskip.checking.lenses import Tally, asked, lenses_for, truth_of
+from geoskip.checking.outcome import CounterExample
+from geoskip.checking.queries import conditions
+from geoskip.checking.shrinking import Case, shrunk
+from geoskip.checking.subjects import Subject
+from geoskip.checking.worlds import World
+from geoskip.clauses import Mask, keep_mask
+from geoskip.indexes.base import Index
+
+__all__ = ["search"]
+
+_ROWS = 100
+_CONSTANTS = 4
+_OTHERS = 5
+
+
+def search(
+    subject: Subject, indexes: Sequence[Index], chance: random.Random, tally: Tally, deadline: float
+) -> CounterExample | None:
+    """One round: rows, files of them, conditions over the function with some arguments constant."""
+    rows = subject.rows(chance, _ROWS)
+    expressions = subject.expressions(rows)
+    lenses = lenses_for(subject.called({}), expressions, indexes, tally)
+    world = World(expressions, chance)
+    for constants in _constants(subject, chance):
+        call = subject.called(constants)
+        evaluated = subject.evaluate(rows, constants)
+        tally.notes.update(dict.fromkeys(evaluated.notes))
+        for condition in conditions(call, evaluated.values, chance):
+            truth = truth_of(condition, call, evaluated)
+            matching: Mask = np.any(world.members & truth, axis=1)
+            for lens in lenses:
+                clause = asked(lens, condition, tally)
+                keep = np.ones(len(matching), dtype=bool)
+                if clause is not None:
+                    keep = keep_mask(clause, world.metadata(lens.indexes))
+                tally.count(lens, clause, matching, keep)
+                if wrong := np.flatnonzero(matching & ~keep).tolist():
+                    file = min((world.files[number] for number in wrong), key=len)
+                    found = {name: [values[row] for row in file] for name, values in rows.items()}
+                    return shrunk(Case(found, constants, condition, call), subject, lens)
+            if time.monotonic() > deadline:
+                return None
+    return None
+
+
+def _constants(subject: Subject, chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Which arguments are constant, and their values: none, and every choice that leaves a column."""
+    names = list(subject.arguments)
+    yield {}
+    usual = [tuple(names[count:]) for count in range(1, len(names))]  # columns first, as most functions take them
+    every = [some for count in range(1, len(names)) for some in itertools.combinations(names, count)]
+    others = [some for some in every if some not in usual]
+    for some in [*usual, *chance.sample(others, min(_OTHERS, len(others)))]:
+        for _ in range(_CONSTANTS):
+            drawn = {name: subject.arguments[name].draw(chance) for name in some}
+            yield drawn
