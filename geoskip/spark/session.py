@@ -153,9 +153,12 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
 
     ``sedona=True`` insists on the jar. A name that Spark itself has is never taken. The plain functions of installed
     libraries (of cells, user agents, distances, ...) come with them, unless the session has one of the name already.
+    From then on Spark's ``lit`` takes shapely's geometries.
     """
     from geoskip.spark import sedona as sedona_jar
+    from geoskip.spark.literals import register_literals
 
+    register_literals()
     by_the_jar = sedona is not False and sedona_jar.is_there(spark)
     if by_the_jar:
         sedona_jar.register(spark)
