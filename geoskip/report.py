@@ -8,6 +8,7 @@ they are asked for, never before.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,10 @@ class Scan:
         default=lambda expressions, most: [], repr=False, compare=False
     )
     """The values of some SQL expressions for the rows that matched, read anew, at most so many."""
+    files_audited: int = 0
+    """Skipped files that were read again after the query (``spark.geoskip.audit``), up to now."""
+    lost: tuple[str, ...] = ()
+    """Sentences on the rows that were found in them: a mapping or an index is wrong."""
 
     @property
     def files_skipped(self) -> int:
@@ -90,7 +95,7 @@ class Scan:
         return plot_map(
             self.decisions(), self.kept_files(), self.skipped_files(), self.rows,
             title=f"{name}: {self.files_kept:,} of {_count(self.files_total, 'file')} kept",
-            condition=self.predicate, ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
+            condition=_plainly(self.predicate), ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,6 +109,8 @@ class Scan:
             "bytes_kept": self.bytes_kept,
             "planning_seconds": self.planning_seconds,
             "reasons": list(self.reasons),
+            "files_audited": self.files_audited,
+            "lost": list(self.lost),
             "clauses": [{"clause": text, "skips": count} for text, count in self.clauses()],
         }
 
@@ -111,10 +118,11 @@ class Scan:
         planned = f"; planned in {1000 * self.planning_seconds:.1f} ms" if self.planning_seconds else ""
         lines = [f"{_short(self.dataset, 78)}", f"  read {_share(self)}{planned}"]
         if self.predicate:
-            lines.append(f"  where {_short(self.predicate, 110)}")
+            lines.append(f"  where {_short(_plainly(self.predicate), 110)}")
         skipping = [(text, count) for text, count in self.clauses() if count]
         lines += ["  files that each clause alone skips:"] if skipping else []
         lines += [f"  {count:>9,}  {_short(text, 108)}" for text, count in skipping]
+        lines += [f"  ROWS LOST: {_short(text, 400)}" for text in self.lost]
         lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
         return "\n".join(lines)
 
@@ -146,6 +154,11 @@ class Report:
     def bytes_kept(self) -> int:
         """Bytes of the files read."""
         return sum(scan.bytes_kept for scan in self.scans)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What audits found of rows that were lost, over the scans."""
+        return tuple(dict.fromkeys(text for scan in self.scans for text in scan.lost))
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -185,14 +198,16 @@ def _row(scan: Scan) -> str:
         '<div style="background:#8883;width:8em;height:0.5em;margin-top:0.3em">'
         f'<div style="background:#2f6f9f;width:{share:.1f}%;height:100%"></div></div>'
     )
-    where = f"<br>where {html.escape(_short(scan.predicate, 240))}" if scan.predicate else ""
-    why = [f"{html.escape(_short(text, 200))} <b>skips&nbsp;{count:,}</b>" for text, count in scan.clauses() if count]
-    why += [f"<i>{html.escape(_short(reason, 300))}</i>" for reason in scan.reasons]
+    where = f"<br>where {html.escape(_short(_plainly(scan.predicate), 240))}" if scan.predicate else ""
+    clauses = [(html.escape(_short(text, 200)), count) for text, count in scan.clauses() if count]
+    why = [f'<div style="margin-bottom:0.3em">{text} <b>skips&nbsp;{count:,}</b></div>' for text, count in clauses]
+    why += [f"<div><i>{html.escape(_short(reason, 300))}</i></div>" for reason in scan.reasons]
+    folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
     cells = (
-        f"<code>{html.escape(_short(scan.dataset, 80))}</code>{where}",
+        f"<code>{html.escape(_short(folder, 80))}</code>{where}",
         f'<span style="white-space:nowrap">{scan.files_kept:,} of {scan.files_total:,}</span>{bar}',
         f'<span style="white-space:nowrap">{_size(scan.bytes_kept)} of {_size(scan.bytes_total)}</span>',
-        "<br>".join(why),
+        "".join(why),
     )
     return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
@@ -201,6 +216,18 @@ def _share(read: Report | Scan) -> str:
     """Files and bytes read of all."""
     files = f"{read.files_kept:,} of {_count(read.files_total, 'file')}"
     return f"{files}, {_size(read.bytes_kept)} of {_size(read.bytes_total)}"
+
+
+_LONG = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30,}(?=')")
+
+
+def _plainly(condition: str) -> str:
+    """A condition without the coordinates and bytes of its polygons.
+
+    >>> _plainly("ST_Contains(ST_GeomFromText('POLYGON ((1 1, 9.5 1, 9.5 9.5, 1 9.5, 1 1))'), p) AND a IN (1, 2)")
+    "ST_Contains(ST_GeomFromText('POLYGON (…)'), p) AND a IN (1, 2)"
+    """
+    return _LONG.sub("…", condition)
 
 
 def _short(text: str, most: int) -> str:

@@ -6,7 +6,6 @@ their colour vision; kept boxes are drawn heavier besides.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -277,14 +276,13 @@ def _finish(ax: Axes, window: Window, degrees: bool, title: str) -> None:
             axis.set_major_formatter(FuncFormatter(lambda value, _, signs=signs: _degrees(value, signs)))
 
 
-_COORDINATES = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30,}(?=')")
 _LETTERS_AN_INCH = 12.5
 
 
 def _condition(text: str, ax: Axes) -> str:
-    """A query's condition in two lines as wide as the axes, without the coordinates of polygons."""
+    """A query's condition in two lines as wide as the axes."""
     width = max(int(ax.bbox.width / ax.figure.dpi * _LETTERS_AN_INCH), 30)
-    lines = textwrap.wrap(_COORDINATES.sub("…", text), width)
+    lines = textwrap.wrap(text, width)
     return "\n".join(lines[:2]) + ("…" if len(lines) > 2 else "")
 
 
