@@ -201,6 +201,7 @@ def _row(scan: Scan) -> str:
     where = f"<br>where {html.escape(_short(_plainly(scan.predicate), 240))}" if scan.predicate else ""
     clauses = [(html.escape(_short(text, 200)), count) for text, count in scan.clauses() if count]
     why = [f'<div style="margin-bottom:0.3em">{text} <b>skips&nbsp;{count:,}</b></div>' for text, count in clauses]
+    why += [f'<div style="color:#b00020"><b>rows lost</b>: {html.escape(_short(t, 400))}</div>' for t in scan.lost]
     why += [f"<div><i>{html.escape(_short(reason, 300))}</i></div>" for reason in scan.reasons]
     folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
     cells = (
