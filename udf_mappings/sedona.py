@@ -143,9 +143,9 @@ def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far, planar; on the spheroid of WGS84 where the fourth argument says so."""
     match node:
         case Call(_, (_, _, Literal(d), *flag)) as call if pair := sides(call, index):
-            return _compared("<=", pair, _globe_of(flag), d)
+            return compared("<=", pair, _globe_of(flag), d)
         case Not(Call(_, (_, _, Literal(d), *flag)) as call) if pair := sides(call, index):
-            return _compared(">", pair, _globe_of(flag), d)
+            return compared(">", pair, _globe_of(flag), d)
     return None
 
 
@@ -154,7 +154,7 @@ def distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near: no point of the box is nearer than the box. Far: none is farther than its farthest point."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
-            return _compared(op, pair, None, d)
+            return compared(op, pair, None, d)
     return None
 
 
@@ -163,9 +163,9 @@ def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far by haversine, with the radius that the call names: metres, miles or what the user meant."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
-            return _compared(op, pair, Earth.of_radius(EARTH_RADIUS), d)
+            return compared(op, pair, Earth.of_radius(EARTH_RADIUS), d)
         case Comparison(op, Call(_, (_, _, Literal(radius))) as call, Literal(d)) if pair := sides(call, index):
-            return None if radius is None else _compared(op, pair, Earth.of_radius(float(radius)), d)
+            return None if radius is None else compared(op, pair, Earth.of_radius(float(radius)), d)
     return None
 
 
@@ -174,7 +174,7 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far by the geodesic's bounds: between 6335439 and 6399594 metres a radian of central angle."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
-            return _compared(op, pair, Earth.wgs84(), d)
+            return compared(op, pair, Earth.wgs84(), d)
     return None
 
 
@@ -187,7 +187,7 @@ def _globe_of(flag: list[Predicate]) -> Earth | Predicate | None:
     return Literal(None)  # not known which
 
 
-def _compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
+def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
     """The clause of ``distance op d``."""
     g, shape, _ = pair
     if isinstance(earth, Predicate):

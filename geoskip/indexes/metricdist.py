@@ -40,7 +40,7 @@ from geoskip.indexes.metricdist_clauses import HasNullDistance, Origins
 from geoskip.indexes.metricdist_collect import collect, merge, summary_type
 from geoskip.indexes.metricdist_distance import Distance, all_known, any_known, is_of_null, subject
 from geoskip.indexes.metricdist_origins import choose, counter_example
-from geoskip.metrics import METRICS, Declared, Metric, metric_named
+from geoskip.metrics import METRICS, Declared, Metric, metric_named, refusal
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 
@@ -260,6 +260,8 @@ def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str 
     if isinstance(metric, str):
         return metric, metric_named(metric), None
     name = getattr(metric, "__name__", repr(metric))
+    if why := refusal(str(getattr(metric, "__qualname__", name))) or refusal(name):
+        raise InvalidSpecificationError(f"MetricDist(metric={name}): {why}")
     raise InvalidSpecificationError(
         f"MetricDist(metric={name}): the function is not declared to be a metric; if it is one (never negative, 0 "
         f"from a point to itself, the same both ways, no detour shorter), say so: geoskip.declare({name}, metric=True)"

@@ -19,7 +19,7 @@ from __future__ import annotations
 from geoskip.metrics.arrays import Angular, Jaccard
 from geoskip.metrics.base import Metric, Points
 from geoskip.metrics.declared import Declared
-from geoskip.metrics.names import METRICS, metric_named
+from geoskip.metrics.names import METRICS, metric_named, refusal
 from geoskip.metrics.numbers import Chebyshev, Euclidean, Haversine, Manhattan
 from geoskip.metrics.texts import Hamming, Levenshtein
 
@@ -37,4 +37,5 @@ __all__ = [
     "Metric",
     "Points",
     "metric_named",
+    "refusal",
 ]

@@ -32,6 +32,9 @@ _NONE_BECAUSE = {
     "dtw": "time warping makes a detour shorter; use metric='euclidean' on arrays of one length, declared as a metric",
     "kl": "it is not the same both ways; declare the root of Jensen-Shannon's divergence as a metric",
     "haversine squared": "a detour may be shorter; use metric='haversine'",
+    "normalized levenshtein": "ab to ba costs 1, by way of aba it costs 2/3; use metric='levenshtein'",
+    "ratio": "ab to ba costs 1/2, by way of aba it costs 2/5; use metric='levenshtein', or indel, declared as a metric",
+    "partial ratio": "a to b costs 1, by way of ab it costs nothing; use metric='levenshtein'",
 }
 _ALSO = {
     "cosine distance": "cosine", "cosine similarity": "cosine", "sqeuclidean": "squared euclidean",
@@ -40,9 +43,31 @@ _ALSO = {
     "optimal string alignment": "osa", "restricted damerau levenshtein": "osa", "damerau levenshtein osa": "osa",
     "sorensen": "dice", "sorensen dice": "dice", "dice sorensen": "dice", "overlap": "dice",
     "braycurtis": "bray curtis", "dynamic time warping": "dtw", "kullback leibler": "kl",
+    "normalised levenshtein": "normalized levenshtein", "normalized indel": "ratio", "indel ratio": "ratio",
+    "levenshtein ratio": "normalized levenshtein", "fuzz ratio": "ratio",
     "l2": "euclidean", "euclid": "euclidean", "l1": "manhattan", "cityblock": "manhattan", "taxicab": "manhattan",
     "linf": "chebyshev", "edit": "levenshtein", "great circle": "haversine", "angle": "angular",
 }  # fmt: skip
+
+
+def refusal(name: str) -> str | None:
+    """Why what is known by this name is no metric, None where nothing is known of it.
+
+    >>> refusal("JaroWinkler.distance").partition(",")[0]
+    'JaroWinkler.distance is no metric (it breaks the triangle inequality)'
+    """
+    why = _NONE_BECAUSE.get(_meant(name))
+    if why is None:
+        return None
+    return f"{name} is no metric (it breaks the triangle inequality), so an index on it would lose rows: {why}"
+
+
+def _meant(name: str) -> str:
+    """A name as the tables have it: ``jaro_winkler_distance`` and ``JaroWinkler.distance`` are one."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.strip())
+    plain = re.sub(r"[\s_.-]+", " ", words).lower()
+    short = re.sub(r" (distance|similarity)$", "", plain)
+    return _ALSO.get(plain, _ALSO.get(short, plain if plain in METRICS else short))
 
 
 def metric_named(name: str) -> Metric:
@@ -53,15 +78,11 @@ def metric_named(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
-    plain = re.sub(r"[\s_-]+", " ", name.strip().lower())
-    meant = _ALSO.get(plain, plain)
+    meant = _meant(name)
     if meant in METRICS:
         raise InvalidSpecificationError(f"there is no metric {name!r}; it is called {meant!r} here")
-    if meant in _NONE_BECAUSE:
-        raise InvalidSpecificationError(
-            f"{name} is no metric (it breaks the triangle inequality), so an index on it would lose rows: "
-            f"{_NONE_BECAUSE[meant]}"
-        )
+    if why := refusal(name):
+        raise InvalidSpecificationError(why)
     raise InvalidSpecificationError(
         f"there is no metric {name!r}; known are {', '.join(METRICS)}, and functions of your own that are declared to "
         f"be metrics: geoskip.declare(function, metric=True)"
