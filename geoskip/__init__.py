@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from geoskip.spark.build import BuildReport
     from geoskip.spark.dataset import Dataset, dataset, datasets
-    from geoskip.spark.reports import explain, last_report, reports
+    from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, register_functions, session
 
 __version__ = "0.1.0"
@@ -82,12 +82,13 @@ __all__ = [
     "report",
     "reports",
     "session",
+    "wait_for_audits",
 ]
 
 _SPARK = {
     "BuildReport": "build",
     **dict.fromkeys(("Dataset", "dataset", "datasets"), "dataset"),
-    **dict.fromkeys(("explain", "last_report", "reports"), "reports"),
+    **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
     **dict.fromkeys(
         ("configure", "disable", "disabled", "enable", "is_enabled", "register_functions", "session"), "session"
     ),

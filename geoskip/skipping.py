@@ -39,7 +39,8 @@ class Decision:
 
     def skippers(self, file: int) -> tuple[str, ...]:
         """The names of what would skip a file: the mappings among them, else what is declared, else the indexes."""
-        found = dict.fromkeys(s.name for s in self.sources if not _safely(s.clause, self.snapshot, [])[file])
+        alone = [s.name for s in self.sources if not _safely(s.clause, self.snapshot, [])[file]]
+        found = dict.fromkeys(alone or [s.name for s in self.sources])  # or boxes that skip it only together
         for kind in ("mapping ", "what is declared of "):
             if some := tuple(name for name in found if name.startswith(kind)):
                 return some

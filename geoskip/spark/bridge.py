@@ -29,6 +29,7 @@ from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import And, Predicate, columns_of
 from geoskip.registry import current
 from geoskip.skipping import Decision, decide
+from geoskip.spark.audit import lost_rows, name_of
 from geoskip.spark.catalyst import AND, Translator
 from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
@@ -52,6 +53,8 @@ class Remembered:
 
     decisions: tuple[Decision, ...]
     conditions: tuple[Json, ...]
+    roots: tuple[str, ...] = ()
+    """Of each decision the dataset that it is about."""
 
     def predicate(self) -> str:
         """The condition in words; empty where nothing was decided."""
@@ -99,9 +102,16 @@ class Bridge:
             if request.startswith("files "):
                 snapshot = self.known.by_key(request[6:])
                 return snapshot.files.paths_text().decode("utf-8") if snapshot else ""
+            if request.startswith("audit "):
+                return self._audited(json.loads(request[6:]))
             return self._decide(json.loads(request), java)
         except BaseException as error:
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
+
+    def _audited(self, found: Json) -> str:
+        """What to say of rows that an audit found in skipped files; what skipped them is put in quarantine."""
+        behind = self.remembered(int(found["report"].get("decision", -1)))
+        return "\n".join(lost_rows(behind.decisions if behind else (), behind.roots if behind else (), found["lost"]))
 
     def remembered(self, number: int) -> Remembered | None:
         """The decisions behind an answer, while they are remembered."""
@@ -132,6 +142,7 @@ class Bridge:
         reasons: list[str] = list(request["barriers"])
         lines: list[str] = []
         decisions: list[Decision] = []
+        roots: list[str] = []
         for number, root in enumerate(request["datasets"]):
             try:
                 snapshot = self.known.snapshot(root)
@@ -142,11 +153,12 @@ class Bridge:
                 continue
             reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
             bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
+            roots.extend([root] * (len(decisions) - len(roots)))
             if bits:
                 lines.append(" ".join([str(number), key_of(snapshot), *bits]))
         key = next(self._numbers)
         with self._lock:
-            self._remember(key, Remembered(tuple(decisions), tuple(request["conditions"])))
+            self._remember(key, Remembered(tuple(decisions), tuple(request["conditions"]), tuple(roots)))
         report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(reasons))})
         return "\n".join([report, *lines])
 
@@ -238,11 +250,6 @@ def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) 
     read = frozenset[str]().union(*map(columns_of, parts))
     known = snapshot.files.cached("columns of indexes", lambda: [_columns_of(entry) for entry in entries])
     return [entry for entry, columns in zip(entries, known, strict=True) if not columns or columns & read]
-
-
-def name_of(index: str, root: str) -> str:
-    """An index of one dataset, as quarantine names it."""
-    return f"{index} of {root}"
 
 
 def _left_out(run: _Running, now: float) -> bool:

@@ -13,7 +13,7 @@ from geoskip.report import Report, Scan
 from geoskip.spark.matching import matching_rows
 from geoskip.spark.session import bridge, java
 
-__all__ = ["explain", "last_report", "report", "reports"]
+__all__ = ["explain", "last_report", "report", "reports", "wait_for_audits"]
 
 
 def report(df: DataFrame) -> Report:
@@ -45,6 +45,13 @@ def reports(spark: SparkSession) -> list[Report]:
     return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
 
 
+def wait_for_audits(spark: SparkSession, seconds: float = 60.0) -> bool:
+    """Wait until the files are read that ``spark.geoskip.audit`` wants read again; False if that takes longer."""
+    with suppress(Py4JJavaError):
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(int(1000 * seconds))
+    return bool(java(spark).geoskip.audited(int(1000 * seconds)))
+
+
 def _report(spark: SparkSession, facts: Any) -> Report:
     scans = tuple(_scan(spark, scan) for scan in _items(facts.scans()))
     return Report(scans, tuple(dict.fromkeys(_items(facts.notes()))))
@@ -69,6 +76,8 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         bytes_kept=found["bytes_kept"],
         planning_seconds=found.get("planning_seconds", 0.0),
         reasons=tuple(reasons),
+        files_audited=found.get("audited", 0),
+        lost=tuple(found.get("lost", ())),
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=remembered.effects if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),

@@ -11,6 +11,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -35,7 +36,27 @@ class Decision {
     LogicalRelation relation; // what was decided on, for those who read the matching rows anew
     List conditions = Collections.emptyList();
 
+    private long filesAudited;
+    private final LinkedHashSet rowsLost = new LinkedHashSet(); // sentences
+
     Decision(Slots slots) { this.slots = slots; }
+
+    /** Takes in that skipped files were read again, and what is to be said of lost rows: a line each. */
+    synchronized void audited(long files, String said) {
+        filesAudited += files;
+        String[] lines = said == null ? new String[0] : said.split("\n");
+        for (int i = 0; i < lines.length; i++) {
+            if (!lines[i].isEmpty()) {
+                rowsLost.add(lines[i]);
+            }
+        }
+    }
+
+    /** Writes what audits have found. */
+    synchronized void writeAudit(JsonGenerator json) throws IOException {
+        json.writeNumberField("audited", filesAudited);
+        Wire.strings(json, "lost", new ArrayList(rowsLost));
+    }
 
     /** Keeps every file, and says why. */
     static Decision none(List reasons) throws IOException {

@@ -291,6 +291,9 @@ public final class Geoskip {
         return Dataset.ofRows(frame.sparkSession(), replaced);
     }
 
+    /** Waits until the skipped files that were to be audited are read; false if that took too long. */
+    public boolean audited(long budgetMs) throws InterruptedException { return Audit.finished(budgetMs); }
+
     /** What a query's plan reads, planned now if it was not yet. */
     public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution); }
 

@@ -280,6 +280,7 @@ class ScanFacts {
             json.writeNumberField("planning_seconds", decision.planningNanos / 1e9);
             json.writeFieldName("report");
             json.writeRawValue(decision.reply);
+            decision.writeAudit(json);
         } else {
             json.writeStringField("reason", reason());
         }
@@ -339,6 +340,12 @@ class ScanFacts {
 
     public long keptBytes() throws IOException { return Scala.length(kept()); }
 
+    /** The index that skipped files for a query; null where none did. */
+    GeoskipFileIndex skipping() {
+        GeoskipFileIndex index = location instanceof GeoskipFileIndex ? (GeoskipFileIndex) location : null;
+        return index == null || index.decision instanceof Chosen ? null : index;
+    }
+
     /** The kept or the skipped files, as paths joined by NUL characters. */
     public String paths(boolean wanted) throws IOException {
         HashMap keptPaths = new HashMap();
@@ -377,6 +384,7 @@ class Recent implements QueryExecutionListener {
                 queries.remove(0);
             }
         }
+        Audit.consider(facts.scans, execution.sparkSession());
     }
 
     public void onFailure(String function, QueryExecution execution, Exception failure) {}

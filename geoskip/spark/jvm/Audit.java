@@ -1,0 +1,236 @@
+package geoskip;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import @Dataset@;
+import @SparkSession@;
+import org.apache.spark.sql.internal.SQLConf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Reads some of the files that a query skipped, after it and in one thread of its own, with the conditions that they
+ * were skipped by: no row may satisfy them. Neither listeners nor the rule see what it runs. Of what it cannot read, or
+ * what has changed since, it says nothing.
+ */
+class Audit implements Runnable {
+    private static final Logger LOG = LoggerFactory.getLogger("geoskip");
+    private static final int MOST_FILES = 64;
+    private static final int MOST_WAITING = 16;
+    private static final long ANSWER_MS = 60000;
+    private static final Object done = new Object();
+    private static int pending;
+    private static final ThreadPoolExecutor auditor = new ThreadPoolExecutor(
+            1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue(MOST_WAITING), new ThreadFactory() {
+                public Thread newThread(Runnable task) {
+                    Thread thread = new Thread(task, "geoskip-audit");
+                    thread.setDaemon(true);
+                    thread.setPriority(Thread.MIN_PRIORITY);
+                    return thread;
+                }
+            });
+
+    private final SparkSession session;
+    private final GeoskipFileIndex index;
+    private final double share;
+
+    private Audit(SparkSession session, GeoskipFileIndex index, double share) {
+        this.session = session;
+        this.index = index;
+        this.share = share;
+    }
+
+    /** Has the files looked at that the scans of an executed query skipped, if the session wants it. */
+    static void consider(List scans, SparkSession session) {
+        double share = share(session.sessionState().conf());
+        if (!(share > 0)) {
+            return;
+        }
+        auditor.allowCoreThreadTimeOut(true);
+        HashSet met = new HashSet(); // of decisions: the scans of one relation in several plans have one
+        for (Iterator i = scans.iterator(); i.hasNext();) {
+            GeoskipFileIndex index = ((ScanFacts) i.next()).skipping();
+            if (index != null && !index.decision.tables.isEmpty() && met.add(index)) {
+                count(1);
+                try {
+                    auditor.execute(new Audit(session, index, share));
+                } catch (RejectedExecutionException busy) {
+                    count(-1); // there are enough to do
+                }
+            }
+        }
+    }
+
+    private static double share(SQLConf conf) {
+        try {
+            return Double.parseDouble(conf.getConfString("spark.geoskip.audit", "0"));
+        } catch (NumberFormatException wrong) {
+            return 0;
+        }
+    }
+
+    private static void count(int change) {
+        synchronized (done) {
+            pending += change;
+            done.notifyAll();
+        }
+    }
+
+    /** Waits until nothing is left to do; false if that took too long. */
+    static boolean finished(long budgetMs) throws InterruptedException {
+        long deadline = System.currentTimeMillis() + budgetMs;
+        synchronized (done) {
+            while (pending > 0) {
+                long left = deadline - System.currentTimeMillis();
+                if (left <= 0) {
+                    return false;
+                }
+                done.wait(left);
+            }
+        }
+        return true;
+    }
+
+    public void run() {
+        try {
+            session.sparkContext().setJobDescription("geoskip reads skipped files again (spark.geoskip.audit)");
+            look();
+        } catch (Exception failure) { // the session may be over
+            LOG.debug("geoskip could not audit", failure);
+        } catch (LinkageError unfit) {
+            LOG.debug("geoskip could not audit", unfit);
+        } finally {
+            count(-1);
+        }
+    }
+
+    private void look() throws Exception {
+        List conditions = conditions();
+        List directories = Scala.list(Scala.unpruned(index.inner));
+        List chosen = conditions.isEmpty() ? new ArrayList() : chosen(directories);
+        if (chosen.isEmpty()) {
+            return;
+        }
+        List lost = new ArrayList(); // of Object[]: a file, how many of its rows
+        long read = chosen.size();
+        if (matching(chosen, directories, conditions) != 0) { // or it could not be told
+            for (Iterator i = chosen.iterator(); i.hasNext();) {
+                FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+                long rows = matching(Collections.singletonList(file), directories, conditions);
+                if (rows > 0 && isUnchanged(file)) {
+                    lost.add(new Object[] {file.getPath().toString(), Long.valueOf(rows)});
+                }
+                read -= rows < 0 ? 1 : 0;
+            }
+        }
+        index.decision.audited(read, lost.isEmpty() ? "" : Geoskip.ask("audit " + request(lost), ANSWER_MS));
+    }
+
+    /** The members of the conditions that a decision may rest on: others are not the files' alone. */
+    private List conditions() {
+        List found = new ArrayList();
+        for (Iterator i = index.decision.conditions.iterator(); i.hasNext();) {
+            Expression condition = (Expression) i.next();
+            List members =
+                    condition instanceof And ? Wire.operands(condition) : Collections.singletonList(condition);
+            for (Iterator m = members.iterator(); m.hasNext();) {
+                Expression member = (Expression) m.next();
+                if (member.deterministic() && !Scala.holdsPlan(member)) {
+                    found.add(member);
+                }
+            }
+        }
+        return found;
+    }
+
+    /** A share of the skipped files, each as likely as the others. */
+    private List chosen(List directories) throws IOException {
+        List found = new ArrayList();
+        for (Iterator i = directories.iterator(); i.hasNext();) {
+            PartitionDirectory directory = (PartitionDirectory) i.next();
+            HashSet kept = new HashSet();
+            for (Iterator k = Scala.list(index.decision.keep(directory).files()).iterator(); k.hasNext();) {
+                kept.add(((FileStatusWithMetadata) k.next()).getPath().toString());
+            }
+            for (Iterator f = Scala.list(directory.files()).iterator(); f.hasNext();) {
+                FileStatusWithMetadata file = (FileStatusWithMetadata) f.next();
+                if (!kept.contains(file.getPath().toString()) && ThreadLocalRandom.current().nextDouble() < share) {
+                    found.add(file);
+                }
+            }
+        }
+        Collections.shuffle(found);
+        return found.size() > MOST_FILES ? new ArrayList(found.subList(0, MOST_FILES)) : found;
+    }
+
+    /** How many rows of some files satisfy the conditions; -1 where reading fails. */
+    private long matching(List files, List directories, List conditions) {
+        StringBuilder lines = new StringBuilder();
+        for (Iterator i = files.iterator(); i.hasNext();) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+            lines.append(file.getLen()).append(' ').append(file.getModificationTime()).append(' ')
+                    .append(file.getPath().toString().replace('\n', '\0')).append('\n');
+        }
+        try {
+            LogicalRelation relation = index.decision.relation;
+            GeoskipFileIndex some = new GeoskipFileIndex(
+                    index.inner, index.original, new Chosen(lines.toString()), directories);
+            LogicalPlan plan = (LogicalPlan) Scala.relocated(relation, some, relation.catalogTable());
+            for (Iterator i = conditions.iterator(); i.hasNext();) {
+                plan = new Filter((Expression) i.next(), plan);
+            }
+            // not an execution of its own, which would have listeners
+            return Dataset.ofRows(session, plan).queryExecution().toRdd().count();
+        } catch (Exception failure) {
+            LOG.debug("geoskip could not read skipped files again", failure);
+            return -1;
+        }
+    }
+
+    /** Is a file still what was listed? Another's rows are nobody's loss. */
+    private boolean isUnchanged(FileStatusWithMetadata file) throws IOException {
+        FileStatus now = file.getPath().getFileSystem(session.sessionState().newHadoopConf())
+                .getFileStatus(file.getPath());
+        return now.getLen() == file.getLen() && now.getModificationTime() == file.getModificationTime();
+    }
+
+    private String request(List lost) throws IOException {
+        StringWriter text = new StringWriter();
+        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        json.writeStartObject();
+        json.writeFieldName("report");
+        json.writeRawValue(index.decision.reply);
+        json.writeArrayFieldStart("lost");
+        for (Iterator i = lost.iterator(); i.hasNext();) {
+            Object[] entry = (Object[]) i.next();
+            json.writeStartObject();
+            json.writeStringField("file", (String) entry[0]);
+            json.writeNumberField("rows", ((Long) entry[1]).longValue());
+            json.writeEndObject();
+        }
+        json.writeEndArray();
+        json.writeEndObject();
+        json.close();
+        return text.toString();
+    }
+}
