@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from geoskip.codec import predicate_from_json, predicate_to_json
-from geoskip.errors import GeoskipError, MetadataError
+from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index, index_from_json
 
 __all__ = ["FORMAT", "Header", "IndexEntry", "Part", "PartColumn", "check_format"]
@@ -251,7 +251,7 @@ def _entries(found: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:
     for entry in found:
         try:
             entries.append(IndexEntry.from_json(_checked(entry, dict, "an index")))
-        except GeoskipError:  # of another version or package: the other indexes still serve
+        except Exception:  # of another version or package, or damaged, whose reader may raise what it likes
             unread.append(_checked(entry, dict, "an index"))
     return entries, unread
 
@@ -272,6 +272,9 @@ def _text(value: Any) -> str:
     return _checked(value, str, "a text")
 
 
+_TEXTS = (pa.null(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
 def _texts(data: dict[str, Any]) -> dict[str, str]:
     return {key: _text(value) for key, value in data.items()}
 
@@ -285,6 +288,20 @@ def _pairs(items: list[Any]) -> Iterable[tuple[Any, Any]]:
 
 def _arrow_type(text: str) -> pa.DataType:
     try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        if _is_plain(found):
+            return found
     except (pa.ArrowException, binascii.Error, ValueError, IndexError, KeyError, OSError) as error:
         raise MetadataError(f"no Arrow type: {error}") from None
+    raise MetadataError(f"a summary's type that is none of geoskip's: {str(found)[:200]}")
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Is it a type whose values are no larger than what is stored of them, and which brings no code of its own?"""
+    if pa.types.is_struct(kind):
+        return all(field.name is not None and _is_plain(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _is_plain(kind.value_type)
+    if pa.types.is_map(kind):
+        return _is_plain(kind.key_type) and _is_plain(kind.item_type)
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) or kind in _TEXTS

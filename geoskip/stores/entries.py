@@ -5,18 +5,30 @@ protected (:mod:`geoskip.stores.encryption`). What is wrong raises MetadataError
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from typing import Any
 
 from geoskip.errors import MetadataError, MissingKeyError
-from geoskip.metadata import Header
+from geoskip.metadata import FORMAT, Header
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import header_json
 from geoskip.stores.encryption import Encryption, PartKeys, Protection, Vault, is_sealed
 from geoskip.stores.folders import Folder
 
-__all__ = ["Entries", "checked", "header_of", "operation_name", "parsed", "snapshot_name", "written"]
+__all__ = [
+    "Entries",
+    "checked",
+    "header_of",
+    "identity_of",
+    "identity_text",
+    "operation_name",
+    "parsed",
+    "snapshot_name",
+    "written",
+]
 
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
 LARGEST_SNAPSHOT = 32 << 20
 LARGEST_OPERATION = 1 << 20
 
@@ -140,6 +152,23 @@ class Entries:
         return data, None
 
 
+def identity_text(identity: str) -> bytes:
+    """What ``_identity.json`` holds."""
+    return json.dumps({"format": FORMAT, "identity": identity, "crc": checksum(identity)}).encode("ascii")
+
+
+def identity_of(text: bytes, what: str) -> str:
+    """The identity in ``_identity.json``; the first ones had no checksum."""
+    data = parsed(text, what)
+    check_format(data)
+    found = data.get("identity")
+    if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
+        raise MetadataError(f"{what} holds no identity")
+    if data.get("crc", checksum(found)) != checksum(found):
+        raise MetadataError(f"{what} is damaged: its checksum differs")
+    return found
+
+
 def snapshot_name(identity: str, number: int) -> str:
     return f"_log/_{identity}/_{number:08d}.json"
 
@@ -173,8 +202,10 @@ def parsed(text: bytes, what: str) -> dict[str, Any]:
 def header_of(data: dict[str, Any], what: str) -> Header:
     try:
         return Header.from_json(data)
-    except (ValueError, RecursionError) as error:
-        raise error if isinstance(error, MetadataError) else MetadataError(f"{what} is damaged: {error}") from None
+    except MetadataError:
+        raise
+    except Exception as error:  # whatever hostile JSON makes of it
+        raise MetadataError(f"{what} is damaged: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def checked(text: bytes, member: str, what: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The Parquet store: metadata in files of its own, beside the data. Format 1::
 
     _geoskip/
-      _identity.json                     {"format": 1, "identity": "<32 hex digits>"}: names the current log
+      _identity.json                     {"format": 1, "identity": "<32 hex digits>", "crc": n}: names the current log
       _log/_<identity>/_00000001.json    a snapshot: its header; the highest number is the latest
       _log/_<identity>/_00000002.json
       _parts/_<32 hex digits>.parquet    rows of the files table; immutable, named by the headers
@@ -49,7 +49,6 @@ parts are encrypted.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -64,20 +63,18 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Part, Snapshot, files_schema
-from geoskip.metadata.header import check_format
+from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, Part, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 from geoskip.stores.amending import merged_from, without
 from geoskip.stores.base import Store, dated, entry_json, lost, new_identity, stamped
 from geoskip.stores.encryption import Encryption, Protection
-from geoskip.stores.entries import Entries, operation_name, parsed, snapshot_name
+from geoskip.stores.entries import Entries, identity_of, identity_text, operation_name, snapshot_name
 from geoskip.stores.folders import Folder, LocalFolder
 from geoskip.stores.parts import PartReader, load_columns, write_part
 
 __all__ = ["ParquetStore"]
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
-_IDENTITY = re.compile(r"[0-9a-f]{32}")
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
 _OWNER = 24
 _SNAPSHOTS_KEPT = 2
@@ -106,12 +103,7 @@ class ParquetStore(Store):
             text = self._entries.read("_identity.json", 4096)
         except FileNotFoundError:
             return None
-        data = parsed(text, "_identity.json")
-        check_format(data)
-        found = data.get("identity")
-        if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
-            raise MetadataError(f"_identity.json in {self.location} holds no identity")
-        return found
+        return identity_of(text, f"_identity.json in {self.location}")
 
     def load(self, number: int) -> Snapshot:
         identity = self.identity()
@@ -159,7 +151,7 @@ class ParquetStore(Store):
         if identity is not None:
             return identity
         with contextlib.suppress(FileExistsError):
-            self.folder.create("_identity.json", json.dumps({"format": FORMAT, "identity": new_identity()}).encode())
+            self.folder.create("_identity.json", identity_text(new_identity()))
         identity = self.identity()
         if identity is None:
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")

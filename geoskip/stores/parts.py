@@ -30,6 +30,10 @@ __all__ = ["PartReader", "load_columns", "write_part"]
 
 _PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _ROW_GROUP = 1 << 20
+_ROWS_A_BYTE = 64
+"""More rows no honest part has in a byte: each has a path, and no two are the same."""
+_LARGEST_FOOTER = 256 << 20
+_LARGEST_READ = 16 << 30
 
 
 def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = None) -> Part:
@@ -94,11 +98,13 @@ class PartReader:
                     raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
                 self.footer = _metadata(file, keys)
             self.leaves = _leaves(self.footer)
-        left = np.ones(part.rows, dtype=bool)
-        left[list(part.removed)] = False
-        self.left = pa.array(left)
-        if self.footer.num_rows != part.rows:
-            raise MetadataError(f"{self.what} has {self.footer.num_rows} rows, its header says {part.rows}")
+            if self.footer.num_rows != part.rows:
+                raise MetadataError(f"{self.what} has {self.footer.num_rows} rows, its header says {part.rows}")
+            if not part.rows <= _ROWS_A_BYTE * part.bytes:
+                raise MetadataError(f"{self.what} cannot hold {part.rows} rows in {part.bytes} bytes")
+            left = np.ones(part.rows, dtype=bool)
+            left[list(part.removed)] = False
+            self.left = pa.array(left)
 
     def read(self, wanted: pa.Schema) -> pa.Table:
         """Those of the wanted columns and fields that the part has, under their names in the files table."""
@@ -107,6 +113,8 @@ class PartReader:
             return pa.table({})
         with self._trouble():
             paths: list[str] = []
+            if self.keys is None and self._unpacked(inside) > _LARGEST_READ:
+                raise ValueError(f"its columns unpack to more than {_LARGEST_READ} bytes")
             with open(self.path, "rb") as file:
                 for key, column in inside.items():
                     paths += self._checked(file, key, column, wanted.field(column.name).type)
@@ -115,6 +123,12 @@ class PartReader:
             table = self._table(paths)
             table = table.rename_columns([inside[key].name for key in table.schema.names])
         return table.filter(self.left) if self.part.removed else table
+
+    def _unpacked(self, columns: Iterable[str]) -> int:
+        """The bytes that some columns have once they are unpacked."""
+        numbers = [number for key in columns for number in self.leaves.get(key, {}).values()]
+        groups = [self.footer.row_group(place) for place in range(self.footer.num_row_groups)]
+        return sum(abs(group.column(number).total_uncompressed_size) for group in groups for number in numbers)
 
     def _table(self, paths: Sequence[str]) -> pa.Table:
         """Some leaves, as the columns that they are of.
@@ -196,23 +210,31 @@ def _needed(leaves: Collection[str], kind: pa.DataType) -> list[str]:
 
 def _metadata(file: BinaryIO, keys: PartKeys | None) -> pq.FileMetaData:
     if keys is None:
-        return pq.read_metadata(file)
+        found = pq.read_metadata(file)
+        if found.serialized_size != _footer_length(file):  # to look at an encrypted column would end the process
+            raise ValueError("it is signed, and the metadata are not protected")
+        return found
     return pq.read_metadata(file, decryption_properties=keys.reading())
 
 
 def _footer(file: BinaryIO, keys: PartKeys | None) -> tuple[int, int]:
     """The file's size and its footer's checksum: a CRC-32, of an encrypted file 63 bits of a SHA-256."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 8))
-    length = int.from_bytes(file.read(4), "little")
-    if not 0 < length + 12 <= size:
+    length, size = _footer_length(file), file.seek(0, os.SEEK_END)
+    if not 12 < length + 12 <= size:
         raise ValueError("no Parquet footer")
+    if length > _LARGEST_FOOTER:
+        raise ValueError(f"a footer of {length} bytes")
     file.seek(size - length - 8)
     footer = file.read(length + 8)
     file.seek(0)
     if keys is None:
         return size, zlib.crc32(footer)
     return size, int.from_bytes(hashlib.sha256(footer).digest()[:8], "big") >> 1
+
+
+def _footer_length(file: BinaryIO) -> int:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
+    return int.from_bytes(file.read(4), "little")
 
 
 def _leaves(footer: pq.FileMetaData) -> dict[str, dict[str, int]]:
@@ -236,8 +258,10 @@ def _chunks(footer: pq.FileMetaData, leaves: Iterable[int]) -> Iterator[tuple[in
 
 
 def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int, int]]) -> int:
-    crc = 0
+    crc, size = 0, file.seek(0, os.SEEK_END)
     for start, length in ranges:
+        if not 0 <= start <= start + length <= size:
+            raise ValueError("a column lies outside of the file")
         file.seek(start)
         crc = zlib.crc32(file.read(length), crc)
     return crc
