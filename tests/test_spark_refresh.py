@@ -18,7 +18,7 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
-from geoskip.spark import dataset as dataset_module
+from geoskip.spark import data as data_module
 from geoskip.spark.session import java
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
@@ -196,14 +196,14 @@ def test_a_snapshot_is_served_while_another_is_written(spark: Any, place: Path, 
     handle = geoskip.dataset(spark, str(place))
     handle.create_index(MinMax("a"))
     write(place, "4.parquet", [40])
-    build, during = dataset_module.build, []
+    build, during = data_module.build, []
 
     def watched(*args: Any) -> Any:
         built = build(*args)
         during.append(reading(spark, place, "a = 31").files_kept)
         return built
 
-    monkeypatch.setattr(dataset_module, "build", watched)
+    monkeypatch.setattr(data_module, "build", watched)
     handle.refresh_index()
     assert during == [2]  # the file that it matches, and the new one that the old snapshot does not know
     assert reading(spark, place, "a = 31").files_kept == 1
@@ -215,7 +215,7 @@ def test_a_snapshot_is_served_while_another_is_written(spark: Any, place: Path, 
 def test_the_slower_of_two_writers_looks_again(spark: Any, place: Path, monkeypatch: Any) -> None:
     one, other = (geoskip.dataset(spark, str(place)) for _ in range(2))
     one.create_index(MinMax("a"))
-    build, interrupted = dataset_module.build, []
+    build, interrupted = data_module.build, []
 
     def overtaken(*args: Any) -> Any:
         built = build(*args)
@@ -224,7 +224,7 @@ def test_the_slower_of_two_writers_looks_again(spark: Any, place: Path, monkeypa
             other.create_index(MinMax("s"))
         return built
 
-    monkeypatch.setattr(dataset_module, "build", overtaken)
+    monkeypatch.setattr(data_module, "build", overtaken)
     report = one.create_index(MinMax("a + 1"))
     assert report.snapshot == 3
     assert [str(index) for index in one.indexes] == ["minmax(a)", "minmax(s)", "minmax(a + 1)"]

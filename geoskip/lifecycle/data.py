@@ -29,6 +29,7 @@ from geoskip.metadata.tables import conformed
 
 __all__ = ["Build", "Data", "Found", "Listing", "Work", "fresh", "left_over", "means_the_same"]
 
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _TURNS_THAT_READ = 3
 """After so many lost races what is missing is left to a later pass, so that a commit takes no longer than that."""
 _NAMES_PENDING = 100
@@ -83,7 +84,7 @@ def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:
     )
 
 
-def fresh(snapshot: Snapshot, listing: Listing, data: Data) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def fresh(snapshot: Snapshot, listing: Listing, data: Data) -> Mask:
     """One entry a row of the files table: is the file there now, as it was indexed?"""
     files = snapshot.files
     where = pc.index_in(files.column("path"), value_set=listing.path)
@@ -157,8 +158,10 @@ class Work:
     renew: bool = False
     quick: bool = False
 
-    def __call__(self, turn: Turn) -> Commit | Amend | None:
-        """What the next snapshot is to be; None where this one is as it should be."""
+    def __call__(self, turn: Turn, distrusted: Mask | None = None) -> Commit | Amend | None:
+        """What the next snapshot is to be; None where this one is as it should be. Rows that are ``distrusted`` count
+        as those of changed files.
+        """
         listing = self.build.data.listing()
         snapshot = turn.snapshot
         if snapshot is None:
@@ -172,24 +175,45 @@ class Work:
             entries.sort(key=lambda entry: here.index(entry.name))
         data = self.build.data
         is_fresh = fresh(snapshot, listing, data)
-        seen = np.asarray(data.sees(snapshot.files.column("path")).to_numpy(zero_copy_only=False), dtype=bool)
+        if distrusted is not None:
+            is_fresh &= ~distrusted
+        stays = self._stays(snapshot, is_fresh)
         rows = Keys(listing)
-        old = set(snapshot.files.column("path").filter(pa.array(is_fresh)).to_pylist())
-        stale = [key for key in rows.keys if key[0] not in old]
+        stale = _stale(snapshot, listing, is_fresh)
         if self.quick:
-            return self._noted(snapshot, is_fresh | ~seen, stale)
+            return self._noted(snapshot, stays, stale)
         changed = data.changed(kept) if stale else {}
         buildable = [entry for entry in kept if entry.name not in changed]
         if turn.number < _TURNS_THAT_READ and (wanted or not changed):
             self._read([*buildable, *wanted], wanted, rows.keys, stale)
         added = self._rows(stale, [*(buildable if wanted else kept), *wanted])
         if not wanted:
-            if not added and (is_fresh | ~seen).all() and not snapshot.header.pending:
+            if not added and stays.all() and not snapshot.header.pending:
                 return None
             header = self._header(snapshot.header, entries, ())
-            told = self._told(added, int((~is_fresh & seen).sum()), int((is_fresh | ~seen).sum()))
-            return Amend(header, pa.array(~is_fresh & seen), build_table(entries, added), told)
-        return self._whole(snapshot, wanted, entries, rows, added, is_fresh, ~seen)
+            told = self._told(added, int((~stays).sum()), int(stays.sum()))
+            return Amend(header, pa.array(~stays), build_table(entries, added), told)
+        return self._whole(snapshot, wanted, entries, rows, added, is_fresh, stays)
+
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        """Is there anything that a refresh would change? Nothing is read for it but the listing."""
+        listing = self.build.data.listing()
+        is_fresh = fresh(snapshot, listing, self.build.data)
+        if len(listing.path) > int(is_fresh.sum()):
+            if not self.quick:
+                return True
+            return (
+                self._noted(snapshot, self._stays(snapshot, is_fresh), _stale(snapshot, listing, is_fresh)) is not None
+            )
+        return bool(snapshot.header.pending) or not bool(self._stays(snapshot, is_fresh).all())
+
+    def _stays(self, snapshot: Snapshot, is_fresh: Mask) -> Mask:
+        """The rows of files that are as they were, or that this handle does not look at."""
+        if is_fresh.all():
+            return is_fresh
+        sees = self.build.data.sees(snapshot.files.column("path"))
+        seen: Mask = np.asarray(sees.to_numpy(zero_copy_only=False), dtype=bool)
+        return is_fresh | ~seen
 
     def _first(self, listing: Listing, turn: Turn) -> Commit | None:
         keys = Keys(listing).keys
@@ -222,8 +246,8 @@ class Work:
         entries: Sequence[IndexEntry],
         rows: Keys,
         added: Sequence[FileRow],
-        is_fresh: np.ndarray[Any, np.dtype[np.bool_]],
-        unseen: np.ndarray[Any, np.dtype[np.bool_]],
+        is_fresh: Mask,
+        stays: Mask,
     ) -> Commit:
         """The table with more columns: old rows where the new summaries of their files are known, then the new rows."""
         before = {entry.name: entry for entry in snapshot.header.stored}
@@ -236,20 +260,18 @@ class Work:
             row = self.build.complete(rows.by_path[path], wanted) if here else None
             if row is not None:
                 known[path] = row
-        stays = pc.is_in(old["path"], value_set=pa.array(list(known), pa.string()))
-        base = add_indexes(old.filter(stays), build_table(wanted, known.values()))
+        is_known = pc.is_in(old["path"], value_set=pa.array(list(known), pa.string()))
+        base = add_indexes(old.filter(is_known), build_table(wanted, known.values()))
         same = [name for name in names if name in before and means_the_same(before[name], _named(wanted, name))]
         rest = table.select([name for name in table.schema.names if name not in names or name in same])
-        rest = rest.filter(pa.array(unseen & ~is_fresh))
+        rest = rest.filter(pa.array(stays & ~is_fresh))  # other handles' files
         header = self._header(snapshot.header, entries, wanted)
         schema = pa.schema({f.name: f for t in (base, rest) for f in t.schema}.values())
         whole = _stacked([base, rest, build_table(entries, added)], schema)
-        told = self._told([*added, *known.values()], int((~is_fresh & ~unseen).sum()), len(whole) - len(added))
+        told = self._told([*added, *known.values()], int((~stays).sum()), len(whole) - len(added))
         return Commit(header, whole, told)
 
-    def _noted(
-        self, snapshot: Snapshot, stays: np.ndarray[Any, np.dtype[np.bool_]], stale: Sequence[tuple[str, int, int]]
-    ) -> Amend | None:
+    def _noted(self, snapshot: Snapshot, stays: Mask, stale: Sequence[tuple[str, int, int]]) -> Amend | None:
         """Nothing is read: rows of changed files go, and what is not indexed is counted and named in the header."""
         pending: dict[str, Any] = {}
         if stale:
@@ -299,8 +321,18 @@ def _named(entries: Iterable[IndexEntry], name: str) -> IndexEntry:
 def left_over(snapshot: Snapshot, build: Build) -> list[tuple[str, int, int]]:
     """The files that are there now without a row, and that the build has not tried in vain."""
     listing = build.data.listing()
-    old = set(snapshot.files.column("path").filter(pa.array(fresh(snapshot, listing, build.data))).to_pylist())
-    return [key for key in Keys(listing).keys if key[0] not in old and key not in build.tried]
+    stale = _stale(snapshot, listing, fresh(snapshot, listing, build.data))
+    return [key for key in stale if key not in build.tried]
+
+
+def _stale(snapshot: Snapshot, listing: Listing, is_fresh: Mask) -> list[tuple[str, int, int]]:
+    """The files of a listing that are new or changed."""
+    if len(listing.path) == int(is_fresh.sum()):
+        return []
+    old = snapshot.files.column("path").filter(pa.array(is_fresh))
+    is_old = pc.is_in(listing.path, value_set=old)
+    columns = (column.filter(pc.invert(is_old)).to_pylist() for column in listing)
+    return list(zip(*columns, strict=True))
 
 
 def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -79,15 +79,22 @@ Attempt = Callable[[Turn], Commit | Amend | None]
 
 
 def perform(
-    store: Store, verb: Verb, attempt: Attempt, *, parameters: Mapping[str, Any] | None = None, by: str | None = None
+    store: Store,
+    verb: Verb,
+    attempt: Attempt,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    by: str | None = None,
+    unreadable: bool = False,
 ) -> Header | None:
     """Carry out a verb; returns the header of its snapshot, None where ``attempt`` found nothing to do.
 
-    ``by`` names the engine and its version for the log. Raises what ``attempt`` raises, and ConflictError where the
-    operation was cancelled, the metadata were dropped, or others were faster a hundred times in a row.
+    ``by`` names the engine and its version for the log; of ``unreadable`` see :meth:`Operation.run`. Raises what
+    ``attempt`` raises, and ConflictError where the operation was cancelled, the metadata were dropped, or others were
+    faster a hundred times in a row.
     """
     with Operation(store, verb, parameters or {}, by) as operation:
-        return operation.run(attempt)
+        return operation.run(attempt, unreadable=unreadable)
 
 
 def latest(store: Store) -> Snapshot | None:
@@ -135,13 +142,20 @@ class Operation:
         else:
             self._end(FAILED, error=type(error).__name__, message="" if self.store.discreet else str(error)[:500])
 
-    def run(self, attempt: Attempt, *, final: bool = True) -> Header | None:
-        """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry."""
+    def run(self, attempt: Attempt, *, final: bool = True, unreadable: bool = False) -> Header | None:
+        """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry. ``unreadable``: a
+        latest snapshot that cannot be read is none, and is followed nevertheless.
+        """
         before = self._base
         winners: tuple[Verb, ...] = ()
         for number in range(_TURNS):
-            snapshot = latest(self.store)
-            here = snapshot.header.number if snapshot else None
+            try:
+                snapshot = latest(self.store)
+            except MetadataError:
+                if not unreadable:
+                    raise
+                snapshot = None
+            here = snapshot.header.number if snapshot else self.store.latest()
             winners = self._verbs_since(before, here)
             before = here
             if winners:

@@ -1,0 +1,113 @@
+"""A dataset of Spark's, as the lifecycle wants to know it: :class:`geoskip.lifecycle.data.Data`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.lifecycle.data import Found, Listing, means_the_same
+from geoskip.metadata import Header, IndexEntry
+from geoskip.spark.analysis import bind
+from geoskip.spark.bridge import local_etag
+from geoskip.spark.build import Built, build
+from geoskip.spark.known import local_path
+from geoskip.spark.listing import UNNAMEABLE, Listed, relative
+from geoskip.spark.place import Place
+from geoskip.spark.roots import below
+from geoskip.spark.session import java
+from geoskip.spark.state import State
+
+__all__ = ["SparkData"]
+
+
+class SparkData:
+    """The files of a place, listed anew each time but the first, and built by Spark's jobs."""
+
+    def __init__(self, place: Place, state: State) -> None:
+        self.place = place
+        self.state = state
+        self.built = Built(excluded={f.uri: UNNAMEABLE for f in state.files if not f.is_nameable})
+        self._is_new = True
+        self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
+
+    @property
+    def root(self) -> str:
+        """The folder that paths are relative to."""
+        return self.state.source.root
+
+    def header(self) -> Header:
+        return Header(root=self.root, source={**self.state.source.to_json(), **self.place.how()})
+
+    def listing(self) -> Listing:
+        if not self._is_new:
+            self.state = self.place.again(self.state)
+        self._is_new = False
+        files = [file for file in self.state.files if file.is_nameable]
+        return Listing(
+            pa.array([relative(file.uri, self.root) for file in files], pa.string()),
+            pa.array([file.size for file in files], pa.int64()),
+            pa.array([file.mtime for file in files], pa.int64()),
+        )
+
+    def etags(self, paths: Sequence[str]) -> list[str | None]:
+        root = local_path(self.root)
+        if root is None:
+            return [None] * len(paths)
+        head = root.rstrip("/") + "/"
+        return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
+
+    def sees(self, paths: pa.Array) -> pa.Array:
+        roots = self.state.source.roots
+        if list(roots) == [self.root]:
+            return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
+        return pa.array([below(self._uri(path), roots) for path in paths.to_pylist()], pa.bool_())
+
+    def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+        asked = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
+        for entry, why in zip(asked, self._changes(asked), strict=True):
+            self._changed[entry.name] = (entry, why)
+        known = ((entry.name, self._changed[entry.name][1]) for entry in entries)
+        return {name: why for name, why in known if why is not None}
+
+    def _changes(self, entries: Sequence[IndexEntry]) -> list[str | None]:
+        """Of each index why it would be another if it were built now; None where it would be the same."""
+        if not entries:
+            return []
+        try:
+            now = bind(java(self.place.spark), self.state.frame, self.state.source, [old.index for old in entries])
+        except InvalidSpecificationError as error:
+            return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
+        return [_difference(old, new) for old, new in zip(entries, now, strict=True)]
+
+    def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> Found:
+        files = self._listed(paths)
+        made = build(self.state.spark, self.state.frame, self.state.source, entries, files)
+        self.built += made
+        return Found(made.rows, made.excluded, {name: told(names) for name, names in made.readers.items()})
+
+    def readers(self) -> Mapping[str, str]:
+        """What read the data of each index so far."""
+        return {name: told(names) for name, names in self.built.readers.items()}
+
+    def _listed(self, paths: Sequence[str]) -> list[Listed]:
+        wanted = set(paths)
+        return [file for file in self.state.files if relative(file.uri, self.root) in wanted]
+
+    def _uri(self, path: str) -> str:
+        return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
+
+
+def _difference(old: IndexEntry, new: IndexEntry) -> str | None:
+    differing = {name: value for name, value in old.depends.items() if new.depends.get(name) != value}
+    if differing:
+        return "; ".join(f"{name}={value} then, {new.depends.get(name)} now" for name, value in differing.items())
+    if old.index.bound != new.index.bound:
+        return "its expression, a setting in it or a function has changed"
+    return None
+
+
+def told(readers: set[str]) -> str:
+    """Several readers in a word."""
+    return " and ".join(sorted(readers))

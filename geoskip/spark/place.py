@@ -1,0 +1,146 @@
+"""Where a dataset is and how it is read: what a handle was given, and what Spark makes of it now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.spark.analysis import Source, sentence, source_of
+from geoskip.spark.known import default_store
+from geoskip.spark.listing import Listed, listing
+from geoskip.spark.reading import said
+from geoskip.spark.roots import is_glob, qualified, root_of
+from geoskip.spark.session import java, known
+from geoskip.spark.state import State
+from geoskip.stores.base import Store
+from geoskip.stores.encryption import Encryption
+
+__all__ = ["Place"]
+
+
+@dataclass
+class Place:
+    """A path, glob, list or table, how it is read, and where its metadata are."""
+
+    spark: SparkSession
+    path: str | Sequence[str] | None
+    table: str | None
+    format: str
+    options: Mapping[str, Any]
+    metadata: str | None
+    given: Store | None
+    encryption: Encryption | None = None
+
+    def __post_init__(self) -> None:
+        self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
+        self._last: tuple[DataFrame, list[Listed]] | None = None
+        self._stores: dict[str, Store] = {}
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"table {self.table}" if self.table is not None else f"{self.path}"
+
+    @property
+    def paths(self) -> list[str] | None:
+        """The paths, None for a table."""
+        if self.table is not None:
+            return None
+        return [self.path] if isinstance(self.path, str) else [str(path) for path in self.path or ()]
+
+    def how(self) -> dict[str, Any]:
+        """What the metadata record of it, for people."""
+        return {"path": self.path if isinstance(self.path, str | None) else self.paths, "table": self.table}
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The dataset as a DataFrame of a session."""
+        if self.table is not None:
+            return spark.table(self.table)
+        options = dict(self.options)
+        schema = options.pop("schema", None)
+        reader = spark.read.format(self.format).options(**options)
+        if schema is not None:
+            reader = reader.schema(schema)
+        paths = self.paths or []
+        if not paths:
+            raise DatasetNotFoundError("dataset() got an empty list of paths")
+        return reader.load(paths[0] if len(paths) == 1 else paths)
+
+    def state(self, spark: SparkSession | None = None) -> State:
+        """The dataset as it is now: the last DataFrame again if nothing has changed, since Spark's finding out the
+        columns takes a job.
+        """
+        if spark is not None and spark is not self.spark:
+            frame = self._frame(spark)
+            return State(spark, frame, self._source(frame), listing(spark, frame))
+        if self._last is not None and not any(map(is_glob, self.paths or ())):
+            frame, before = self._last
+            if listing(self.spark, frame) == before:
+                return State(self.spark, frame, self._source(frame), before)
+        frame = self._frame(self.spark)
+        state = State(self.spark, frame, self._source(frame), listing(self.spark, frame))
+        self._last = (frame, state.files) if self.table is None else None
+        return state
+
+    def under(self, settings: Mapping[str, Any], state: State) -> State:
+        """The same state read under settings that were recorded, where the session's own are others."""
+        now = state.source.settings
+        differing = {name: value for name, value in settings.items() if name in now and now[name] != value and value}
+        if not differing:
+            return state
+        session: Any = self.spark
+        other = type(session)(self.spark.sparkContext, session._jsparkSession.cloneSession())
+        for name, value in differing.items():
+            other.conf.set(name, value)
+        return self.state(other)
+
+    def again(self, state: State) -> State:
+        """The state as it is by now, in the same session."""
+        if self.table is None and not any(map(is_glob, self.paths or ())):
+            return replace(state, files=listing(state.spark, state.frame))
+        return self.state(state.spark)
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        try:
+            return self.read(spark)
+        except AnalysisException as error:
+            raise DatasetNotFoundError(f"{self.name} cannot be read: {sentence(error)}") from None
+        except (PySparkException, Py4JJavaError) as error:
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {said(error)}") from error
+
+    def _source(self, frame: DataFrame) -> Source:
+        return source_of(java(self.spark), frame, self.name, lambda roots: root_of(self.spark, self.paths, roots))
+
+    def store(self, source: Source) -> Store:
+        """Where the metadata are."""
+        if self.given is not None:
+            return self.given
+        if self.metadata is None and source.root.endswith("/"):
+            raise InvalidSpecificationError(
+                f"the paths of {self.name} share no folder but {source.root}; say where to keep the metadata: "
+                "dataset(..., metadata='folder')"
+            )
+        if not self.is_private():
+            return known.store(source.root)
+        if source.root not in self._stores:
+            keys = self.encryption or known.encryption
+            self._stores[source.root] = default_store(source.root, self.metadata, keys)
+        return self._stores[source.root]
+
+    def is_private(self) -> bool:
+        """Are the metadata such that queries find them only once they were told?"""
+        return not (self.metadata is None and self.given is None and self.encryption is None)
+
+    def make_known(self, source: Source) -> None:
+        """Let queries of this driver find metadata, those too that are not in the dataset's own folder."""
+        if self.is_private():
+            known.register(source.root, self.store(source))
+            java(self.spark).geoskip.register(source.root)
+        else:
+            known.store(source.root)

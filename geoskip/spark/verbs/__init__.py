@@ -1,0 +1,1 @@
+"""What the methods of a dataset's handle do, apart from what :mod:`geoskip.lifecycle` does without Spark."""

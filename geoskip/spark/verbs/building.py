@@ -1,0 +1,193 @@
+"""The verbs that read data: create, refresh, append."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
+from pyspark.sql import DataFrame
+
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError
+from geoskip.indexes.base import Index
+from geoskip.lifecycle.data import Build, Work, left_over
+from geoskip.lifecycle.operation import latest, perform
+from geoskip.lifecycle.verbs import Verb
+from geoskip.metadata import Header, IndexEntry, Snapshot
+from geoskip.spark.analysis import bind
+from geoskip.spark.build import BuildReport, details_of
+from geoskip.spark.data import SparkData
+from geoskip.spark.listing import nothing_to_index
+from geoskip.spark.place import Place
+from geoskip.spark.roots import is_glob
+from geoskip.spark.sampling import prepared
+from geoskip.spark.session import java
+from geoskip.spark.state import State
+from geoskip.stores.base import Store
+
+__all__ = ["ENGINE", "append", "create", "made_known", "refresh", "required", "stale"]
+
+ENGINE = f"pyspark {pyspark.__version__}"
+MODES = ("incremental", "full", "quick")
+_PASSES = 2
+"""How often what arrived during a build is looked after; a writer that never rests is left to the next refresh."""
+
+
+def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
+    """Build indexes, beside those that are there."""
+    started = time.perf_counter()
+    state = place.state()
+    store = place.store(state.source)
+    if (why := nothing_to_index(place.name, state.files)) is not None:
+        raise DatasetNotFoundError(why)
+    entries = prepared(state, bind(java(place.spark), state.frame, state.source, indexes))
+    snapshot = latest(store)
+    if snapshot is not None:
+        check_same(place, state, store, snapshot.header)
+    data = SparkData(place, state)
+    names = {entry.name for entry in entries}
+    others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
+    changed = data.changed(others) if snapshot and stale(snapshot, SparkData(place, state)) else {}
+    made = perform(store, Verb.CREATE, Work(Build(data), entries), parameters=_named(entries), by=ENGINE)
+    _caught_up(store, data, made)
+    data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
+    return report(place, state, store, data, started)
+
+
+def refresh(place: Place, mode: str = "incremental") -> BuildReport:
+    """Bring the metadata up to the files of now."""
+    if mode not in MODES:
+        raise InvalidSpecificationError(f"refresh_index(mode=) takes {', '.join(map(repr, MODES))}, got {mode!r}")
+    started = time.perf_counter()
+    state = place.state()
+    store = place.store(state.source)
+    snapshot = required(place, store)
+    check_same(place, state, store, snapshot.header)
+    data = SparkData(place, state)
+    if mode == "full":
+        indexes = [entry.index for entry in snapshot.header.entries]
+        rebound = bind(java(place.spark), state.frame, state.source, indexes)
+        work = Work(Build(data), rebound, renew=True)
+        made = perform(store, Verb.FULL, work, parameters=_named(rebound), by=ENGINE)
+    elif not Work(Build(SparkData(place, state)), quick=mode == "quick").is_needed(snapshot):
+        return report(place, state, store, data, started)
+    elif mode == "quick":
+        made = perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
+        return report(place, state, store, data, started)
+    else:
+        data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
+        if stale(snapshot, SparkData(place, state)):
+            _check_unchanged(data, snapshot)
+        made = perform(store, Verb.REFRESH, Work(Build(data)), by=ENGINE)
+    _caught_up(store, data, made)
+    return report(place, state, store, data, started)
+
+
+def append(place: Place, frame: DataFrame) -> BuildReport | None:
+    """Write rows to the dataset, and index the files that this makes; None where there is no index."""
+    if place.table is not None:
+        frame.select(*place.spark.table(place.table).columns).write.insertInto(place.table)
+    else:
+        paths = place.paths or []
+        if len(paths) != 1 or is_glob(paths[0]):
+            raise InvalidSpecificationError(
+                f"append() needs a handle of one folder or table, not of {place.name}: it says where to write"
+            )
+        options = {name: value for name, value in place.options.items() if name != "schema"}
+        try:
+            partitions = place.state().source.partitions
+        except DatasetNotFoundError:
+            partitions = ()
+        frame.write.format(place.format).mode("append").options(**options).partitionBy(*partitions).save(paths[0])
+    state = place.state()
+    snapshot = latest(place.store(state.source))
+    return refresh(place) if snapshot is not None and snapshot.header.entries else None
+
+
+def stale(snapshot: Snapshot, data: SparkData) -> list[tuple[str, int, int]]:
+    """The files that are there without metadata: path, size and modification time."""
+    return left_over(snapshot, Build(data))
+
+
+def required(place: Place, store: Store) -> Snapshot:
+    """The latest snapshot of a dataset that has an index."""
+    snapshot = latest(store)
+    if snapshot is None or not (snapshot.header.entries or snapshot.header.unread):
+        raise NotIndexedError(f"{place.name} has no index yet; create one: dataset.create_index(MinMax('column'))")
+    return snapshot
+
+
+def check_same(place: Place, state: State, store: Store, header: Header) -> None:
+    """Two handles must not take turns in one folder with different datasets or readers."""
+    if header.root != state.source.root:
+        raise InvalidSpecificationError(
+            f"the metadata in {store.location} are those of {header.root}, not of {state.source.root}; "
+            "keep each dataset's in a folder of its own, and leave _geoskip out when a dataset is copied"
+        )
+    now = state.source.to_json()
+    for name in ("class", "options"):
+        if header.source.get(name) != now[name]:
+            raise InvalidSpecificationError(
+                f"{place.name} was indexed with {name} {header.source.get(name)}, now it is read with {now[name]}; "
+                "read it the same way, or keep other metadata: dataset(..., metadata='folder')"
+            )
+
+
+def made_known(place: Place, state: State) -> None:
+    """Let the next query use what was committed."""
+    place.make_known(state.source)
+    java(place.spark).geoskip.forget()
+
+
+def report(place: Place, state: State, store: Store, data: SparkData, started: float) -> BuildReport:
+    """What was done, with the sums of the latest snapshot."""
+    made_known(place, state)
+    snapshot = required(place, store)
+    entries = snapshot.header.entries
+    excluded = dict(data.built.excluded)
+    telling = [entry for entry in entries if hasattr(entry.index, "told_of")]
+    return BuildReport(
+        indexes=tuple(entry.name for entry in entries),
+        readers=data.readers(),
+        files=snapshot.header.files,
+        rows=pc.sum(snapshot.files.column("rows")).as_py() or 0,
+        bytes=pc.sum(snapshot.files.column("size")).as_py() or 0,
+        seconds=time.perf_counter() - started,
+        metadata_bytes=store.size(),
+        excluded=excluded,
+        snapshot=snapshot.header.number,
+        read=len({row.path for row in data.built.rows}),
+        incomplete=data.built.incomplete(),
+        details=details_of(telling, pa.table({entry.name: snapshot.files.column(entry.name) for entry in telling})),
+    )
+
+
+def _caught_up(store: Store, data: SparkData, made: Header | None) -> None:
+    """Look after what arrived while the data were read."""
+    build = Build(data)
+    build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
+    for _ in range(_PASSES if made is not None else 0):
+        snapshot = latest(store)
+        if snapshot is None or not snapshot.header.entries:
+            return
+        missing = [key for key in left_over(snapshot, build) if key[0] not in data.built.excluded]
+        if not missing or data.changed(snapshot.header.entries):
+            return
+        perform(store, Verb.REFRESH, Work(Build(data)), parameters={"catches up": len(missing)}, by=ENGINE)
+
+
+def _check_unchanged(data: SparkData, snapshot: Snapshot) -> None:
+    changed = data.changed(snapshot.header.entries)
+    if changed:
+        name, why = next(iter(changed.items()))
+        raise InvalidSpecificationError(
+            f"{name} was built under other conditions ({why}); set them back, or build everything anew with "
+            "refresh_index(mode='full')"
+        )
+
+
+def _named(entries: Sequence[IndexEntry]) -> Mapping[str, Any]:
+    return {"indexes": [entry.name for entry in entries]}

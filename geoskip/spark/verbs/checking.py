@@ -1,0 +1,167 @@
+"""Do the summaries say what is in the files? Verify asks, repair builds anew what does not."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.lifecycle.data import Build, Work, fresh
+from geoskip.lifecycle.operation import Amend, Commit, Turn, perform
+from geoskip.lifecycle.verbs import Verb
+from geoskip.metadata import Header, Snapshot, build_table
+from geoskip.spark.analysis import bind
+from geoskip.spark.build import BuildReport
+from geoskip.spark.data import SparkData
+from geoskip.spark.place import Place
+from geoskip.spark.session import java
+from geoskip.spark.verbs.building import ENGINE, check_same, report, required
+from geoskip.stores.base import Store
+
+__all__ = ["Verified", "repair", "verify"]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a comparison of summaries with the data found; ``print`` shows it."""
+
+    files: int
+    """Files that were read again."""
+    of: int
+    """Files that have metadata and are as they were indexed."""
+    indexes: tuple[str, ...]
+    """The indexes that were compared."""
+    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Files whose summaries are not what is in them now, with the indexes concerned."""
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    """Indexes whose summaries cannot be read, and why."""
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+    """Indexes that could not be compared, and files that could not be read, and why."""
+
+    @property
+    def ok(self) -> bool:
+        """Was everything that was compared as it should be?"""
+        return not self.differing and not self.damaged
+
+    def __str__(self) -> str:
+        lines = [f"{self.files:,} of {self.of:,} files read again for {', '.join(self.indexes) or 'no index'}"]
+        lines += [f"  {name} cannot be read: {why}" for name, why in self.damaged.items()]
+        lines += [f"  {path}: {', '.join(names)} differs" for path, names in list(self.differing.items())[:20]]
+        lines += [f"  not compared: {name}: {why}" for name, why in list(self.passed_over.items())[:20]]
+        if self.ok:
+            lines.append("  everything compared is as it should be")
+        else:
+            lines.append("  dataset.repair() drops what is inconsistent and builds it anew")
+        return "\n".join(lines)
+
+
+def verify(place: Place, sample: float | None = None) -> Verified:
+    """Collect summaries of some files anew and compare them with those that are stored."""
+    if sample is not None and not 0 < sample <= 1:
+        raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample}")
+    state = place.state()
+    store = place.store(state.source)
+    snapshot = required(place, store)
+    check_same(place, state, store, snapshot.header)
+    data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
+    damaged = _damaged(snapshot)
+    changed = data.changed(snapshot.header.entries)
+    entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
+    if "files" in damaged:
+        return Verified(0, 0, (), damaged=damaged, passed_over=changed)
+    rows = np.flatnonzero(fresh(snapshot, data.listing(), data))
+    some = rows if sample is None else np.array(sorted(random.sample(list(rows), max(1, round(sample * len(rows))))))
+    chosen = pa.array(some, pa.int64())
+    paths = snapshot.files.column("path").take(chosen).to_pylist() if len(some) else []
+    found = data.build(entries, paths) if paths and entries else None
+    made = build_table(entries, found.rows if found else ())
+    differing: dict[str, tuple[str, ...]] = {}
+    where = dict(zip(paths, some, strict=True))
+    kept = snapshot.files
+    for row, path in enumerate(made["path"].to_pylist()):
+        names = [e.name for e in entries if not _same(made[e.name][row], kept.column(e.name)[int(where[path])])]
+        if names:
+            differing[path] = tuple(names)
+    passed_over = {**changed, **(found.excluded if found else {})}
+    return Verified(made.num_rows, len(rows), tuple(e.name for e in entries), differing, damaged, passed_over)
+
+
+def repair(place: Place) -> BuildReport:
+    """Drop what is inconsistent, build it anew, and index what is new."""
+    started = time.perf_counter()
+    state = place.state()
+    store = place.store(state.source)
+    try:
+        snapshot = required(place, store)
+    except MetadataError:
+        snapshot = None
+    if snapshot is None:
+        header = _readable(store)
+        check_same(place, state, store, header)
+        return _rebuilt(place, store, header, started)
+    check_same(place, state, store, snapshot.header)
+    verified = verify(place)
+    if verified.damaged:
+        return _rebuilt(place, store, snapshot.header, started)
+    data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
+    refreshed = Work(Build(data))
+    wrong = pa.array(list(verified.differing), pa.string())
+
+    def attempt(turn: Turn) -> Amend | Commit | None:
+        """What a refresh would do to a snapshot without the wrong rows."""
+        assert turn.snapshot is not None
+        bad = pc.is_in(turn.snapshot.files.column("path"), value_set=wrong)
+        return refreshed(turn, np.asarray(bad.to_numpy(zero_copy_only=False), dtype=bool))
+
+    perform(store, Verb.REPAIR, attempt, parameters={"differing": len(verified.differing)}, by=ENGINE)
+    return report(place, state, store, data, started)
+
+
+def _rebuilt(place: Place, store: Store, header: Header, started: float) -> BuildReport:
+    """Everything anew, from what a header says of the indexes."""
+    state = place.state()
+    data = SparkData(place, state)
+    entries = bind(java(place.spark), state.frame, state.source, [entry.index for entry in header.entries])
+    work = Work(Build(data), entries)
+
+    def attempt(turn: Turn) -> Commit | Amend | None:
+        return work(Turn(turn.number, None))
+
+    perform(store, Verb.REPAIR, attempt, parameters={"everything": True}, by=ENGINE, unreadable=True)
+    return report(place, state, store, data, started)
+
+
+def _readable(store: Store) -> Header:
+    """The newest header that can be read."""
+    for number in reversed(store.snapshots()):
+        try:
+            return store.load(number).header
+        except MetadataError:
+            continue
+    raise MetadataError(
+        f"no snapshot in {store.location} can be read, so that it is not known which indexes there were: remove the "
+        "folder, and create them anew"
+    )
+
+
+def _damaged(snapshot: Snapshot) -> dict[str, str]:
+    """The indexes whose summaries cannot be read; ``files`` for the fingerprints."""
+    found = {}
+    for name in ("path", "size", "mtime", "etag", "rows", *(entry.name for entry in snapshot.header.entries)):
+        try:
+            snapshot.files.column(name)
+        except MetadataError as error:
+            found["files" if ":" not in name and "(" not in name else name] = str(error)
+    return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Are two summaries equal? Not a number is equal to itself here."""
+    return one.is_valid == other.is_valid and repr(one.as_py()) == repr(other.as_py())

@@ -1,0 +1,111 @@
+"""Indexes that are kept up: before a DataFrame is made, or in a thread beside a job."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from dataclasses import dataclass
+from types import TracebackType
+
+from geoskip.errors import GeoskipError, InvalidSpecificationError
+from geoskip.lifecycle.operation import latest
+from geoskip.spark.build import BuildReport
+from geoskip.spark.data import SparkData
+from geoskip.spark.place import Place
+from geoskip.spark.verbs.building import refresh, stale
+
+__all__ = ["Bound", "Keeper", "refreshed"]
+
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How much may be without metadata for a refresh to come before a query."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, given: int | str | None) -> Bound | None:
+        """A number of files, or a text such as ``64 MiB``.
+
+        >>> Bound.of(100), Bound.of("64 MiB"), Bound.of("1.5 kB")
+        (Bound(files=100, bytes=None), Bound(files=None, bytes=67108864), Bound(files=None, bytes=1500))
+        """
+        if given is None:
+            return None
+        if isinstance(given, str) and (found := _SIZE.fullmatch(given)):
+            step = 1024 if found[3] else 1000
+            return cls(bytes=int(float(found[1]) * step ** " kmgt".index(found[2].lower() or " ")))
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            return cls(files=given)
+        raise InvalidSpecificationError(
+            f"auto_refresh= takes a number of files, such as 100, or a size, such as '64 MiB', got {given!r}"
+        )
+
+    def allows(self, files: int, size: int) -> bool:
+        """Is so much not too much?"""
+        return files <= self.files if self.files is not None else size <= (self.bytes or 0)
+
+
+def refreshed(place: Place, bound: Bound) -> None:
+    """Index what is new, if it is not too much."""
+    state = place.state()
+    snapshot = latest(place.store(state.source))
+    if snapshot is None or not snapshot.header.entries:
+        return
+    missing = stale(snapshot, SparkData(place, state))
+    if missing and bound.allows(len(missing), sum(size for _, size, _ in missing)):
+        refresh(place)
+
+
+class Keeper:
+    """A thread that refreshes a dataset again and again; made by :meth:`geoskip.spark.dataset.Dataset.keep_fresh`."""
+
+    def __init__(self, place: Place, every: float) -> None:
+        if not every > 0:
+            raise InvalidSpecificationError(f"keep_fresh(every=) takes seconds above 0, got {every}")
+        self.last: BuildReport | None = None
+        self._place = place
+        self._every = every
+        self._stop = threading.Event()
+        self._turn = threading.Condition()
+        self._turns = 0
+        self._thread = threading.Thread(target=self._run, name="geoskip-keeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, after the refresh that is under way."""
+        self._stop.set()
+        self._thread.join()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until a refresh that began after this call has ended; False where that takes longer."""
+        with self._turn:
+            wanted = self._turns + 2
+            return self._turn.wait_for(lambda: self._turns >= wanted or self._stop.is_set(), timeout)
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and not self._place.spark.sparkContext._jsc.sc().isStopped():
+            try:
+                self.last = refresh(self._place)
+            except GeoskipError as error:
+                warnings.warn(f"{self._place.name} was not refreshed: {error}", stacklevel=1)
+            except Exception as error:  # the session may end at any time
+                if self._place.spark.sparkContext._jsc is None:
+                    return
+                warnings.warn(f"{self._place.name} was not refreshed: {type(error).__name__}", stacklevel=1)
+            with self._turn:
+                self._turns += 1
+                self._turn.notify_all()
+            self._stop.wait(self._every)

@@ -1,0 +1,91 @@
+"""What is known of a dataset, as DataFrames: describe and history."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.errors import MetadataError
+from geoskip.lifecycle.data import fresh
+from geoskip.lifecycle.history import history
+from geoskip.lifecycle.operation import latest
+from geoskip.metadata import Snapshot
+from geoskip.spark.data import SparkData
+from geoskip.spark.place import Place
+from geoskip.spark.session import known
+
+__all__ = ["datasets", "describe", "told"]
+
+_DESCRIBED = (
+    "index string, kind string, columns string, files_covered long, files_uncovered long, bytes long, built string, "
+    "snapshot long, keeps string, state string, reader string"
+)
+_TOLD = (
+    "operation string, verb string, state string, began timestamp, seconds double, who string, base long, "
+    "snapshot long, files_read long, files_added long, files_removed long, files_kept long, bytes long, "
+    "parameters string, versions string, message string"
+)
+
+
+def describe(place: Place) -> DataFrame:
+    """A row an index, those in use first."""
+    from geoskip.spark.verbs.building import required
+
+    state = place.state()
+    store = place.store(state.source)
+    snapshot = required(place, store)
+    data = SparkData(place, state)
+    current = fresh(snapshot, data.listing(), data)
+    sizes = store.size()
+    rows = []
+    for entry in snapshot.header.stored:
+        in_use = entry in snapshot.header.entries
+        valid = snapshot.files.column(entry.name).is_valid().to_numpy(zero_copy_only=False)
+        covered = int((valid & current).sum())
+        built = snapshot.header.built.get(entry.name, {})
+        rows.append(
+            (
+                entry.name,
+                entry.index.kind,
+                ", ".join(name for name, _ in entry.columns),
+                covered,
+                len(state.files) - covered,
+                sizes.get(entry.name, 0),
+                str(built.get("when", snapshot.header.created)),
+                snapshot.header.number,
+                entry.index.describe(),
+                "in use" if in_use else "deleted",
+                str(built.get("reader", "")),
+            )
+        )
+    return place.spark.createDataFrame(rows, _DESCRIBED)
+
+
+def told(place: Place) -> DataFrame:
+    """A row an operation, the oldest first."""
+    store = place.store(place.state().source)
+    rows = [dataclasses.astuple(row) for row in history(store)]
+    return place.spark.createDataFrame([(*row[:3], _time(row[3]), *row[4:]) for row in rows], _TOLD)
+
+
+def datasets(spark: SparkSession) -> dict[str, Snapshot]:
+    """What this session knows to be indexed: the latest snapshot by root; what cannot be reached now is left out."""
+    found: dict[str, Snapshot] = {}
+    for root in known.roots():
+        with suppress(MetadataError):
+            snapshot = latest(known.store(root))
+            if snapshot is not None and snapshot.header.entries:
+                found[root] = snapshot
+    return found
+
+
+def _time(text: str) -> Any:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
