@@ -106,6 +106,10 @@ class UnitClause(Clause):
     def keep(self, files: Files) -> Mask:
         return self.files_of(files, self.keep_units(files))
 
+    def implies(self, other: UnitClause) -> bool:
+        """Does every unit that this one keeps pass the other, so that beside this one the other has nothing to say?"""
+        return False
+
 
 @dataclass(frozen=True)
 class _Merged(Clause):
@@ -180,7 +184,8 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
         if isinstance(part, UnitClause):
             units.setdefault(part.index, []).append(part)
     merged: list[Clause] = [p for p in parts if not isinstance(p, UnitClause)]
-    for same in units.values():
+    for every in units.values():
+        same = [part for part in every if not any(other.implies(part) for other in every if other is not part)]
         merged.append(same[0] if len(same) == 1 else _MergedUnits(tuple(same), True))
     if not merged:
         return KEEP_ALL

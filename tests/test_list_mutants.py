@@ -88,8 +88,8 @@ def not_as_no_value_that_makes_it_true(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("2: IN (1, 2, NULL) matches 1 and 2", "a")
 def only_the_first_of_many_is_looked_up(patch: pytest.MonkeyPatch) -> None:
-    original = lookups._inside
-    patch.setattr(lookups, "_inside", lambda array, literals, over: original(array, literals[:1], over))
+    original = lookups._spans
+    patch.setattr(lookups, "_spans", lambda array, literals, over: original(array, literals[:1], over))
 
 
 @mutant("3: NaN is above all numbers and equal to itself", "x")
@@ -117,12 +117,12 @@ def the_zeros_are_looked_up_as_one(patch: pytest.MonkeyPatch) -> None:
 @mutant("3: -0.0 among hashed values is another", "x")
 def minus_zero_is_in_the_list_or_not(patch: pytest.MonkeyPatch) -> None:
     """The oracle compares, so the mutant says that zeros are never found: Spark's answer for long lists."""
-    original = lookups._inside
+    original = lookups._spans
 
-    def inside(array: pa.Array, literals: Any, over: p.Predicate) -> Any:
+    def spans(array: pa.Array, literals: Any, over: p.Predicate) -> Any:
         return original(array, [literal for literal in literals if literal.value != 0], over)
 
-    patch.setattr(lookups, "_inside", inside)
+    patch.setattr(lookups, "_spans", spans)
 
 
 @mutant("4: strings are ordered by unsigned bytes", "s")

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from geoskip.evaluation.lookups import directly, is_bytes, liked
+from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal
 from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, physical, swapped
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
 
@@ -38,6 +38,7 @@ __all__ = [
     "evaluating",
     "outcomes",
     "physical",
+    "places_equal",
     "reads_only",
     "swapped",
     "values_of",

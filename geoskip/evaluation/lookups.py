@@ -30,7 +30,7 @@ from geoskip.predicates import (
     StartsWith,
 )
 
-__all__ = ["directly", "is_bytes", "liked"]
+__all__ = ["directly", "is_bytes", "liked", "places_equal"]
 
 
 def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
@@ -58,6 +58,23 @@ def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | Non
     if node == over and getattr(over, "type", None) == "boolean":
         return _looked_up(values, lambda v: _compared(v, "=", Literal(True), over))
     return None
+
+
+def places_equal(node: Predicate, over: Predicate, values: Values) -> list[tuple[int, int]] | None:
+    """From where to where ascending values can make an equality or a short IN right over the expression TRUE.
+
+    So a probe costs a search, whatever the number of values; None for all else.
+    """
+    match node:
+        case Comparison("=" | "<=>", child, Literal() as literal) if child == over and literal.value is not None:
+            literals: Sequence[Literal] = (literal,)
+        case In(child, items) if child == over and len(items) <= _FEW and all(v.value is not None for v in items):
+            literals = items
+        case _:
+            return None
+    if not values.ascending:
+        return None
+    return _spans(values.array.slice(0, len(values) - values.array.null_count), literals, over)
 
 
 _IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
@@ -122,25 +139,30 @@ def _compared(array: pa.Array, op: str, literal: Literal, over: Predicate) -> Ou
 
 def _inside(array: pa.Array, literals: Sequence[Literal], over: Predicate) -> Outcomes | None:
     found = np.full(len(array), IS_FALSE, dtype=np.uint8)
-    zeros = False
     if len(literals) > _FEW and is_bytes(array):
         wanted = [_bound(literal, array.type, over) for literal in literals]
         if any(value is None for value in wanted):
             return None
         found[np.asarray(pc.is_in(array, pa.array(wanted, array.type)))] = IS_TRUE
         return found
-    for literal in literals:
-        span = _span(array, literal, over)
-        if span is None:
-            return None
+    spans = _spans(array, literals, over)
+    if spans is None:
+        return None
+    for span in spans:
         found[slice(*span)] = IS_TRUE
-        zeros |= literal.value == 0
-    if zeros and pa.types.is_floating(array.type):
+    if pa.types.is_floating(array.type) and any(literal.value == 0 for literal in literals):
         found[_numbers(array) == 0] = IS_TRUE | IS_FALSE  # among many values Spark hashes, and so tells -0.0 from 0.0
     return found
 
 
 _FEW = 64
+
+
+def _spans(array: pa.Array, literals: Sequence[Literal], over: Predicate) -> list[tuple[int, int]] | None:
+    """From where to where ascending values are equal to each literal; None where one does not compare plainly."""
+    found = [_span(array, literal, over) for literal in literals]
+    spans = [span for span in found if span is not None]
+    return spans if len(spans) == len(found) else None
 
 
 def _span(array: pa.Array, literal: Literal, over: Predicate) -> tuple[int, int] | None:

@@ -8,7 +8,9 @@ limit did not store, and whatever a file without a summary may hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,11 @@ from geoskip.evaluation import (
     Values,
     outcomes,
     physical,
+    places_equal,
 )
 from geoskip.evaluation.values import ascending
 from geoskip.indexes.ranges import counts_of
-from geoskip.predicates import IsNull, Not, Predicate
+from geoskip.predicates import Comparison, In, IsNull, Not, Predicate
 
 __all__ = ["ListMeets", "Lists", "distinct", "lists_of", "reals_as_bits"]
 
@@ -71,6 +74,19 @@ class Lists:
         keep = self.sizes > 0
         others, counts = np.unique(self._owners_of(np.flatnonzero(~units)), return_counts=True)
         keep[others] = self.sizes[others] > counts
+        return keep
+
+    def files_within(self, spans: Sequence[tuple[int, int]]) -> Mask:
+        """The files that hold a value from one of some places to another, or one that is not listed or not known."""
+        keep = self._unlisted.copy()
+        for low, high in spans:
+            keep[self.owners[self.starts[low] : self.starts[high]]] = True
+        return keep
+
+    @cached_property
+    def _unlisted(self) -> Mask:
+        keep = np.zeros(len(self.sizes), dtype=bool)
+        keep[self.owners[self.starts[-3] :]] = True
         return keep
 
     def _owners_of(self, units: Integers) -> NDArray[np.int32]:
@@ -162,6 +178,20 @@ class ListMeets(UnitClause):
     def index(self) -> str:  # type: ignore[override]
         """Whose units these are."""
         return f"{self.name}.{self.part}" if self.part else self.name
+
+    def keep(self, files: Files) -> Mask:
+        lists = lists_of(files, self.name, self.part)
+        spans = places_equal(self.node, self.over, lists.values) if self.wanted == IS_TRUE else None
+        if spans is not None and self._unlisted():
+            return lists.files_within(spans)
+        return super().keep(files)
+
+    def implies(self, other: UnitClause) -> bool:
+        """A value that is equal to another is not NULL."""
+        match self.node, other:
+            case (Comparison("=") | In(), ListMeets(_, over, IsNull(child), wanted)) if self.wanted == IS_TRUE:
+                return over == child == self.over and wanted == IS_FALSE
+        return False
 
     def keep_units(self, files: Files) -> Mask:
         lists = lists_of(files, self.name, self.part)
