@@ -1,0 +1,198 @@
+"""The files of a snapshot on a server: columns are read when they are asked for, or the server is asked about clauses.
+
+Of few files the columns that a clause names are read once and kept, as from other stores. Of many, and as long as the
+columns are not here yet, the server is sent what can be translated of the clause, and answers with the files that it
+keeps; what cannot be translated is evaluated here, over the summaries of those files alone if they are few.
+
+*Why that is sound*: the query keeps what the clause keeps, or more. A server that has lost documents would take their
+files for skipped ones: so each answer says how many documents the snapshot's parts have at that moment, and one too
+few is an error, after which the query reads every file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from geoskip.clauses import Clause, Mask, keep_mask, parts_of
+from geoskip.errors import MetadataError
+from geoskip.metadata import FileMetadata, Header, Part, Wanted
+from geoskip.metadata.tables import conformed
+from geoskip.stores.elasticsearch.documents import KEYS, Columns, Slot, slots_of
+from geoskip.stores.elasticsearch.server import Refused, Server
+from geoskip.stores.elasticsearch.translation import Translated, translated
+
+__all__ = ["SearchFiles", "read_parts"]
+
+Json = dict[str, Any]
+_LARGEST_PAGE = 8 << 20
+_FEW = 2000
+"""So many files' summaries are asked for by name."""
+
+
+def read_parts(
+    server: Server,
+    index: str,
+    parts: Sequence[Part],
+    slots: Sequence[Slot],
+    wanted: Sequence[Wanted] | None,
+    *,
+    patient: bool = False,
+) -> pa.Table:
+    """The wanted columns of the rows that the snapshot has of some parts, in their order."""
+    columns = Columns(slots, wanted, server.location)
+    found: dict[str, list[Any]] = {part.name: [] for part in parts}
+    rows, size = sum(part.rows for part in parts), sum(columns.bytes(part) for part in parts)
+    page = max(100, _LARGEST_PAGE * rows // max(1, size))
+    body = {"query": _of(parts), "sort": _ORDER, "_source": columns.members() or False}
+    if rows:
+        for answer in server.pages(index, body, rows, page, patient=patient, filter_path=_HITS):
+            for hit in answer.get("hits", {}).get("hits", ()):
+                name, row = hit["sort"]
+                if row != len(found[name]):
+                    raise MetadataError(f"{server.location} has lost row {len(found[name])} of {name}")
+                found[name].append(hit.get("_source", {}))
+    tables = [columns.schema.empty_table()]
+    for part in parts:
+        if len(found[part.name]) != part.rows:
+            raise MetadataError(f"{server.location} has {len(found[part.name])} of {part.rows} rows of {part.name}")
+        left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+        tables.append(columns.read(part, found.pop(part.name)).take(pa.array(left)))
+    return pa.concat_tables(tables)
+
+
+class SearchFiles(FileMetadata):
+    """The files table of one snapshot on a server; of more than ``ask_above`` files it evaluates clauses there."""
+
+    def __init__(self, server: Server, index: str, header: Header, ask_above: int) -> None:
+        slots = slots_of(header.entries)
+        super().__init__(header.files, partial(read_parts, server, index, header.parts, slots))
+        self._server, self._index, self._parts = server, index, header.parts
+        self._slots = slots
+        self._ask_above = ask_above
+        self._rows: list[NDArray[np.int64]] = []
+        """The numbers of each part's rows among the files, -1 for removed ones."""
+        start = 0
+        for part in header.parts:
+            numbers = np.full(part.rows, -1, dtype=np.int64)
+            left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+            numbers[left] = np.arange(start, start + len(left))
+            start += len(left)
+            self._rows.append(numbers)
+
+    def kept(self, clause: Clause) -> Mask:
+        """What a clause keeps, as the server says where that is worth a request."""
+        if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
+            return super().kept(clause)
+        keys = {slot.entry.name: self._path(slot) for slot in self._slots if self._is_keyed(slot)}
+        asked = translated(clause, keys)
+        if asked is None or asked.query == {"match_all": {}}:
+            return super().kept(clause)
+        try:
+            key = ("server", json.dumps(asked.query))
+            mask = self.cached(key, lambda: self._answered(asked)).copy()
+        except Refused:  # too many clauses for it, or fields that it does not know
+            return super().kept(clause)
+        return mask if asked.exact else self._rest(clause, mask, keys)
+
+    def _rest(self, clause: Clause, mask: Mask, keys: Mapping[str, Any]) -> Mask:
+        """What is left of the mask by the parts of a clause that the server did not decide."""
+        rest = [part for part in parts_of(clause) if (t := translated(part, keys)) is None or not t.exact]
+        chosen = np.flatnonzero(mask)
+        if not len(chosen):
+            return mask
+        if len(chosen) > _FEW:
+            for part in rest:
+                mask &= super().kept(part)
+            return mask
+        wanted = tuple(dict.fromkeys(column for part in rest for column in part.columns()))
+        few = self.cached(("some", chosen.tobytes(), wanted), lambda: FileMetadata.of(self._some(chosen, wanted)))
+        for part in rest:
+            mask[chosen] &= keep_mask(part, few)
+        return mask
+
+    def _answered(self, asked: Translated) -> Mask:
+        """What the server keeps; raises MetadataError where it has not got all documents."""
+        known = {part.name: numbers for part, numbers in zip(self._parts, self._rows, strict=True)}
+        mask: Mask = np.zeros(len(self), dtype=bool)
+        query = {"bool": {"filter": [_of(self._parts), asked.query]}}
+        body = {"query": query, "sort": _ORDER, "_source": False, "track_total_hits": True, "aggs": _all(self._parts)}
+        total: int | None = None
+        for answer in self._server.pages(self._index, body, len(self), _LARGEST_PAGE, filter_path=_NUMBERS):
+            if total is None:
+                total = answer["hits"]["total"]["value"]
+                here, all_of_them = answer["aggregations"]["all"]["here"]["doc_count"], sum(map(len, self._rows))
+                if here != all_of_them:
+                    raise MetadataError(f"{self._server.location} has {here} of the snapshot's {all_of_them} documents")
+            for hit in answer.get("hits", {}).get("hits", ()):
+                name, row = hit["sort"]
+                total -= 1
+                if known[name][row] >= 0:
+                    mask[known[name][row]] = True
+        if total != 0:
+            raise MetadataError(f"{self._server.location} found {total} documents that it did not send")
+        return mask
+
+    def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted]) -> pa.Table:
+        """The wanted columns of some files."""
+        columns = Columns(self._slots, wanted, self._server.location)
+        pairs = [
+            (part, row)
+            for part, numbers in zip(self._parts, self._rows, strict=True)
+            for row in _among(numbers, chosen)
+        ]
+        queries = [
+            {"bool": {"filter": [_of([part]), {"terms": {"row": [row for of, row in pairs if of is part]}}]}}
+            for part in {id(part): part for part, _ in pairs}.values()
+        ]
+        body = {
+            "query": {"bool": {"should": queries, "minimum_should_match": 1}},
+            "sort": _ORDER,
+            "_source": columns.members() or False,
+        }
+        found: dict[tuple[str, int], Any] = {}
+        size = sum(columns.bytes(part) for part in self._parts)
+        page = max(100, _LARGEST_PAGE * len(self) // max(1, size))
+        for answer in self._server.pages(self._index, body, len(pairs), page, filter_path=_HITS):
+            found |= {tuple(hit["sort"]): hit.get("_source", {}) for hit in answer.get("hits", {}).get("hits", ())}
+        tables = [columns.schema.empty_table()]
+        for part in self._parts:
+            names = [(of.name, row) for of, row in pairs if of is part]
+            if any(name not in found for name in names):
+                raise MetadataError(f"{self._server.location} has lost rows of {part.name}")
+            tables.append(columns.read(part, [found[name] for name in names], whole=False))
+        return conformed(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
+
+    def _is_keyed(self, slot: Slot) -> bool:
+        """Have all documents of the index keys?"""
+        return all(KEYS in part.columns[slot.name].leaves for part in self._parts if slot.name in part.columns)
+
+    def _path(self, slot: Slot) -> tuple[str, pa.DataType]:
+        bound = slot.entry.arrow.field("min").type if "min" in [f.name for f in slot.entry.arrow] else pa.null()
+        return f"keys.{slot.name}", bound
+
+
+_ORDER = [{"part": "asc"}, {"row": "asc"}]
+_WHOLE = "timed_out,_shards.failed,pit_id"
+_HITS = f"{_WHOLE},hits.hits.sort,hits.hits._source"
+_NUMBERS = f"{_WHOLE},hits.total.value,hits.hits.sort,aggregations"
+
+
+def _of(parts: Sequence[Part]) -> Json:
+    return {"terms": {"part": [part.name for part in parts]}}
+
+
+def _all(parts: Sequence[Part]) -> Json:
+    """How many documents the parts have, whatever the query."""
+    return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts)}}}}
+
+
+def _among(numbers: NDArray[np.int64], chosen: NDArray[np.int64]) -> Iterator[int]:
+    """The rows whose numbers are among the chosen ones, both ascending."""
+    return map(int, np.flatnonzero(np.isin(numbers, chosen)))

@@ -1,0 +1,172 @@
+"""The index that holds a dataset's metadata: how it is made, and its entries, which are numbered texts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from geoskip.errors import MetadataError
+from geoskip.metadata import FORMAT
+from geoskip.metadata.header import check_format
+from geoskip.stores.base import new_identity
+from geoskip.stores.elasticsearch.server import Absent, Json, Refused, Server, Taken
+
+__all__ = ["SearchIndex", "is_one_of"]
+
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
+_MOST_FIELDS = 3000
+_LOG = "log"
+_FEW = 10
+
+_MAPPINGS: Json = {
+    "dynamic": False,
+    "properties": {
+        "kind": {"type": "keyword"},
+        "identity": {"type": "keyword"},
+        "number": {"type": "long"},
+        "text": {"type": "keyword", "index": False, "doc_values": False},
+        "part": {"type": "keyword"},
+        "row": {"type": "integer"},
+        "path": {"type": "keyword", "ignore_above": 4096},
+        "size": {"type": "long"},
+        "mtime": {"type": "long"},
+        "rows": {"type": "long"},
+        "summaries": {"type": "object", "enabled": False},
+        "keys": {"type": "object", "dynamic": False},
+    },
+}
+
+
+class SearchIndex:
+    """One alias of a server, and the index behind it."""
+
+    def __init__(self, server: Server, name: str, settings: Mapping[str, Any]) -> None:
+        self.server, self.name = server, name
+        self.location = f"{server.location}/{name}"
+        self._settings = settings
+
+    # --- the log -------------------------------------------------------------------------------------------------
+
+    def identity(self) -> str | None:
+        """The identity of the log, as it is at this moment; None where there is none."""
+        try:
+            return self._identity_in(self.server.ask("GET", f"/{self.name}/_doc/{_LOG}")["_source"])
+        except Absent:
+            return None
+
+    def begin(self) -> None:
+        """Make the index and the log, where they are not there."""
+        body = {
+            "aliases": {self.name: {}},
+            "settings": {"index.mapping.total_fields.limit": _MOST_FIELDS, **self._settings},
+            "mappings": _MAPPINGS,
+        }
+        try:
+            self.server.tell("PUT", f"/{self.name}-000001", body)
+        except Refused as error:
+            if "already exists" not in str(error):
+                raise
+        document = {"kind": _LOG, "identity": new_identity(), "number": 2**63 - 1, "format": FORMAT}
+        with contextlib.suppress(Taken):
+            self.server.tell("PUT", f"/{self.name}/_create/{_LOG}", document, require_alias="true", refresh="true")
+
+    def latest(self) -> int | None:
+        """The highest number of a snapshot. The log's own document, above all in order, comes with the same search."""
+        query = is_one_of("kind", _LOG, "snapshot")
+        body = {"query": query, "sort": [{"number": "desc"}], "size": _FEW, "_source": ["kind", "identity", "format"]}
+        try:
+            hits = self.server.search(self.name, body)["hits"]["hits"]
+        except Absent:
+            return None
+        if not hits or hits[0]["_source"].get("kind") != _LOG:
+            return None
+        identity = self._identity_in(hits[0]["_source"])
+        found = [hit["sort"][0] for hit in hits[1:] if hit["_source"].get("identity") == identity]
+        if found or len(hits) < _FEW:
+            return max(found, default=None)
+        return max(self.numbers("snapshot", identity), default=None)
+
+    def end(self) -> None:
+        """Remove the log's own document, so that nobody finds the rest, and then the rest; the empty index stays."""
+        self.delete(_LOG)
+        with contextlib.suppress(Absent):
+            self.delete_all({"match_all": {}})
+
+    def _identity_in(self, source: Json) -> str:
+        check_format(source)
+        found = source.get("identity")
+        if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
+            raise MetadataError(f"the log in {self.location} has no identity")
+        return found
+
+    # --- entries -------------------------------------------------------------------------------------------------
+
+    def create(self, kind: str, identity: str, number: int, text: bytes) -> None:
+        """Create an entry exclusively; raises Taken where the number has another, Absent where there is no index.
+
+        One that is there already, because the answer to its creation was lost, is created.
+        """
+        document = {"kind": kind, "identity": identity, "number": number, "text": text.decode("ascii")}
+        path = f"/{self.name}/_create/{_entry(kind, identity, number)}"
+        try:
+            self.server.tell("PUT", path, document, require_alias="true", refresh="true")
+        except Absent:
+            raise
+        except MetadataError:
+            with contextlib.suppress(Absent):
+                if self.text(kind, identity, number) == text:
+                    return
+            self.refresh()  # who tries again finds what took the number
+            raise
+
+    def text(self, kind: str, identity: str, number: int) -> bytes:
+        """An entry; raises Absent where it is not there."""
+        source = self.server.ask("GET", f"/{self.name}/_doc/{_entry(kind, identity, number)}")["_source"]
+        if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
+            raise MetadataError(f"{kind} {number} in {self.location} is another's")
+        return str(source.get("text")).encode("utf-8", "replace")
+
+    def numbers(self, kind: str, identity: str) -> tuple[int, ...]:
+        """The numbers of the entries of one kind, ascending."""
+        query = {"bool": {"filter": [is_one_of("kind", kind), is_one_of("identity", identity)]}}
+        body = {"query": query, "sort": [{"number": "asc"}], "_source": False}
+        try:
+            self.refresh()
+            pages = self.server.pages(self.name, body, 0, 10_000, patient=True)
+            return tuple(hit["sort"][0] for page in pages for hit in page["hits"]["hits"])
+        except Absent:
+            return ()
+
+    def forget(self, kind: str, identity: str, number: int) -> None:
+        """Remove an entry, if it is there."""
+        self.delete(_entry(kind, identity, number))
+
+    # --- documents -----------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Let searches find what was written, by whomever."""
+        with contextlib.suppress(Absent):
+            self.server.tell("POST", f"/{self.name}/_refresh")
+
+    def delete(self, name: str) -> None:
+        """Remove a document, if it is there."""
+        with contextlib.suppress(Absent):
+            self.server.tell("DELETE", f"/{self.name}/_doc/{name}", refresh="true")
+
+    def delete_all(self, query: Json) -> int:
+        """Remove all documents that a query finds; returns how many."""
+        self.refresh()
+        path, body = f"/{self.name}/_delete_by_query", {"query": query}
+        answer = self.server.tell("POST", path, body, conflicts="proceed", refresh="true")
+        return int(answer.get("deleted", 0))
+
+
+def is_one_of(member: str, *values: str) -> Json:
+    """The query for documents whose member has one of these values."""
+    return {"terms": {member: list(values)}}
+
+
+def _entry(kind: str, identity: str, number: int) -> str:
+    return f"{kind}-{identity}-{number:08d}"

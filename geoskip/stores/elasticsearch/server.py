@@ -1,0 +1,282 @@
+"""The conversation with a server: what is asked, for how long, and what its refusals mean.
+
+A query's requests wait for ``timeout`` seconds and are not repeated on the same host, but for one over a connection
+that turned out to be closed. What took long to fail is not tried again at once: for five times as long every request
+of a query fails immediately, so that a server that hangs costs queries a part of their time and not a wait each.
+A build's requests are patient: they are repeated, with growing pauses, while the server is busy or away, for
+``patience`` seconds in all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from geoskip.errors import EnvironmentProblem, GeoskipError, InvalidSpecificationError, MetadataError
+
+__all__ = ["Absent", "Json", "Refused", "Server", "Taken"]
+
+Json = dict[str, Any]
+
+_BUSY = frozenset([408, 429, 500, 502, 503, 504])
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_PAUSES = 5
+"""How many times as long as a failure took the next request is put off."""
+_SLOW = 0.5
+"""A failure that took less seconds costs nobody anything."""
+_LONGEST_BULK = 5 << 20
+_PAGE = 10_000
+"""What servers give at once, if nobody told them otherwise."""
+
+
+class Absent(MetadataError):
+    """The index, alias or document is not there."""
+
+
+class Taken(MetadataError):
+    """The document is there already."""
+
+
+class Refused(MetadataError):
+    """A request that the server does not understand, or finds too large."""
+
+
+class Server:
+    """One cluster, reached through any of its hosts."""
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        *,
+        user: str | None,
+        password: str | None,
+        headers: Mapping[str, str],
+        ca_certs: str | None,
+        verify_certs: bool,
+        timeout: float,
+        patience: float,
+    ) -> None:
+        urls = [_checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts)]
+        if not urls:
+            raise InvalidSpecificationError("a search store needs the URL of a host, such as 'https://search:9200'")
+        if (user is None) is not (password is None):
+            raise InvalidSpecificationError("a search store needs user= and password= together")
+        secret = user is not None or bool(headers)
+        if secret and (plain := next((url for url in urls if not _is_private(url)), None)) is not None:
+            raise InvalidSpecificationError(f"credentials would go to {plain} in clear: use https://, or a local host")
+        self.location = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} others"
+        self.timeout, self.patience = timeout, patience
+        self._resting, self._why = 0.0, ""
+        self._pits: dict[str, tuple[str, str]] | None = None
+        client, self._errors = _opensearch()
+        self._client = client(
+            urls,
+            http_auth=None if user is None else (user, password),
+            headers=dict(headers),
+            ca_certs=ca_certs,
+            verify_certs=verify_certs,
+            ssl_show_warn=False,
+            http_compress=True,
+            timeout=timeout,
+            max_retries=max(1, len(urls) - 1),
+            pool_maxsize=8,
+        )
+
+    def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
+        """The answer to a query's request, within the timeout; raises MetadataError and its kinds above."""
+        now = time.monotonic()
+        if now < self._resting:
+            raise MetadataError(f"{self._why}; it is asked again in {self._resting - now:.0f} s")
+        try:
+            return self._answer(method, path, body, params, self.timeout)
+        except (Absent, Taken, Refused):
+            raise
+        except MetadataError as error:
+            took = time.monotonic() - now
+            if took > _SLOW:
+                self._resting, self._why = time.monotonic() + _PAUSES * took, str(error)
+            raise
+
+    def tell(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
+        """The answer to a build's request, which is repeated while the server is busy; raises as :meth:`ask`."""
+        until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
+        while True:
+            left = max(until - time.monotonic(), self.timeout)
+            try:
+                return self._answer(method, path, body, params, left)
+            except _Busy as error:
+                if time.monotonic() + pause > until:
+                    raise MetadataError(str(error)) from error
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def store(self, index: str, documents: Iterable[tuple[str, str]]) -> None:
+        """Write documents, given as (id, JSON), over those of the same ids: repeating it changes nothing."""
+        lines: list[str] = []
+        size = 0
+        for name, document in documents:
+            lines += [f'{{"index":{{"_id":"{name}"}}}}\n', document, "\n"]
+            size += len(document)
+            if size > _LONGEST_BULK:
+                self._bulk(index, lines)
+                lines, size = [], 0
+        if lines:
+            self._bulk(index, lines)
+
+    def _bulk(self, index: str, lines: list[str]) -> None:
+        until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
+        while lines:
+            answer = self.tell("POST", f"/{index}/_bulk", "".join(lines), require_alias="true")
+            failed = [(at, item["index"]) for at, item in enumerate(answer["items"]) if item["index"]["status"] >= 300]
+            lasting = next((item for _, item in failed if item["status"] not in _BUSY), None)
+            if failed and (lasting or time.monotonic() > until):
+                _, item = failed[0] if lasting is None else (0, lasting)
+                reason = item.get("error", {}).get("reason", "")
+                kind = Absent if item["status"] == 404 else MetadataError
+                raise kind(f"{self.location} did not store a document: {item['status']} {reason}"[:500])
+            if failed:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            lines = [line for at, _ in failed for line in lines[3 * at : 3 * at + 3]]
+
+    def search(self, index: str, body: Json, *, patient: bool = False, **params: Any) -> Json:
+        """The answer to one search, which is whole or none at all."""
+        params["allow_partial_search_results"] = "false"
+        answer = (self.tell if patient else self.ask)("POST", f"/{index}/_search", body, **params)
+        self._check_whole(answer)
+        return answer
+
+    def pages(
+        self, index: str, body: Json, expected: int, size: int, *, patient: bool = False, **params: Any
+    ) -> Iterator[Json]:
+        """The answers to a search, page by page of at most ``size`` hits.
+
+        ``body`` sorts the hits by what tells each from the others. Where more than one page is expected they are all
+        from one point in time, if the server has such.
+        """
+        size = min(size, _PAGE)
+        request = {**body, "size": size}
+        pit = self._point_in_time(index) if expected > size else None
+        try:
+            while True:
+                if pit is None:
+                    answer = self.search(index, request, patient=patient, **params)
+                else:
+                    request["pit"] = {"id": pit, "keep_alive": "1m"}
+                    answer = (self.tell if patient else self.ask)("POST", "/_search", request, **params)
+                    self._check_whole(answer)
+                    pit = answer.get("pit_id", pit)
+                yield answer
+                hits = answer.get("hits", {}).get("hits", [])
+                if len(hits) < size:
+                    return
+                request["search_after"] = hits[-1]["sort"]
+                request.pop("aggs", None)
+        finally:
+            if pit is not None:
+                self._close(pit)
+
+    def _point_in_time(self, index: str) -> str | None:
+        """A view that does not change; None where the server has none (Elasticsearch without its basic licence)."""
+        for path, member in (("_search/point_in_time", "pit_id"), ("_pit", "id")):
+            with suppress(Absent, Refused, _Busy, LookupError, TypeError):
+                return str(self._answer("POST", f"/{index}/{path}", None, {"keep_alive": "1m"}, self.timeout)[member])
+        return None
+
+    def _close(self, pit: str) -> None:
+        with suppress(MetadataError):  # it ends by itself
+            self._answer("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, {}, self.timeout)
+            return
+        with suppress(MetadataError):
+            self._answer("DELETE", "/_pit", {"id": pit}, {}, self.timeout)
+
+    def _check_whole(self, answer: Json) -> None:
+        if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+            raise MetadataError(f"{self.location} answered a search in part")
+
+    def _answer(self, method: str, path: str, body: Any, params: Mapping[str, Any], timeout: float) -> Json:
+        errors = self._errors
+        try:
+            answer = self._client.transport.perform_request(
+                method, path, params=dict(params), body=body, timeout=timeout
+            )
+        except errors.NotFoundError as error:
+            raise Absent(f"{self.location} has no {path[1:].partition('/')[0]}: {_reason(error)}") from None
+        except errors.ConflictError as error:
+            raise Taken(f"{self.location}: {_reason(error)}") from None
+        except errors.RequestError as error:
+            raise Refused(f"{self.location} refused a request: {_reason(error)}") from None
+        except (errors.AuthenticationException, errors.AuthorizationException) as error:
+            raise MetadataError(
+                f"{self.location} refused the credentials: {error.status_code} {_reason(error)}"
+            ) from None
+        except errors.ConnectionTimeout:
+            raise _Busy(f"{self.location} did not answer within {timeout:.1f} s") from None
+        except errors.SSLError as error:
+            raise MetadataError(f"{self.location} cannot be trusted: {_short(error.error)}") from None
+        except errors.ConnectionError as error:
+            raise _Busy(f"{self.location} cannot be reached: {_short(error.error)}") from None
+        except errors.TransportError as error:
+            kind = Refused if error.status_code == 413 else _Busy if error.status_code in _BUSY else MetadataError
+            raise kind(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
+        except GeoskipError:
+            raise
+        except Exception as error:  # an answer that is no JSON, for one
+            raise MetadataError(
+                f"{self.location} was not understood: {type(error).__name__}: {_short(error)}"
+            ) from None
+        if method == "HEAD" or not isinstance(answer, dict):
+            raise MetadataError(f"{self.location} was not understood: {_short(answer)}")
+        return answer
+
+
+class _Busy(MetadataError):
+    """What may be otherwise in a moment."""
+
+
+def _opensearch() -> tuple[Any, Any]:
+    try:
+        import opensearchpy
+    except ImportError:
+        raise EnvironmentProblem(
+            "metadata in Elasticsearch or OpenSearch need opensearch-py: pip install 'geoskip[elasticsearch]'"
+        ) from None
+    # what failed is an error of ours and no line on the driver's screen; who listens to the log still hears it
+    logging.getLogger("opensearch").addHandler(logging.NullHandler())
+    return opensearchpy.OpenSearch, opensearchpy.exceptions
+
+
+def _checked(url: str) -> str:
+    """A host's URL; raises InvalidSpecificationError without repeating what may be a password."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise InvalidSpecificationError("give a search store's credentials as user= and password=, not in the URL")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidSpecificationError(f"a search store needs URLs such as 'https://search:9200', got {url!r}")
+    port = parts.port or (443 if parts.scheme == "https" else 9200)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
+
+
+def _is_private(url: str) -> bool:
+    """Can nobody else read what is sent there?"""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _reason(error: Any) -> str:
+    """What the server says was wrong, in short."""
+    info = error.info if isinstance(error.info, dict) else {}
+    told = info.get("error")
+    if isinstance(told, dict):
+        causes = told.get("root_cause") or [told]
+        return _short(causes[0].get("reason", told.get("reason", "")))
+    return _short(told or error.error)
+
+
+def _short(text: object) -> str:
+    return " ".join(str(text).split())[:300]

