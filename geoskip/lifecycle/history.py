@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from geoskip.errors import MetadataError
@@ -53,9 +53,11 @@ def history(store: Store) -> list[Row]:
     for entry in log.entries():
         groups.setdefault(str(entry.get("operation")), []).append(entry)
     running = log.open()
-    rows = [_row(name, entries, running) for name, entries in groups.items()]
-    logged = {row.snapshot for row in rows}
-    return sorted([*_unlogged(store, logged), *rows], key=lambda row: row.began)
+    rows = {name: _row(name, entries, running) for name, entries in groups.items()}
+    for row in _unlogged(store, {row.snapshot for row in rows.values()}):
+        known = rows.get(row.operation)  # it committed, and could not write so, or not yet
+        rows[row.operation or str(row.snapshot)] = replace(known, state=DONE, snapshot=row.snapshot) if known else row
+    return sorted(rows.values(), key=lambda row: row.began)
 
 
 def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -> Row:

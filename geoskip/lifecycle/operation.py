@@ -225,6 +225,9 @@ class Operation:
         return self.store.amend(header, result.removed, result.added, expected=expected)
 
     def _entry(self, state: str, **more: Any) -> dict[str, Any]:
+        told = {**self._told, **more}
+        if self.store.discreet:
+            told = {name: value for name, value in told.items() if name != "indexes"}
         return {
             "operation": self.id,
             "verb": str(self.verb),
@@ -233,8 +236,7 @@ class Operation:
             "who": who(),
             "versions": self._versions,
             "base": self._base,
-            **self._told,
-            **more,
+            **told,
         }
 
     def _end(self, state: str, **more: Any) -> None:
