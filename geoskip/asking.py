@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from geoskip.clauses import Clause
 from geoskip.indexes.base import Index
 from geoskip.indexes.casts import uncast
+from geoskip.indexes.days import of_the_day
 from geoskip.predicates import And, Call, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 
@@ -61,6 +62,8 @@ class Asking:
         found: list[Clause] = []
         for name, index in self._indexes:
             self.ask(name, index.clause, (node,), found)
+            for implied in of_the_day(node, index):
+                self.ask(name, index.clause, (implied,), found)
             for mapping in single:
                 if isinstance(index, mapping.indexes):
                     self.ask(f"mapping {mapping.name}", mapping.rule, (node, index), found)
