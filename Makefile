@@ -3,6 +3,8 @@
 
 SPARKS := 3.5.9 4.1.4 4.3.0
 QUERIES := 100000
+CRASHES := 1000
+RACE := 60
 SEED := $(shell date +%s)
 
 # No other Spark's settings and no stray modules; a driver on one machine needs no name in the network.
@@ -32,7 +34,8 @@ test: check-java venv  ## every check; ends with pytest's closing line
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)
 
-soak: check-java venv  ## 100,000 random queries: make soak QUERIES=1000 SEED=1
+soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
+	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/test_crashes.py
 	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
 
 bench: check-java venv  ## speeds, side by side

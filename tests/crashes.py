@@ -236,6 +236,15 @@ def dies_at(verb: str, place: Path, step: int) -> bool:
     return process.exitcode != 0
 
 
+def dies_after(verb: str, place: Path, seconds: float) -> None:
+    """The process that carries out the verb is killed after so long, if it is not through by then."""
+    process = FORKS.Process(target=_killed, args=(verb, str(place), 10**6))
+    process.start()
+    time.sleep(seconds)
+    process.kill()
+    process.join(60)
+
+
 def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> None:
     """A writer: appends, drops and rewrites files of its own, and does whatever verbs there are."""
     unflushed()

@@ -22,7 +22,7 @@ from geoskip.stores import ParquetStore
 from tests import crashes
 from tests.crashes import VERBS, Numbers, check_clean, check_complete, check_reader, create, dies_at, refresh, write
 
-CRASHES = int(os.environ.get("GEOSKIP_CRASHES", "1"))
+CRASHES = int(os.environ.get("GEOSKIP_CRASHES", "0"))
 RACE = float(os.environ.get("GEOSKIP_RACE", "0"))
 
 
@@ -91,6 +91,45 @@ def test_a_crash_in_a_first_create(tmp_path: Path) -> None:
         actions.vacuum(store, timedelta(0))
         check_clean(store)
     assert step > 8
+
+
+def test_a_crash_while_a_dead_operation_is_called_off(template: Path, tmp_path: Path) -> None:
+    died = tmp_path / "died"
+    shutil.copytree(template, died)
+    assert dies_at("refresh", died, 4), "its entry is there, and its part"
+    for step in range(1, 100):
+        place = tmp_path / f"{step}"
+        shutil.copytree(died, place)
+        data, store = Numbers(place), ParquetStore(place / "_geoskip")
+        if not dies_at("cancel", place, step):
+            break
+        check_reader(store, data)
+        actions.cancel(store, data.header())
+        assert {row.state for row in history(store) if row.verb != "cancel"} <= {"done", "cancelled", "rolled back"}
+        refresh(store, data)
+        check_complete(store, data)
+        actions.vacuum(store, timedelta(0))
+        check_clean(store)
+    assert step > 6
+
+
+@pytest.mark.skipif(not CRASHES, reason="make soak has them")
+def test_crashes_at_random_moments(template: Path, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for turn in range(CRASHES):
+        place = tmp_path / f"{turn}"
+        shutil.copytree(template, place)
+        data, store = Numbers(place), ParquetStore(place / "_geoskip")
+        verb = rng.choice(list(VERBS))
+        crashes.dies_after(verb, place, rng.random() * 0.1)
+        check_reader(store, data)
+        refresh(store, data)
+        check_complete(store, data)
+        actions.vacuum(store, timedelta(0))
+        check_clean(store)
+        shutil.rmtree(place)
 
 
 def test_writers_and_readers_at_once(template: Path, tmp_path: Path) -> None:

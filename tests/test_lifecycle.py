@@ -129,7 +129,8 @@ def test_all_indexes_are_deleted_and_an_index_created_in_the_place_of_a_deleted_
     store: Store, data: Numbers
 ) -> None:
     create(store, data, "a", "b")
-    assert actions.delete(store) == (A, B)
+    assert actions.delete(store, [A]) == (A,)
+    assert actions.delete(store) == (B,)
     with pytest.raises(NotIndexedError, match="no index that is in use"):
         actions.delete(store)
     write(data.folder, "f0", 100)
@@ -620,6 +621,22 @@ def test_a_vacuum_leaves_what_a_live_writer_has_written(parquet: ParquetStore, d
     check_reader(parquet, data)
     actions.vacuum(parquet, timedelta(0))
     check_clean(parquet)
+
+
+def test_a_vacuum_beside_a_damaged_snapshot_removes_nothing_that_it_may_use(
+    parquet: ParquetStore, data: Numbers
+) -> None:
+    for number in (3, 4):
+        write(data.folder, f"f{number}", number)
+        refresh(parquet, data)
+    damaged = min((Path(parquet.location) / "_log").glob("*/*.json"))
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    again = ParquetStore(parquet.location)
+    assert actions.vacuum(again, timedelta(hours=1)).leftovers == 0
+    assert history(again)[-1].message.startswith("leftovers stay: ")
+    assert actions.vacuum(again, timedelta(0)).snapshots == (1, 2, 3, 4)
+    check_clean(again)
+    check_complete(again, data)
 
 
 def test_the_log_is_trimmed(data: Numbers, monkeypatch: Any) -> None:

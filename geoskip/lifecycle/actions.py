@@ -25,18 +25,20 @@ _ENTRIES_KEPT = 1000
 
 def delete(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
     """Take indexes out of use, all if none is named; returns their texts. They can be restored until a vacuum."""
+    gone_now: list[str] = []
 
     def attempt(turn: Turn) -> Amend:
         snapshot = _required(store, turn.snapshot)
         chosen = _chosen(which, snapshot.header.entries, snapshot.header.deleted, "in use", "deleted already")
         entries, gone = _split(snapshot.header.entries, chosen)
         deleted = [entry for entry in snapshot.header.deleted if entry.name not in chosen]
+        gone_now[:] = chosen
         changed = replace(snapshot.header, entries=tuple(entries), deleted=(*deleted, *gone))
         return Amend.nothing(snapshot, changed, indexes=list(chosen))
 
     attempt(Turn(0, latest(store)))  # says at once what is wrong
-    made = perform(store, Verb.DELETE, attempt, parameters={"which": list(which)}, by=by)
-    return tuple(entry.name for entry in made.deleted if not which or entry.name in which) if made else ()
+    perform(store, Verb.DELETE, attempt, parameters={"which": list(which)}, by=by)
+    return tuple(gone_now)
 
 
 def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
@@ -115,8 +117,12 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
         operation.run(attempt, final=False)
         old = _succeeded_before(store, retain)
         store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
-        leftovers = store.sweep(lambda: tuple(operation.log.open()))
-        operation.end(snapshots=list(old), leftovers=leftovers, indexes=indexes)
+        leftovers, message = 0, ""
+        try:
+            leftovers = store.sweep(lambda: tuple(operation.log.open()))
+        except MetadataError as error:  # what a damaged snapshot uses is not known, so everything stays
+            message = f"leftovers stay: {error}"
+        operation.end(snapshots=list(old), leftovers=leftovers, indexes=indexes, message=message)
     return Vacuumed(tuple(indexes), old, leftovers)
 
 
@@ -177,7 +183,7 @@ def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
     created: dict[int, str] = {}
     for number in store.snapshots():
         with suppress(MetadataError):
-            created[number] = store.load(number).header.created
+            created[number] = store.header(number).created
     old = []
     superseded = None
     for number, following in reversed(list(pairwise(store.snapshots()))):

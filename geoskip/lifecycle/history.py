@@ -98,7 +98,7 @@ def _unlogged(store: Store, logged: Iterable[int | None]) -> list[Row]:
     rows = []
     for number in set(store.snapshots()) - set(logged):
         with suppress(MetadataError):
-            header = store.load(number).header
+            header = store.header(number)
             by = header.operation
             versions = {name: by[name] for name in ("geoskip", "pyspark", "engine") if name in by}
             verb, who = str(by.get("verb", "")), _person(by)

@@ -213,7 +213,7 @@ class Operation:
         for number in self.store.snapshots():
             if (before or 0) < number <= (here or 0):
                 with suppress(MetadataError, ValueError):
-                    found.append(Verb(str(self.store.load(number).header.operation.get("verb"))))
+                    found.append(Verb(str(self.store.header(number).operation.get("verb"))))
         return tuple(found)
 
     def _commit(self, result: Commit | Amend, expected: int | None) -> Header:
@@ -286,6 +286,6 @@ def made_by(store: Store, operation: str, base: int | None) -> int | None:
     for number in store.snapshots():
         if number > (base or 0):
             with suppress(MetadataError):
-                if store.load(number).header.operation.get("id") == operation:
+                if store.header(number).operation.get("id") == operation:
                     return number
     return None

@@ -58,6 +58,10 @@ class Store(ABC):
     def load(self, number: int) -> Snapshot:
         """A snapshot, its columns read when asked for; raises MetadataError if it is not there or damaged."""
 
+    def header(self, number: int) -> Header:
+        """The header of a snapshot alone, of one too whose table is damaged where the store can tell them apart."""
+        return self.load(number).header
+
     @abstractmethod
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         """Make the next snapshot; returns its header, with what the store filled in.

@@ -121,6 +121,13 @@ class ParquetStore(Store):
                 del self._loaded[next(iter(self._loaded))]
         return snapshot
 
+    def header(self, number: int) -> Header:
+        identity = self.identity()
+        if identity is None:
+            raise MetadataError(f"there is no snapshot {number} in {self.location}")
+        known = self._loaded.get((identity, number))
+        return known.header if known is not None else self._entries.snapshot(identity, number)[0]
+
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         self.check(header, expected)
         identity = header.identity if expected is not None else self.begin()

@@ -142,7 +142,7 @@ def _readable(store: Store) -> Header:
     """The newest header that can be read."""
     for number in reversed(store.snapshots()):
         try:
-            return store.load(number).header
+            return store.header(number)
         except MetadataError:
             continue
     raise MetadataError(
