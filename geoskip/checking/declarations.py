@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,14 @@ import shapely
 
 from geoskip.checking.lenses import Tally
 from geoskip.checking.outcome import CounterExample
-from geoskip.checking.results import of_rows
+from geoskip.checking.results import Evaluated, of_rows
 from geoskip.checking.samples import physical_value
 from geoskip.checking.subjects import Subject
 from geoskip.geometry import denotations as d
 from geoskip.predicates import Column, Literal, Predicate
 from geoskip.registry import Constant, Denotation, current
 
-__all__ = ["constants", "denotations", "monotone", "repeated"]
+__all__ = ["constants", "denotations", "disordered", "is_same", "misplaced", "monotone", "repeated"]
 
 _TRIED = 200
 
@@ -34,7 +36,7 @@ def constants(subject: Subject, chance: random.Random, tally: Tally) -> CounterE
             found = _compared(subject, declared, drawn)
             if found is not None:
                 said, real = found
-                if not _same(said, real):
+                if not is_same(said, real):
                     literals = ", ".join(str(Literal(value)) for value in drawn.values())
                     why = f"{subject.name}({literals}) is evaluated to {_shown(said)}, and is {_shown(real)}"
                     return CounterExample(name, why)
@@ -67,7 +69,7 @@ def denotations(subject: Subject, chance: random.Random, tally: Tally) -> Counte
         evaluated = subject.evaluate(rows, {})
         for number in np.flatnonzero(~evaluated.thrown).tolist():
             row = {argument: values[number] for argument, values in rows.items()}
-            wrong = _misplaced(meaning, row, evaluated.values[number].as_py())
+            wrong = misplaced(meaning, partial(_of_row, row), evaluated.values[number].as_py())
             if wrong is not None:
                 return CounterExample(name, f"it says {meaning}, but {wrong}", rows=(row,))
             tally.agree(name)
@@ -82,18 +84,22 @@ def _meaning(declared: Denotation, call: Any, tally: Tally) -> Any:
         return None
 
 
-def _misplaced(meaning: d.Denotation, row: dict[str, Any], value: Any) -> str | None:
-    """What is wrong with a row's geometry, in words."""
+def _of_row(row: dict[str, Any], node: Predicate) -> Any:
+    return row.get(node.name) if isinstance(node, Column) else None
+
+
+def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
+    """What is wrong with a row's geometry, in words; ``of`` gives the values of the call's arguments."""
     shape = _geometry(value)
     if isinstance(meaning, d.Point):
-        x, y = (row.get(node.name) if isinstance(node, Column) else None for node in (meaning.x, meaning.y))
+        x, y = of(meaning.x), of(meaning.y)
         if x is None or y is None:
             return None if shape is None else f"{shape} is not NULL where a coordinate is"
         if shape is None or (math.isfinite(x) and math.isfinite(y) and _box(shape) != (x, y, x, y)):
             return f"the point is {shape}, and not at ({x}, {y})"
         return None
     child: Predicate | None = getattr(meaning, "child", None)
-    inner = _geometry(row.get(child.name)) if isinstance(child, Column) else None
+    inner = _geometry(of(child)) if child is not None else None
     if inner is None or not inner.is_valid:
         return f"{shape} is not NULL where its argument is" if shape is not None and inner is None else None
     if shape is None:
@@ -151,7 +157,7 @@ def _geometry(value: Any) -> Any:
     return value if isinstance(value, shapely.Geometry) else None
 
 
-def _same(said: Any, real: Any) -> bool:
+def is_same(said: Any, real: Any) -> bool:
     shapes = _geometry(said), _geometry(real)
     if None not in shapes:
         return bool(shapely.equals_exact(shapely.normalize(shapes[0]), shapely.normalize(shapes[1])))
@@ -175,27 +181,31 @@ def monotone(subject: Subject, chance: random.Random) -> CounterExample | None:
         way = way(call) if callable(way) else way
         if way is None:
             return None
-        values = [value for value in subject.arguments[name].values(chance, _TRIED) if value is not None]
+        values = subject.arguments[name].values(chance, _TRIED)
         found = subject.evaluate({name: values}, constants)
-        pairs = zip(values, found.values.to_pylist(), found.thrown.tolist(), strict=True)
-        known = sorted(
-            {repr(x): (_key(x), _key(y), x, y) for x, y, thrown in pairs if not thrown and not _is_odd(x, y)}.values(),
-            key=lambda entry: entry[0],
-        )
-        wrong = [
-            (low, high)
-            for low, high in itertools.combinations(known, 2)
-            if low[0] < high[0] and (low[1] > high[1] if way == "increasing" else low[1] < high[1])
-        ]
+        wrong = disordered(str(way), values, found)
         if wrong:
-            low, high = min(wrong, key=lambda pair: len(repr(pair)))
-            rows = tuple({name: x, str(call): y} for _, _, x, y in (low, high))
+            rows = tuple({name: x, str(call): y} for x, y in wrong)
             return CounterExample(f"declare({subject.name}, monotone={way!r})", "it is not so for these", rows=rows)
     return None
 
 
-def _is_odd(x: Any, y: Any) -> bool:
-    return y is None or x != x or y != y
+def disordered(way: str, values: Sequence[Any], found: Evaluated) -> list[tuple[Any, Any]]:
+    """Two values, each with what a function makes of it, in another order than is declared; none if there are none."""
+    triples = zip(values, found.values.to_pylist(), found.thrown.tolist(), strict=True)
+    met = {repr(x): (_key(x), _key(y), x, y) for x, y, thrown in triples if not (thrown or _is_odd(x) or _is_odd(y))}
+    known = sorted(met.values(), key=lambda entry: entry[0])
+    wrong = [
+        (low, high)
+        for low, high in itertools.combinations(known, 2)
+        if low[0] < high[0] and (low[1] > high[1] if way == "increasing" else low[1] < high[1])
+    ]
+    simplest = min(wrong, key=lambda pair: len(repr(pair)), default=())
+    return [(x, y) for _, _, x, y in simplest]
+
+
+def _is_odd(value: Any) -> bool:
+    return value is None or value != value
 
 
 def _key(value: Any) -> Any:
@@ -208,7 +218,7 @@ def repeated(subject: Subject, chance: random.Random) -> CounterExample | None:
     first, again = subject.evaluate(rows, {}), subject.evaluate(rows, {})
     for number in range(_TRIED):
         one, other = first.values[number].as_py(), again.values[number].as_py()
-        if not (first.thrown[number] or again.thrown[number]) and not _same(one, other):
+        if not (first.thrown[number] or again.thrown[number]) and not is_same(one, other):
             row = {name: values[number] for name, values in rows.items()}
             why = f"it has two values, {one!r} and {other!r}; say so: declare(..., deterministic=False)"
             return CounterExample(f"{subject.name} is not deterministic", why, rows=(row,))

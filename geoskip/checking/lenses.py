@@ -40,6 +40,7 @@ class Lens:
     ask: Ask
     over: str
     """The indexes in words."""
+    rule: Rule | None = None
 
 
 @dataclass
@@ -82,7 +83,7 @@ def lenses_for(call: Call, expressions: Sequence[Expression], indexes: Sequence[
         for together in itertools.islice(_together(rule, kinds), _MOST_LENSES):
             known = tuple(index for index in together if index is not None)
             effect.indexes |= dict.fromkeys(map(str, known))
-            found.append(Lens(effect.name, known, _asking(rule, together), ", ".join(map(str, known))))
+            found.append(Lens(effect.name, known, _asking(rule, together), ", ".join(map(str, known)), rule))
     said = registry.said_of(call)
     if said is not None and said.deterministic is not False:
         found += _declared(call, said, expressions, tally)

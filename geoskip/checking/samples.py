@@ -75,6 +75,15 @@ class Sample:
         """The Arrow type of the values."""
         return arrow_type(self.kind)
 
+    def modest(self) -> Sample:
+        """The same without the ends of a type."""
+
+        def draw(chance: random.Random) -> Any:
+            drawn = (self.draw(chance) for _ in range(100))
+            return next((v for v in drawn if not isinstance(v, int | float) or 0 < abs(v) < 100), 1)
+
+        return Sample(self.kind, draw, own=self.own)
+
     def values(self, chance: random.Random, count: int) -> list[Any]:
         """So many values, a NULL now and then, and one that came before more often."""
         found: list[Any] = []
@@ -205,7 +214,8 @@ def _near(chance: random.Random, most: int) -> float:
 
 
 def _polygon(chance: random.Random) -> bytes:
-    x, y, wide, high = _near(chance, 170), _near(chance, 80), chance.uniform(0.1, 8), chance.uniform(0.1, 8)
+    wide, high = chance.uniform(0.1, 8), chance.uniform(0.1, 6)
+    x, y = min(_near(chance, 180) - wide / 2, 170.0), min(_near(chance, 90) - high / 2, 80.0)
     shell = [(x, y), (x + wide, y), (x + wide, y + high), (x + wide / 3, y + high)]
     hole = [(x + wide * 0.5, y + high * 0.2), (x + wide * 0.7, y + high * 0.2), (x + wide * 0.6, y + high * 0.4)]
     shape = shapely.Polygon(shell, [hole] if chance.random() < 0.3 else None)

@@ -60,6 +60,7 @@ public final class Geoskip {
     private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
     static final ThreadLocal planning = new ThreadLocal();
     static final ThreadLocal captured = new ThreadLocal(); // a List of JSON texts while an index is analysed
+    static final ThreadLocal parts = new ThreadLocal(); // a List of the expressions themselves, where they are held
 
     private static final ExecutorService workers = Executors.newCachedThreadPool(new ThreadFactory() {
         public Thread newThread(Runnable task) {
@@ -217,6 +218,20 @@ public final class Geoskip {
             captured.remove();
         }
     }
+
+    /** The same, held for `evaluate` until they are released: their number, a line feed, JSON. */
+    public String hold(Dataset frame) throws Exception {
+        List held = new ArrayList();
+        parts.set(held);
+        try {
+            String written = analyse(frame);
+            return Evaluation.hold(held, frame.sparkSession().sessionState().conf()) + "\n" + written;
+        } finally {
+            parts.remove();
+        }
+    }
+
+    public void release(long number) { Evaluation.release(number); }
 
     /** The file relation that a frame reads, as an index must know it: JSON; null where there is not just one. */
     public String relation(Dataset frame) throws Exception {

@@ -105,7 +105,11 @@ class GeoskipRule extends Rule {
             Names names = new Names((LogicalRelation) node);
             try {
                 for (Iterator i = expressions.iterator(); i.hasNext();) {
-                    ((List) Geoskip.captured.get()).add(Wire.expression((Expression) i.next(), names, null));
+                    Expression expression = (Expression) i.next();
+                    ((List) Geoskip.captured.get()).add(Wire.expression(expression, names, null));
+                    if (Geoskip.parts.get() != null) {
+                        ((List) Geoskip.parts.get()).add(expression);
+                    }
                 }
             } catch (IOException impossible) {
                 LOG.warn("geoskip could not write an expression", impossible);

@@ -1,0 +1,365 @@
+"""check_mapping through Spark: for functions of SQL, of the JVM, of Sedona, and for whatever a session has by name.
+
+Rows are written to one small Parquet file. Spark evaluates the function for each, with some arguments constant, and its
+optimizer turns the conditions into what the rule would meet in a query; they are held, so that it evaluates for single
+values too. The rest is as without Spark: files are formed of the rows, summarised, and judged
+(:mod:`geoskip.checking`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.asking import calls_of
+from geoskip.checking.declarations import disordered, is_same, misplaced
+from geoskip.checking.lenses import Lens, Tally, asked, lenses_for, truth_of
+from geoskip.checking.outcome import CounterExample, MappingCheck, word
+from geoskip.checking.queries import conditions
+from geoskip.checking.results import Evaluated
+from geoskip.checking.samples import physical_value
+from geoskip.checking.worlds import Expression, World, metadata_of
+from geoskip.clauses import Mask, keep_mask
+from geoskip.errors import MappingError
+from geoskip.evaluation import evaluating
+from geoskip.geometry.denotations import Denotation
+from geoskip.indexes.base import Index
+from geoskip.labelling import fold_constants
+from geoskip.predicates import Call, Column, Literal, Predicate, normalise
+from geoskip.registry import Function, current
+from geoskip.spark.analysis import quietly
+from geoskip.spark.catalyst import Translator
+from geoskip.spark.evaluator import SparkEvaluator
+from geoskip.spark.session import disabled, java
+from geoskip.spark.trying import Argument, arguments_for, literal_sql, sql_of
+
+__all__ = ["check"]
+
+_ROWS = 60
+_CONSTANTS = 4
+_EVALUATED = 20
+"""Calls of constants that an evaluator is compared for."""
+
+
+def check(
+    spark: SparkSession,
+    function: Any,
+    *,
+    rows: Mapping[str, Any] | Sequence[Any] | None,
+    indexes: Sequence[Index],
+    name: str | None,
+    seconds: float,
+    seed: int,
+) -> MappingCheck:
+    """The check of a function by its name in a session; a UDF that is not registered is so for the while."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="geoskip-check-") as folder, disabled(spark):
+        trial = _Trial(spark, Path(folder), _name_of(spark, function, name), Tally(), random.Random(str(seed)))
+        found = trial.searched(rows, indexes, started + seconds)
+    effects = tuple(trial.tally.effects.values())
+    if not (effects or trial.tally.agreed or trial.tally.problems or found):
+        raise MappingError(f"nothing is mapped or declared of {trial.name}, as this session has it")
+    return MappingCheck(
+        trial.name,
+        found,
+        trials=sum(effect.trials for effect in effects) + sum(trial.tally.agreed.values()),
+        skipped=sum(effect.skipped for effect in effects),
+        effects=effects,
+        problems=tuple(trial.tally.problems)[:5],
+        notes=(*(f"{what} agrees for {n:,} values" for what, n in trial.tally.agreed.items()), *trial.tally.notes),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _name_of(spark: SparkSession, function: Any, name: str | None) -> str:
+    if isinstance(function, str | Function):
+        return name or (function if isinstance(function, str) else function.name)
+    name = name or str(getattr(function, "__name__", "function"))
+    if not spark.catalog.functionExists(name):
+        spark.udf.register(name, function)
+    return name
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Conditions that the JVM holds, as predicates and as what asks about them."""
+
+    predicates: list[Predicate]
+    evaluator: SparkEvaluator
+    number: int
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One function in one session."""
+
+    spark: SparkSession
+    folder: Path
+    name: str
+    tally: Tally
+    chance: random.Random
+
+    def searched(
+        self, rows: Mapping[str, Any] | Sequence[Any] | None, indexes: Sequence[Index], deadline: float
+    ) -> CounterExample | None:
+        combinations = arguments_for(self._frame, self.name, rows)
+        for arguments in itertools.islice(itertools.cycle(combinations), 3 * len(combinations)):
+            for attempt in (self._constants, self._denotations, self._mappings):
+                found = attempt(arguments, indexes, deadline)
+                if found is not None:
+                    return found
+            if time.monotonic() > deadline:
+                break
+        return None
+
+    # ---- rows, calls and their values
+
+    def _frame(self, arguments: Sequence[Argument], values: Mapping[str, list[Any]] | None = None) -> DataFrame:
+        samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+        values = values or {name: [] for name in samples}
+        table = {name: pa.array(values[name], sample.arrow) for name, sample in samples.items()}
+        path = self.folder / f"{self.chance.random()}.parquet"
+        pq.write_table(pa.table(table), path)
+        return self.spark.read.parquet(str(path))
+
+    def _rows(self, arguments: Sequence[Argument]) -> dict[str, list[Any]]:
+        samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+        return {name: sample.values(self.chance, _ROWS) for name, sample in samples.items()}
+
+    def _calls(self, arguments: Sequence[Argument]) -> Iterator[str]:
+        """The call over columns, and with every choice of constants that leaves a column."""
+        yield self._sql([a.sql for a in arguments])
+        places = range(len(arguments))
+        for count in range(1, len(arguments)):
+            for some in itertools.islice(itertools.combinations(places, count), 4):
+                for _ in range(_CONSTANTS):
+                    yield self._sql([a.constant(self.chance) if n in some else a.sql for n, a in enumerate(arguments)])
+
+    def _sql(self, arguments: Sequence[str]) -> str:
+        return f"{self.name}({', '.join(arguments)})"
+
+    def _values(self, frame: DataFrame, texts: Sequence[str]) -> list[Evaluated | None]:
+        """What each text is for each row; None where Spark fails on one."""
+        geometry = self._kind(frame, texts[0]) == "geometry"
+        plain = [f"ST_AsBinary({text})" if geometry else text for text in texts]
+        table = _collected(frame, plain)
+        if table is None and len(texts) == 1:
+            self.tally.notes[f"{self.name} fails for some of the rows that were tried"] = None
+            return [None]
+        if table is None:
+            return [found for text in texts for found in self._values(frame, [text])]
+        nothing = np.zeros(table.num_rows, dtype=bool)
+        return [Evaluated(table.column(number).combine_chunks(), nothing) for number in range(len(texts))]
+
+    def _kind(self, frame: DataFrame, text: str) -> str:
+        kind = frame.selectExpr(text).schema[0].dataType
+        return "geometry" if type(kind).__name__ == "GeometryType" else str(kind.simpleString())
+
+    def _held(self, frame: DataFrame, texts: Sequence[str], deadline: float) -> _Held:
+        jvm = java(self.spark).geoskip
+        number, _, written = jvm.hold(
+            frame.selectExpr(*(f"({t}) AS c{n}" for n, t in enumerate(texts)))._jdf
+        ).partition("\n")
+        nodes = json.loads(written)
+        translator = Translator()
+        predicates = [fold_constants(translator.predicate(node)) for node in nodes]
+        request = {"number": int(number), "conditions": nodes, "settings": {}}
+        evaluator = SparkEvaluator(jvm, request, slots=(), names=lambda name: name, deadline=deadline + 30, answers={})
+        return _Held(predicates, evaluator, int(number))
+
+    # ---- what is tried
+
+    def _mappings(
+        self, arguments: Sequence[Argument], indexes: Sequence[Index], deadline: float
+    ) -> CounterExample | None:
+        rows = self._rows(arguments)
+        frame = self._frame(arguments, rows)
+        texts = list(self._calls(arguments))
+        if _collected(frame, texts[:1]) is None:  # it overflows, say: where one row fails, so does the query
+            rows = self._rows([a.modest() for a in arguments])
+            frame = self._frame(arguments, rows)
+        kind = self._kind(frame, texts[0])
+        if kind == "geometry":
+            return None
+        queries: list[tuple[str, Mask]] = []
+        every = self._values(frame, texts)
+        for text, evaluated in zip(texts, every, strict=True):
+            if evaluated is not None:
+                stands = Call(self.name, (Literal(text),), None, (), kind)
+                for condition in conditions(stands, evaluated.values, self.chance):
+                    queries.append((sql_of(condition, stands, text), truth_of(condition, stands, evaluated)))
+        over = [argument.sql for argument in arguments]
+        held = self._held(frame, [*over, *texts[:1], *(text for text, _ in queries)], deadline)
+        try:
+            if (wrong := self._disordered(rows, held.predicates[len(over)], every[0])) is not None:
+                return wrong
+            with evaluating(held.evaluator):
+                return self._judged(arguments, rows, indexes, queries, held)
+        finally:
+            java(self.spark).geoskip.release(held.number)
+
+    def _disordered(
+        self, rows: Mapping[str, list[Any]], call: Predicate, found: Evaluated | None
+    ) -> CounterExample | None:
+        """Two rows that a function of one argument puts in another order than is declared."""
+        if found is None or not isinstance(call, Call) or len(rows) > 1:
+            return None
+        said = current().said_of(call)
+        way = said.monotone(call) if said is not None and callable(said.monotone) else said and said.monotone
+        if not isinstance(way, str):
+            return None
+        ((name, values),) = rows.items()
+        shown = tuple({name: x, str(call): y} for x, y in disordered(way, values, found))
+        blame = f"declare({self.name}, monotone={way!r})"
+        return CounterExample(blame, "it is not so for these", rows=shown) if shown else None
+
+    def _judged(
+        self, arguments: Sequence[Argument], rows: Mapping[str, list[Any]], indexes: Sequence[Index],
+        queries: Sequence[tuple[str, Mask]], held: _Held,
+    ) -> CounterExample | None:  # fmt: skip
+        count = len(arguments)
+        expressions = list(_expressions(arguments, rows, held.predicates[:count]))
+        call = held.predicates[count]
+        lenses = lenses_for(call, expressions, indexes, self.tally) if isinstance(call, Call) else []
+        if not lenses:
+            return None
+        world = World(expressions, self.chance)
+        for (text, truth), predicate in zip(queries, held.predicates[count + 1 :], strict=True):
+            matching: Mask = np.any(world.members & truth, axis=1)
+            for lens in lenses:
+                clause = asked(lens, predicate, self.tally) if _concerns(lens, predicate) else None
+                keep = np.ones(len(matching), dtype=bool)
+                if clause is not None:
+                    keep = keep_mask(clause, world.metadata(lens.indexes))
+                self.tally.count(lens, clause, matching, keep)
+                if wrong := np.flatnonzero(matching & ~keep).tolist():
+                    file = min((world.files[number] for number in wrong), key=len)
+                    return _counter_example(lens, text, predicate, world, file, truth, rows)
+        return None
+
+    def _constants(
+        self, arguments: Sequence[Argument], indexes: Sequence[Index], deadline: float
+    ) -> CounterExample | None:
+        frame = self._frame(arguments, {name: values[:1] for name, values in self._rows(arguments).items()})
+        call = self._call(frame, self._sql([a.sql for a in arguments]), deadline)
+        if call is None or not (declared := current().constants_of(call)):
+            return None
+        drawn = [[sample.draw(self.chance) for a in arguments for sample in a.samples] for _ in range(_EVALUATED)]
+        if any(argument.made != "{}" for argument in arguments):
+            return None  # what evaluates them is another function's
+        kinds = [sample.kind for a in arguments for sample in a.samples]
+        texts = [
+            self._sql([literal_sql(physical_value(v), k) for v, k in zip(row, kinds, strict=True)]) for row in drawn
+        ]
+        for text, row, real in zip(texts, drawn, self._values(frame, texts), strict=True):
+            for constant in declared if real is not None else ():
+                name = f"constant {constant.evaluate.__module__}.{constant.evaluate.__qualname__}"
+                try:
+                    said = constant.evaluate(*map(physical_value, row))
+                except Exception:
+                    continue
+                said = said.value if isinstance(said, Literal) else said
+                assert real is not None
+                found = physical_value(real.values[0].as_py())
+                if not is_same(said, found):
+                    return CounterExample(name, f"{text} is evaluated to {said}, and is {found!r}")
+                self.tally.agree(name)
+        return None
+
+    def _denotations(
+        self, arguments: Sequence[Argument], indexes: Sequence[Index], deadline: float
+    ) -> CounterExample | None:
+        rows = self._rows(arguments)
+        frame = self._frame(arguments, rows)
+        rest = arguments[1:]
+        for given in ([a.sql for a in arguments], [arguments[0].sql, *(a.constant(self.chance) for a in rest)]):
+            text = self._sql(given)
+            call = self._call(frame, text, deadline)
+            declared = current().denotations_of(call) if call is not None else []
+            if call is None or not declared or any(len(a.names) > 1 for a in arguments):
+                continue
+            (found,) = self._values(frame, [text])
+            values = {p: a.names[0] for p, a in zip(call.args, arguments, strict=True) if not isinstance(p, Literal)}
+            for denotation in declared if found is not None else ():
+                name = f"denotation {denotation.meaning.__module__}.{denotation.meaning.__qualname__}"
+                meaning = denotation.meaning(call)
+                for number in range(_ROWS) if isinstance(meaning, Denotation) else ():
+                    assert found is not None
+                    row = {column: cells[number] for column, cells in rows.items()}
+                    of_row = {predicate: row[column] for predicate, column in values.items()}
+                    wrong = misplaced(meaning, of_row.get, found.values[number].as_py())
+                    if wrong is not None:
+                        return CounterExample(name, f"it says {meaning}, but {wrong}", rows=(row,))
+                    self.tally.agree(name)
+        return None
+
+    def _call(self, frame: DataFrame, text: str, deadline: float) -> Call | None:
+        """A call as the rule would meet it."""
+        held = self._held(frame, [text], deadline)
+        java(self.spark).geoskip.release(held.number)
+        (found,) = held.predicates
+        return found if isinstance(found, Call) else None
+
+
+def _collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
+    """The values of some SQL for each row, in the order of the rows; None where Spark fails."""
+    selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
+    with suppress(PySparkException), quietly():
+        return pa.Table.from_batches(selected._collect_as_arrow())
+    return None
+
+
+def _expressions(
+    arguments: Sequence[Argument], rows: Mapping[str, list[Any]], predicates: Sequence[Predicate]
+) -> Iterator[Expression]:
+    """What indexes may be over: the columns, and the geometries that arguments make of WKB."""
+    for argument, predicate in zip(arguments, predicates, strict=True):
+        arrays = [pa.array(rows[n], s.arrow) for n, s in zip(argument.names, argument.samples, strict=True)]
+        if len(argument.names) == 1 and argument.made != "{}":
+            yield Expression(argument.sql, predicate, getattr(predicate, "type", None) or "binary", arrays[0])
+            continue
+        for name, sample, array in zip(argument.names, argument.samples, arrays, strict=True):
+            yield Expression(name, Column(name, sample.kind), sample.kind, array)
+
+
+def _concerns(lens: Lens, predicate: Predicate) -> bool:
+    """Would a query ask a lens about this vertex?"""
+    return lens.rule is None or lens.rule.concerns(calls_of(normalise(predicate)))
+
+
+def _counter_example(
+    lens: Lens, text: str, predicate: Predicate, world: World, file: Sequence[int], truth: Mask,
+    rows: Mapping[str, list[Any]],
+) -> CounterExample:  # fmt: skip
+    """The counter-example in the smallest file that shows it: one lost row alone where that is enough."""
+    clause = lens.ask(normalise(predicate))
+    assert clause is not None
+    best = list(file)
+    for row in (row for row in file if truth[row]):
+        alone = metadata_of(lens.indexes, world.expressions, [[row]])
+        if not keep_mask(clause, alone).all():
+            best = [row]
+            break
+    metadata = metadata_of(lens.indexes, world.expressions, [best])
+    shown = tuple(
+        {**{name: values[row] for name, values in rows.items()},
+         "the query says": word("TRUE" if truth[row] else "not TRUE")} for row in best
+    )  # fmt: skip
+    lost = tuple(number for number, row in enumerate(best) if truth[row])
+    summaries = {str(index): metadata.column(str(index))[0].as_py() for index in lens.indexes}
+    why = f"a file that {lens.over} summarises is skipped, though a row of it matches"
+    return CounterExample(lens.name, why, text, shown, lost, summaries, str(clause))

@@ -1,0 +1,175 @@
+"""What a function of SQL is tried on: its arguments as columns of a file and as literals, and conditions as SQL."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+
+from geoskip.checking.samples import HINTS, Sample, hint_of, physical_value, sample_of
+from geoskip.errors import MappingError
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.registry import Function, current
+from geoskip.spark.analysis import quietly
+
+__all__ = ["Argument", "arguments_for", "literal_sql", "sql_of"]
+
+_MOST = 3
+"""Combinations of argument types that are tried."""
+_GUESSED = ("string", "double", "bigint", "date", "timestamp_ntz", "boolean")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument: the columns that it is made of, and the SQL that makes it of them, or of constants (``{}``)."""
+
+    names: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    made: str = "{}"
+
+    @property
+    def sql(self) -> str:
+        """The argument over columns."""
+        return self.made.format(*self.names)
+
+    def modest(self) -> Argument:
+        """The same with values that few functions fail on."""
+        return replace(self, samples=tuple(sample.modest() for sample in self.samples))
+
+    def constant(self, chance: random.Random) -> str:
+        """The argument as a constant."""
+        return self.made.format(*(literal_sql(physical_value(s.draw(chance)), s.kind) for s in self.samples))
+
+
+def arguments_for(
+    frame_of: Any, name: str, rows: Mapping[str, Any] | Sequence[Any] | None
+) -> list[tuple[Argument, ...]]:
+    """The combinations of arguments that Spark takes for a function; raises MappingError where none is found.
+
+    ``frame_of`` gives the DataFrame of some arguments' columns.
+    """
+    found: list[tuple[Argument, ...]] = []
+    for arguments in _candidates(name, rows):
+        if _fits(frame_of(arguments), name, arguments):
+            found.append(arguments)
+        if len(found) == _MOST or (found and rows is None and len(found[0]) < len(arguments)):
+            break
+    if not found:
+        raise MappingError(
+            f"{name} takes none of the arguments that were tried; say which it does, in order: rows=['double', 'words']"
+        )
+    return found
+
+
+def _fits(frame: DataFrame, name: str, arguments: Sequence[Argument]) -> bool:
+    text = f"{name}({', '.join(a.sql for a in arguments)})"
+    try:
+        with quietly():
+            frame.selectExpr(text)
+    except (AnalysisException, ParseException):
+        return False
+    return True
+
+
+def _candidates(name: str, rows: Mapping[str, Any] | Sequence[Any] | None) -> Iterator[tuple[Argument, ...]]:
+    if rows is not None:
+        said = list(rows.items()) if isinstance(rows, Mapping) else [(f"a{n}", word) for n, word in enumerate(rows)]
+        ways = [list(_ways(column, sample_of(word), word)) for column, word in said]
+        yield from itertools.product(*ways)
+        return
+    told = _told(name)
+    if told:
+        hints = [hint_of(word, None) for word in told]
+        if None not in hints:
+            yield tuple(Argument((word,), (hint,)) for word, hint in zip(told, hints, strict=True) if hint)
+    if name.lower().startswith("st_"):
+        shapes = ["polygons", "points", "coordinates"]
+        for count in (2, 1):
+            for kinds in itertools.product(shapes, repeat=count):
+                yield tuple(_spatial(f"a{n}", kind) for n, kind in enumerate(kinds))
+        yield tuple(Argument((f"a{n}",), (HINTS[hint],)) for n, hint in enumerate(("longitude", "latitude")))
+        yield (_spatial("a0", "polygons"), _spatial("a1", "polygons"), Argument(("a2",), (_DISTANCES,)))
+    for count in (1, 2, 3):
+        for kinds in itertools.product(_GUESSED if count < 3 else _GUESSED[:3], repeat=count):
+            yield tuple(Argument((f"a{n}",), (sample_of(kind),)) for n, kind in enumerate(kinds))
+
+
+_DISTANCES = Sample("double", lambda chance: round(chance.uniform(0, 30), 2))
+
+
+def _ways(column: str, sample: Sample, word: Any) -> Iterator[Argument]:
+    """A geometry is tried as one, and as the WKB that it is."""
+    if word in ("points", "polygons"):
+        yield _spatial(column, word)
+    yield Argument((column,), (sample,))
+
+
+def _spatial(column: str, kind: str) -> Argument:
+    if kind == "coordinates":
+        hints = (HINTS["longitude"], HINTS["latitude"])
+        return Argument((f"{column}_lng", f"{column}_lat"), hints, "ST_Point({}, {})")
+    return Argument((column,), (HINTS[kind],), "ST_GeomFromWKB({})")
+
+
+def _told(name: str) -> list[str]:
+    """The names of a function's arguments, where its mapping says them."""
+    for mapping in current().mappings.values():
+        for function in mapping.functions:
+            if isinstance(function, Function) and function.name.lower() == name.lower() and function.arguments:
+                return [word.strip(" []") for word in function.arguments.split(",")]
+    return []
+
+
+_SUFFIX = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
+
+
+def literal_sql(value: Any, kind: str) -> str:
+    """A physical value as SQL."""
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    if kind in ("double", "float"):
+        return f"{kind}('{value!r}')"
+    if kind in _SUFFIX:
+        return f"CAST('{value}' AS {kind})" if value < 0 else f"{value}{_SUFFIX[kind]}"
+    if kind == "boolean":
+        return "TRUE" if value else "FALSE"
+    if kind == "binary":
+        return f"X'{value.hex()}'"
+    if kind == "date":
+        return f"date_from_unix_date({value})"
+    if kind == "timestamp_ntz":
+        return f"CAST(timestamp_micros({value}L) AS timestamp_ntz)"
+    if kind == "timestamp":
+        return f"timestamp_micros({value}L)"
+    if kind.startswith("array"):
+        item = kind[6:-1]
+        return f"array({', '.join(literal_sql(part, item) for part in value)})"
+    if kind.startswith("decimal"):
+        return f"CAST('{value}' AS {kind})"
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
+
+
+def sql_of(condition: Predicate, call: Call, text: str) -> str:
+    """A condition over a call, whose SQL is given, as SQL."""
+
+    def literal(node: Literal) -> str:
+        return literal_sql(node.value, node.type or call.type or "string")
+
+    match condition:
+        case Not(child):
+            return f"NOT ({sql_of(child, call, text)})"
+        case IsNull():
+            return f"({text}) IS NULL"
+        case Comparison(op, _, Literal() as value):
+            return f"({text}) {op} {literal(value)}"
+        case In(_, values):
+            return f"({text}) IN ({', '.join(map(literal, values))})"
+        case StartsWith(_, start):
+            return f"startswith({text}, {literal_sql(start, 'string')})"
+    return text
