@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,11 +25,15 @@ text is the answer.
 
 
 class Proxy:
-    """Listens on a port of its own; ``fault`` decides about each request, ``seen`` has them all."""
+    """Listens on a port of its own; ``fault`` decides about each request, ``seen`` has them all.
 
-    def __init__(self, target: str) -> None:
+    ``certificate`` is a PEM file with a certificate for localhost and its key: it then speaks TLS.
+    """
+
+    def __init__(self, target: str, certificate: Path | None = None) -> None:
         self.fault: Fault = lambda request: None
         self.seen: list[Request] = []
+        self.credentials: list[str | None] = []
         self.released = threading.Event()
         proxy, address = self, urlsplit(target)
 
@@ -38,7 +44,8 @@ class Proxy:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 request = (self.command, self.path)
                 proxy.seen.append(request)
-                found = proxy.fault(request)
+                proxy.credentials.append(self.headers.get("Authorization"))
+                found = "cut" if proxy.released.is_set() else proxy.fault(request)
                 if found == "hang":
                     proxy.released.wait(60)
                     found = "cut"
@@ -77,6 +84,11 @@ class Proxy:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.url = f"https://localhost:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class SearchIndex:
     def identity(self) -> str | None:
         """The identity of the log, as it is at this moment; None where there is none."""
         try:
-            return self._identity_in(self.server.ask("GET", f"/{self.name}/_doc/{_LOG}")["_source"])
+            return self._identity_in(self.server.document(self.name, _LOG))
         except Absent:
             return None
 
@@ -123,7 +123,7 @@ class SearchIndex:
 
     def text(self, kind: str, identity: str, number: int) -> bytes:
         """An entry; raises Absent where it is not there."""
-        source = self.server.ask("GET", f"/{self.name}/_doc/{_entry(kind, identity, number)}")["_source"]
+        source = self.server.document(self.name, _entry(kind, identity, number))
         if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
             raise MetadataError(f"{kind} {number} in {self.location} is another's")
         return str(source.get("text")).encode("utf-8", "replace")

@@ -148,7 +148,16 @@ class Server:
         params["allow_partial_search_results"] = "false"
         answer = (self.tell if patient else self.ask)("POST", f"/{index}/_search", body, **params)
         self._check_whole(answer)
+        if "filter_path" not in params and not isinstance(answer.get("hits"), dict):
+            raise MetadataError(f"{self.location} was not understood: a search's answer without hits")
         return answer
+
+    def document(self, index: str, name: str) -> Json:
+        """What a document holds, as it is at this moment; raises Absent where it is not there."""
+        found = self.ask("GET", f"/{index}/_doc/{name}").get("_source")
+        if not isinstance(found, dict):
+            raise MetadataError(f"{self.location} was not understood: a document without content")
+        return found
 
     def pages(
         self, index: str, body: Json, expected: int, size: int, *, patient: bool = False, **params: Any
