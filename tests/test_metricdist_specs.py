@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -198,25 +199,24 @@ def test_another_function_of_the_name_does_not_meet_old_summaries() -> None:
             index_from_json(spec).metadata_type(SourceColumn("x", "double", pa.float64()))
 
 
-def test_ten_thousand_files_and_sixteen_origins_are_fast() -> None:
-    """Well below a millisecond; ten of them here, for a machine that is busy."""
-    import time
+def apart(a: Any, b: Any) -> float:
+    return float(a != b)
 
-    rng = np.random.default_rng(5)
-    index: Any = MetricDist("x", "y", metric="euclidean").bind([p.Column("x", "double"), p.Column("y", "double")])
-    index = index.prepare(pa.array(rng.uniform(0, 1, 500)), pa.array(rng.uniform(0, 1, 500)))
-    low = rng.uniform(0, 1, (10_000, 16))
-    summaries = [{"lo": lo, "hi": lo + 0.01, "gaps": [], "rows": 9, "nulls": 0, "blanks": 0, "odd": 0} for lo in low]
-    columns = [SourceColumn(name, "double", pa.float64()) for name in "xy"]
-    files = FileMetadata.of(pa.table({str(index): pa.array(summaries, index.metadata_type(*columns))}))
-    clause = index.distance_to((0.5, 0.5)).compares("<", 0.1)
-    keep_mask(clause, files)
-    times = []
-    for _ in range(20):
-        started = time.perf_counter()
-        keep_mask(clause, files)
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.01, times
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz", "binary", "decimal(9,2)", "array<date>"])
+def test_a_declared_metric_over_what_python_gets_in_several_ways_is_refused(kind: str) -> None:
+    with mappings():
+        geoskip.declare(apart, metric=True)
+        index = MetricDist("x", metric="apart")
+        with pytest.raises(UnsupportedColumnError, match=re.escape(kind)):
+            index.metadata_type(SourceColumn("x", kind, pa.null()))
+
+
+@pytest.mark.parametrize("kind", ["int", "double", "string", "boolean", "array<array<double>>"])
+def test_a_declared_metric_over_plain_values(kind: str) -> None:
+    with mappings():
+        geoskip.declare(apart, metric=True)
+        assert MetricDist("x", metric="apart").metadata_type(SourceColumn("x", kind, pa.null()))
 
 
 def test_summaries_that_lack_a_part_keep_their_files() -> None:

@@ -117,7 +117,7 @@ def test_distances_skip_however_they_are_spelt(points: Any, plain: Any) -> None:
         same_as_off(lambda text=text: frame.where(text).select("x", "y", "word"))
     plain.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        frame = geoskip.dataset(plain, points.path).to_df()
+        frame = points.to_df()
         for text in SKIPPING[14:18]:
             assert geoskip.explain(frame.where(text)).files_kept <= 3, text
         same_as_off(lambda: frame.where(SKIPPING[14]))
@@ -217,6 +217,10 @@ def test_a_function_declared_to_be_a_metric(plain: Any, parts: Callable[..., Pat
         assert same_as_off(lambda: data.to_df().where(query)).files_kept == 3
         plain.udf.register("away", away, "double")
         geoskip.declare(away, metric=True, version="other")
+        (scan,) = same_as_off(lambda: data.to_df().where(query)).scans
+        assert scan.files_kept == 3
+        assert "was built with another away than is declared here" in " ".join(scan.reasons)
+        parts({"a": [7.0]}, {"a": [50.0, 51.0]}, {"a": [90.0, 99.0]})
         with pytest.raises(InvalidSpecificationError, match="another away than is declared"):
             data.refresh_index()
     away.__dict__.pop("__geoskip_version__", None)

@@ -102,6 +102,10 @@ class Index(ABC):
         """
         return self
 
+    def unavailable(self) -> str | None:
+        """Why it cannot answer here although its metadata are there, for the report; the default can."""
+        return None
+
     def reads(self, node: Predicate) -> bool:
         """Is this expression the indexed one?"""
         return len(self.bound) == 1 and node == self.bound[0]

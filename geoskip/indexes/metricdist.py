@@ -100,6 +100,8 @@ class MetricDist(Index):
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<lo, hi, gaps, rows, nulls, blanks, odd>``."""
+        if why := self.unavailable():
+            raise InvalidSpecificationError(f"{self}: {why}")
         if said := self.required().refusal([column.type for column in columns]):
             raise UnsupportedColumnError(f"{self}: {said}")
         return summary_type(self.required())
@@ -134,11 +136,17 @@ class MetricDist(Index):
         """The metric; raises InvalidSpecificationError where the declared function is not the one it was built with."""
         found: Metric | None = self.__dict__["_metric"]
         if found is None:
-            raise InvalidSpecificationError(
-                f"{self} was built with another {self.metric} than is declared here, or none is; declare the same "
-                f"(geoskip.declare({self.metric}, metric=True)), or create the index anew"
-            )
+            raise InvalidSpecificationError(f"{self}: {self.unavailable()}")
         return found
+
+    def unavailable(self) -> str | None:
+        """A declared function that is another one here, or none; asked in the driver, where things are declared."""
+        if not self.function or _metric(self.metric, self.function)[1] is not None:
+            return None
+        return (
+            f"it was built with another {self.metric} than is declared here, or none is; declare the same "
+            f"(geoskip.declare({self.metric}, metric=True)), or create the index anew"
+        )
 
     def _checked(self, origins: Any) -> Any:
         """Origins as the metric's points."""

@@ -7,6 +7,7 @@ expression, ``f(x1, y1, x2, y2)`` over two. It is called once a distinct point a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -16,6 +17,10 @@ import pyarrow as pa
 from geoskip.metrics.base import Floats, Metric, Points, null_rows
 
 __all__ = ["Declared"]
+
+_TYPES = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string"}
+"""What Python is given as the same plain value by a build, by a query's literal and by Spark."""
+_ELEMENTS = re.compile(r"^(array<)+")
 
 
 class Declared(Metric):
@@ -29,8 +34,11 @@ class Declared(Metric):
 
     def refusal(self, types: Sequence[str]) -> str | None:
         for kind in types:
-            if kind.startswith(("struct", "map", "geometry", "geography", "variant", "interval")):
-                return f"{self.name} over {kind} values cannot be kept; index numbers, strings, times or arrays of them"
+            if _ELEMENTS.sub("", kind).rstrip(">") not in _TYPES:
+                return (
+                    f"{self.name} over {kind} values cannot be kept, since what the function is given of them differs "
+                    "with how it is called; index numbers, strings, booleans or arrays of them, such as unix_micros(t)"
+                )
         return None
 
     def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:

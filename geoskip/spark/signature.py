@@ -176,6 +176,8 @@ def _is_temporal(kind: str | None) -> bool:
 def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
     """Why an index does not speak about what this query reads; None where it does."""
     source = header.source
+    if (missing := entry.index.unavailable()) is not None:
+        return missing
     if source.get("class") != request["format"]:
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
     if not _same_place(root, header.root):
