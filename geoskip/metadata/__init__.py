@@ -23,7 +23,7 @@ from geoskip.errors import NotIndexedError
 from geoskip.indexes.base import Index
 from geoskip.metadata.files import FileMetadata, Wanted
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, Part, PartColumn
-from geoskip.metadata.memory import BUDGET
+from geoskip.metadata.memory import BUDGET, bytes_of
 from geoskip.metadata.tables import BASE_SCHEMA, FileRow, add_indexes, build_table, files_schema, replace_files
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Wanted",
     "add_indexes",
     "build_table",
+    "bytes_of",
     "files_schema",
     "replace_files",
 ]

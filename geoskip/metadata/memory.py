@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import sys
 import threading
 import weakref
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["BUDGET", "Budget", "Kept", "size_of"]
+__all__ = ["BUDGET", "Budget", "Kept", "bytes_of", "size_of"]
 
 _FEW = 100
 """So many items of a list are measured; the others count as much."""
@@ -117,6 +118,16 @@ class Kept:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self.held
+
+
+def bytes_of(text: str) -> int | None:
+    """A size as Spark's settings write it; None where it is none.
+
+    >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of("1000"), bytes_of("much")
+    (536870912, 1610612736, 67108864, 1000, None)
+    """
+    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    return None if found is None else int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
 
 
 def size_of(*values: Any) -> int:

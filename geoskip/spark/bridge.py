@@ -25,7 +25,7 @@ import numpy as np
 from geoskip.asking import Watch
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
-from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.metadata import BUDGET, IndexEntry, Snapshot, bytes_of
 from geoskip.predicates import And, Predicate, columns_of
 from geoskip.registry import current
 from geoskip.skipping import Decision, decide
@@ -139,7 +139,7 @@ class Bridge:
             self._running.pop(me, None)
 
     def _decided(self, request: Json, java: Any, watch: Watch) -> str:
-        reasons: list[str] = list(request["barriers"])
+        reasons: list[str] = [*_share_memory(request), *request["barriers"]]
         lines: list[str] = []
         decisions: list[Decision] = []
         roots: list[str] = []
@@ -239,6 +239,17 @@ class Bridge:
                 where = local_path(name) if ":/" in name else prefix + name
                 changed[number] = local_etag(where or "") != etags[number]
         return changed
+
+
+def _share_memory(request: Json) -> Iterator[str]:
+    """Let the metadata of this process take what the session says; yields what is wrong with that."""
+    said = request.get("settings", {}).get("spark.geoskip.memory.budget")
+    if said:
+        size = bytes_of(said)
+        if size is None:
+            yield f"spark.geoskip.memory.budget should be a size such as 512m, got {said!r}"
+        elif size != BUDGET.limit:
+            BUDGET.limit = size
 
 
 def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) -> Sequence[IndexEntry]:

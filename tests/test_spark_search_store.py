@@ -1,0 +1,107 @@
+"""Metadata on a search server through Spark: the same rows, fewer files, and every file where the server is away."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import MinMax, ValueList
+from geoskip.errors import GeoskipError
+from geoskip.metadata import BUDGET
+from geoskip.stores import ElasticsearchStore
+from tests.conftest import four_tens, same_as_off
+from tests.servers.proxy import Proxy
+from tests.test_store_elasticsearch import QUICK
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.parametrize("search_server", ["opensearch"], indirect=True),
+]
+
+
+@pytest.fixture
+def proxy(search_server: Any) -> Iterator[Proxy]:
+    with Proxy(search_server.url) as found:
+        yield found
+
+
+def store_at(proxy: Proxy, **options: Any) -> ElasticsearchStore:
+    return ElasticsearchStore(proxy.url, "spark", **{"settings": QUICK, "timeout": 20.0, "patience": 20.0, **options})
+
+
+def kept(spark: Any, place: Path, where: str) -> tuple[int, int]:
+    report = same_as_off(lambda: spark.read.parquet(str(place)).where(where))
+    return report.files_kept, report.files_total
+
+
+def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_path: Path) -> None:
+    place, store = four_tens(tmp_path), store_at(proxy, ask_above=0)  # so that the server evaluates the clauses
+    store.drop()
+    handle = geoskip.dataset(spark, str(place), store=store)
+    assert handle.create_index(MinMax("temp"), ValueList("pad")).files == 4
+    assert not (place / "_geoskip").exists()
+    assert kept(spark, place, "temp = 15") == (1, 4)
+    assert kept(spark, place, "temp >= 20 AND pad = 'xx'") == (0, 4)
+    assert kept(spark, place, "NOT temp < 30 OR pad = 'xx'") == (2, 4)
+    shutil.copy(place / "part-0.parquet", place / "part-9.parquet")
+    assert kept(spark, place, "temp = 15") == (2, 5)
+    assert handle.refresh_index().read == 1
+    assert kept(spark, place, "temp = 15") == (1, 5)
+    assert {row["index"]: row["files_covered"] for row in handle.describe().collect()} == {
+        "minmax(temp)": 5,
+        "valuelist(pad)": 5,
+    }
+    handle.delete_index(ValueList("pad"))
+    assert kept(spark, place, "pad = 'xx'")[0] == 5
+    handle.restore_index(ValueList("pad"))
+    assert kept(spark, place, "pad = 'xx'")[0] == 2
+    assert [row["verb"] for row in handle.history().collect()].count("refresh") == 1
+
+
+def test_queries_read_every_file_while_the_server_is_away(spark: Any, proxy: Proxy, tmp_path: Path) -> None:
+    place, store = four_tens(tmp_path), store_at(proxy, timeout=0.7, patience=0)
+    store_at(proxy).drop()
+    geoskip.dataset(spark, str(place), store=store_at(proxy)).create_index(MinMax("temp"))
+    handle = geoskip.dataset(spark, str(place), store=store)
+    for fault, why in ((503, "answered 503"), ("hang", "did not answer within 0.7 s"), ("cut", "asked again in")):
+        proxy.fault = lambda request, fault=fault: fault
+        started = time.monotonic()
+        frame = spark.read.parquet(str(place)).where("temp = 15")
+        report = geoskip.explain(frame)
+        assert (report.files_kept, frame.count()) == (4, 1)
+        assert why in report.scans[0].reasons[0]
+        assert time.monotonic() - started < 20
+    pq.write_table(pa.table({"temp": [99]}), place / "part-9.parquet")
+    with pytest.raises(GeoskipError):
+        handle.refresh_index()
+    proxy.fault = lambda request: None
+    again = geoskip.dataset(spark, str(place), store=store_at(proxy))
+    assert again.refresh_index().read == 1
+    assert kept(spark, place, "temp = 15") == (1, 5)
+    proxy.close()
+    report = same_as_off(lambda: spark.read.parquet(str(place)).where("temp = 15"))
+    assert (report.files_kept, report.files_total) == (5, 5)
+    assert "cannot be reached" in report.scans[0].reasons[0]
+
+
+def test_the_session_says_how_much_memory_metadata_take(spark: Any, search_server: Any, tmp_path: Path) -> None:
+    place, before = four_tens(tmp_path), BUDGET.limit
+    geoskip.dataset(spark, str(place)).create_index(MinMax("temp"), MinMax("id"))
+    try:
+        spark.conf.set("spark.geoskip.memory.budget", "100")
+        assert kept(spark, place, "temp = 15 AND id > 3") == (1, 4)
+        assert (BUDGET.limit, BUDGET.used <= 100) == (100, True)
+        spark.conf.set("spark.geoskip.memory.budget", "much")
+        reasons = geoskip.explain(spark.read.parquet(str(place)).where("temp = 16")).scans[0].reasons
+        assert any("should be a size such as 512m, got 'much'" in reason for reason in reasons)
+    finally:
+        spark.conf.unset("spark.geoskip.memory.budget")
+        BUDGET.limit = before
