@@ -12,15 +12,17 @@ from tests.bench.measure import console
 SECTIONS: Mapping[str, str] = {
     "kernels": "deciding over 10,000 to 1,000,000 synthetic files, without an engine",
     "probing": "equality through 10,000 to 1,000,000 synthetic files",
+    "distances": "conditions on a distance through MetricDist",
     "queries": "what geoskip adds to a Spark query on 10,000 real files",
     "build": "building indexes, beside Spark scanning the same columns",
+    "kinds": "all kinds of index together and apart, and what they store",
     "demo": "the demo's queries",
 }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the sections in their order."""
-    listed = "\n".join(f"  {name:8} {what}" for name, what in SECTIONS.items())
+    listed = "\n".join(f"  {name:9} {what}" for name, what in SECTIONS.items())
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description=f"Measure geoskip side by side with its floors.\n\nSections:\n{listed}",

@@ -24,12 +24,13 @@ def session() -> SparkSession:
 
 
 @cache
-def readings(files: int) -> Path:
-    """Temperature readings in many small files."""
+def readings(files: int, rows: int = 100) -> Path:
+    """Temperature readings in many small files, or in some with more rows."""
+    name = f"readings-{files}" if rows == 100 else f"readings-{files}-of-{rows}"
     with bars() as shown:
         bar = shown.add_task(f"writing {files:,} files", total=files)
         return many_files(
-            PLACE / f"readings-{files}", files, progress=lambda _, done, total: shown.update(bar, completed=done)
+            PLACE / name, files, rows=rows, progress=lambda _, done, total: shown.update(bar, completed=done)
         )
 
 
