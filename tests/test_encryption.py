@@ -389,3 +389,14 @@ def test_sealed_entries_name_no_more_than_they_must(tmp_path: Path) -> None:
     held = json.loads(text)["header"]
     assert set(held) == {"format", "identity", "number", "base", "keys", "sealed"}
     assert sorted(key["master"] for key in held["keys"].values()) == ["base", "hr"]
+
+
+def test_a_damaged_snapshot_can_be_replaced_by_who_says_how(tmp_path: Path) -> None:
+    header = begun(store_of(tmp_path))
+    (entry,) = (tmp_path / "_geoskip" / "_log").rglob("*.json")
+    entry.write_bytes(entry.read_bytes()[:-40])
+    with pytest.raises(MetadataError):
+        reader(tmp_path, "base", "hr").commit(header, table({"c": 1}), expected=1)
+    store_of(tmp_path).commit(header, table({"c": 1}), expected=1)
+    assert reader(tmp_path, "base", "hr").load(2).header.files == 1
+    assert b"hunchback" not in everything(tmp_path)

@@ -33,6 +33,10 @@ LARGEST_SNAPSHOT = 32 << 20
 LARGEST_OPERATION = 1 << 20
 
 
+class _InClear(MetadataError):
+    """Metadata that should be protected and are not: nothing is written after them either."""
+
+
 class Entries:
     """The entries in a folder, of snapshots and of the operation log."""
 
@@ -102,8 +106,8 @@ class Entries:
             return None
         before = self._first.get(header.identity)
         if header.number > 1:
-            last, before = self.snapshot(header.identity, header.number - 1)
-            unread = next((entry for entry in last.unread if is_sealed(entry)), None)
+            last, before = self._last(header)
+            unread = next((entry for entry in last.unread if is_sealed(entry)), None) if last else None
             if unread is not None:
                 raise MissingKeyError(
                     f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "
@@ -112,6 +116,18 @@ class Entries:
         if before is None and self.vault.encryption.key is None:
             return None  # keys to read with, and metadata in clear
         return self.vault.protection(before, [entry.name for entry in header.stored])
+
+    def _last(self, header: Header) -> tuple[Header | None, Protection | None]:
+        """The snapshot before one that is to be written; none where it is damaged and will be replaced anew."""
+        assert self.vault is not None
+        try:
+            return self.snapshot(header.identity, header.number - 1)
+        except (MissingKeyError, _InClear):
+            raise
+        except MetadataError:
+            if self.vault.encryption.key is None:
+                raise
+            return None, None
 
     def _refuse_if_protected(self, identity: str, number: int) -> None:
         """Raise where what a snapshot holds is sealed: what comes after it must not be in clear."""
@@ -145,7 +161,7 @@ class Entries:
                 )
             return self.vault.open(data, kind, identity, number)
         if self.vault is not None and self.vault.encryption.key is not None:
-            raise MetadataError(
+            raise _InClear(
                 f"the metadata in {self.folder.location} are in clear, where protected ones are expected: use them "
                 "without encryption=, or remove them and index again"
             )
