@@ -31,6 +31,23 @@ DELTA_CONFIG = {
 }
 
 
+SAID = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes lines that the run prints at its end, such as what share of random queries skipped."""
+    return request.config.stash.setdefault(SAID, []).append
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print what tests had to say."""
+    if lines := config.stash.get(SAID, []):
+        terminalreporter.section("not vacuous: leaf shapes that skip (+), plain and negated; random queries that do")
+        for line in lines:
+            terminalreporter.line(line)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session of the run: geoskip enabled, the jars of Sedona and Delta where they are released for this Spark."""

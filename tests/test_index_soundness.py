@@ -5,6 +5,7 @@ To add an index type, add a line to KINDS.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,7 +87,9 @@ def _cases(draw: Any, case: Case) -> tuple[World, p.Predicate]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_leaf_shape_skips_a_file_with_values_or_is_listed_as_undecided(kind: str) -> None:
+def test_every_leaf_shape_skips_a_file_with_values_or_is_listed_as_undecided(
+    kind: str, say: Callable[[str], None]
+) -> None:
     case = KINDS[kind]
     seen: set[str] = set()
     skipping: set[str] = set()
@@ -102,7 +105,14 @@ def test_every_leaf_shape_skips_a_file_with_values_or_is_listed_as_undecided(kin
                     counts = held if "IsNull" not in shape else map(bool, world.files)
                     if any(has and not keeps for has, keeps in zip(counts, kept, strict=True)):
                         skipping.add(shape)
+    plain = sorted(shape for shape in seen if not shape.startswith("NOT "))
+    signs = (f"{shape} {_sign(shape, skipping)}{_sign(f'NOT {shape}', skipping)}" for shape in plain)
+    say(f"{kind:11} {'  '.join(signs)}")
     assert seen - skipping == case.undecided & seen
+
+
+def _sign(shape: str, skipping: set[str]) -> str:
+    return "+" if shape in skipping else "-"
 
 
 def _compares_values(leaf: p.Predicate) -> bool:

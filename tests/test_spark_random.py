@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -116,7 +116,7 @@ def places(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 @pytest.mark.parametrize("session", ["spark", "plain"])
 def test_no_skipped_file_holds_a_row_that_matches(
-    session: str, places: tuple[Path, Path], request: pytest.FixtureRequest
+    session: str, places: tuple[Path, Path], request: pytest.FixtureRequest, say: Callable[[str], None]
 ) -> None:
     spark = request.getfixturevalue(session)
     frames = {place.name: spark.read.parquet(str(place)) for place in places}
@@ -134,7 +134,7 @@ def test_no_skipped_file_holds_a_row_that_matches(
                 skipped[name] += len(kept) < FILES
     for name, count in skipped.items():
         share = count / len(conditions)
-        print(f"seed {SEED}, {session}: {share:.0%} of {len(conditions)} random queries skip a file by {name}")
+        say(f"seed {SEED}, {session}: {share:.0%} of {len(conditions)} random queries skip a file by {name}")
         assert share >= FLOOR
 
 
