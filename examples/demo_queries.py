@@ -13,7 +13,8 @@ from pyspark.sql.functions import pandas_udf
 from pyspark.sql.types import BinaryType, BooleanType
 
 from datasets.layout import counties, states
-from geoskip import GeoBox, Index, MinMax, constant, denotes, maps
+from examples import custom_udf_mapping, log_analytics
+from geoskip import Formatted, GeoBox, Index, MinMax, Prefix, constant, denotes, maps
 from geoskip.clauses import Clause
 from geoskip.geometry import Point
 from geoskip.predicates import Call, Literal, Predicate
@@ -21,6 +22,7 @@ from geoskip.predicates import Call, Literal, Predicate
 INDEXES: Mapping[str, tuple[Index, ...]] = {
     "zipcodes": (GeoBox("lng", "lat"), MinMax("city")),
     "flights": (GeoBox("lng", "lat"), MinMax("delay"), MinMax("distance")),
+    "weblog": (Formatted("user_agent", extract="get_agent_name"), Prefix("path", length=40)),
 }
 
 # ---- the paper's functions (Extensible Data Skipping, sections I and V-C): latitude comes first in both
@@ -79,12 +81,18 @@ def register_paper(spark: SparkSession) -> None:
     spark.udf.register("ST_CONTAINS", st_contains)
 
 
+def register_own(spark: SparkSession) -> None:
+    """Register the functions that the other examples map: one of two columns, and a parser of user agents."""
+    spark.udf.register("kilometres", custom_udf_mapping.kilometres)
+    log_analytics.register(spark)
+
+
 # ---- the queries
 
 
 @dataclass(frozen=True)
 class Query:
-    """One query over ``zipcodes`` or ``flights``, in the paper's dialect or in Sedona's."""
+    """One query over ``zipcodes``, ``flights`` or ``weblog``, in the paper's dialect or in Sedona's."""
 
     title: str
     table: str
@@ -133,6 +141,7 @@ def queries() -> tuple[Query, ...]:
         Query("Indiana or Illinois, as one shape", "zipcodes", zips + two_states),
         Query("NOT in Texas", "zipcodes", zips + "NOT " + inside(states()["Texas"])),
         Query("within 50 km of Chicago", "zipcodes", zips + chicago),
+        Query("a function of one's own: near Denver", "zipcodes", f"{zips}kilometres(lng, lat, -104.99D, 39.74D) < 40"),
         Query("lat and lng BETWEEN", "zipcodes", zips + "lat BETWEEN 35 AND 37 AND lng BETWEEN -80 AND -77"),
         Query(
             "paper, I: max(delay) in a polygon",
@@ -144,4 +153,7 @@ def queries() -> tuple[Query, ...]:
         Query("within 50 km of Chicago", "flights", flown + chicago),
         Query("Roanoke County OR distance > 4900", "flights", f"{flown}{roanoke} OR distance > 4900"),
         Query("delay > 1000", "flights", flown + "delay > 1000"),
+        Query(
+            "paper, V-F: hostile agents", "weblog", "SELECT * FROM weblog WHERE get_agent_name(user_agent) = 'Hacker'"
+        ),
     )

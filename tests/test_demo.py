@@ -12,8 +12,9 @@ import pytest
 import geoskip
 from datasets import layout
 from datasets.layout import LAYOUTS, lay_out, read
+from datasets.weblog import weblog
 from examples import demo
-from examples.demo_queries import INDEXES, Query, queries, register_paper
+from examples.demo_queries import INDEXES, Query, queries, register_own, register_paper
 
 pytestmark = pytest.mark.spark
 
@@ -34,10 +35,12 @@ def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[bool,
     ours, paper = spark.newSession(), spark.newSession()
     geoskip.register_functions(ours)
     register_paper(paper)
+    register_own(ours)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "LAYOUTS", {name: replace(LAYOUTS[name], files=FILES) for name in LAYOUTS})
         patch.setattr(layout, "read", _fewer_rows)
         folders = lay_out(place, which=("zipcodes_clustered", "flights_clustered"))
+    folders["weblog"] = weblog(place / "weblog", 6000, days=FILES // 4, files=4)
     for name, folder in folders.items():
         demo.with_views((ours, paper), folder, name)
         geoskip.dataset(ours, str(folder)).create_index(*INDEXES[name.partition("_")[0]])

@@ -244,6 +244,7 @@ def _files(count: int) -> str:
 def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: float, order: float) -> None:
     from matplotlib.collections import PolyCollection
 
+    layers = _layers(boxes)
     corners = np.stack(
         [
             np.stack([boxes.xmin, boxes.xmin, boxes.xmax, boxes.xmax], axis=1),
@@ -253,10 +254,23 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
     )
     ax.add_collection(
         PolyCollection(
-            list(corners), facecolor=(colour, opacity), edgecolor=(colour, 0.8), linewidth=width, zorder=order
+            list(corners),
+            facecolor=(colour, opacity / max(1.0, layers / 3)),
+            edgecolor=(colour, 0.8 / max(1.0, layers) ** 0.5),
+            linewidth=width,
+            zorder=order,
         ),
         autolim=False,
     )
+
+
+def _layers(boxes: Boxes) -> float:
+    """How many boxes lie over a place of their region: where there are many, each is fainter."""
+    whole = _bounds(boxes)
+    if whole is None:
+        return 0.0
+    area = (whole[2] - whole[0]) * (whole[3] - whole[1])
+    return float(((boxes.xmax - boxes.xmin) * (boxes.ymax - boxes.ymin)).sum() / area) if area > 0 else 0.0
 
 
 def _finish(ax: Axes, window: Window, degrees: bool, title: str) -> None:
