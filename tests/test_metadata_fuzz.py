@@ -37,7 +37,7 @@ from geoskip.stores.encryption import Encryption
 from geoskip.stores.entries import checksum
 from geoskip.stores.keys import KeyRing
 
-CASES = int(os.environ.get("GEOSKIP_FUZZ", "2400"))
+CASES = int(os.environ.get("GEOSKIP_FUZZ", "1500"))
 SEED = int(os.environ.get("GEOSKIP_SEED", "1"))
 KEYS = Encryption(KeyRing({"base": bytes(32), "own": bytes(16)}), "base", indexes={MinMax("n"): "own"})
 
