@@ -28,6 +28,7 @@ import numpy as np
 
 from geoskip.asking import Asking, Watch, calls_of
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
+from geoskip.conditionals import is_catalysts, spread
 from geoskip.indexes.base import Index
 from geoskip.indexes.declared import inverted, values_needed
 from geoskip.predicates import (
@@ -198,7 +199,7 @@ class Labeller:
                 return KEEP_NONE if value is False or value is None else KEEP_ALL
             case Column():  # Spark rewrites b = true to b
                 return all_of(self._own(Comparison("=", node, Literal(True, "boolean"))))
-            case Call("if" | "coalesce") if _is_catalysts(node):
+            case Call("if" | "coalesce") if is_catalysts(node):
                 return all_of([self._branches(node, self.true), *self._own(node)])
             case IsNull(And() | Or() | Not() | Comparison() | In() as child):
                 return all_of([self.null(child), *self._own(node)])
@@ -210,9 +211,8 @@ class Labeller:
                 return self.true(In(child, tuple(v for v in values if v.value is not None)))
             case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
                 return KEEP_NONE
-            case In(Call("if") as call) if _is_catalysts(call):  # right(c, 2) IN (...) arrives so
-                return all_of([self._branches(_in_branches(node), self.true), *self._own(node)])
-        return all_of(self._own(node))
+        same = spread(node)
+        return all_of([*([] if same is None else [self.true(same)]), *self._own(node)])
 
     def _false(self, node: Predicate) -> Clause:
         match node:
@@ -226,7 +226,7 @@ class Labeller:
                 return KEEP_NONE if value is True or value is None else KEEP_ALL
             case Column():
                 return all_of(self._own(Comparison("=", node, Literal(False, "boolean"))))
-            case Call("if" | "coalesce") if _is_catalysts(node):
+            case Call("if" | "coalesce") if is_catalysts(node):
                 return all_of([self._branches(node, self.false), *self._own(Not(node))])
             case IsNull(And() | Or() | Not() | Comparison() | In() as child):
                 return all_of([any_of([self.true(child), self.false(child)]), *self._own(Not(node))])
@@ -240,9 +240,7 @@ class Labeller:
                     return KEEP_NONE
                 # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
                 return self.true(Comparison("=", child, Literal(math.nan, kind)))
-            case In(Call("if") as call) if _is_catalysts(call):
-                return all_of([self._branches(_in_branches(node), self.false), *self._own(Not(node))])
-            case In(child, values):
+            case In(child, values) if spread(node) is None:
                 # NOT IN is the AND of the single inequalities, so each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
                 return all_of(self._own(Not(node)) or [c for n in single for c in self._own(n)])
@@ -250,7 +248,8 @@ class Labeller:
                 return KEEP_NONE
             case Comparison("<" | "<=" | ">" | ">="):
                 return self.true(normalise(Not(node)))
-        return all_of(self._own(Not(node)))
+        same = spread(node)
+        return all_of([*([] if same is None else [self.false(same)]), *self._own(Not(node))])
 
     def _null(self, node: Predicate) -> Clause:
         merged = self._null_merged(node)
@@ -272,9 +271,9 @@ class Labeller:
                 return KEEP_ALL
             case Comparison() | In() | Like() | StartsWith() | EndsWith() | Contains():
                 return any_of(map(self._is_null, children(node)))
-            case Call("if") if _is_catalysts(node):
+            case Call("if") if is_catalysts(node):
                 return self._branches(node, self.null)
-            case Call("coalesce", parts) if _is_catalysts(node):
+            case Call("coalesce", parts) if is_catalysts(node):
                 return all_of(map(self.null, parts))
             case Column():
                 return self._is_null(node)
@@ -298,6 +297,8 @@ class Labeller:
                 return KEEP_ALL if content is None else KEEP_NONE
             case Cast(Column() as child, kind) if (value.source, kind) in _WIDENINGS:
                 return self.true(IsNull(child))
+            case Call() if is_catalysts(value):
+                return self.true(IsNull(value))
         return all_of(self._own(IsNull(value)))
 
     def _unless_it_throws(self, node: Predicate) -> Clause:
@@ -319,25 +320,9 @@ class Labeller:
         return None if needed is None else self.true(needed)
 
 
-def _in_branches(node: In) -> Call:
-    """``if(test, x, y) IN (...)`` as ``if(test, x IN (...), y IN (...))``; NULL is in no list, nor out of it."""
-    assert isinstance(node.child, Call)
-    test, *parts = node.child.args
-    inside = (
-        Literal(None) if part == Literal(None, getattr(part, "type", None)) else In(part, node.values) for part in parts
-    )
-    return Call("if", (test, *inside), node.child.implementation, type="boolean")
-
-
 _WIDENINGS = {
     (narrow, wide)
     for kinds in (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
     for i, narrow in enumerate(kinds)
     for wide in kinds[i + 1 :]
 } | {(i, f) for i in ("tinyint", "smallint", "int", "bigint") for f in ("float", "double")}
-
-
-def _is_catalysts(call: Call) -> bool:
-    """Is this the built-in one? A user's function may be registered under any name."""
-    wanted = {"if": "If", "coalesce": "Coalesce"}[call.name]
-    return call.implementation in (None, f"org.apache.spark.sql.catalyst.expressions.{wanted}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -39,18 +39,48 @@ def _wrapped(args: Sequence[Any]) -> tuple[Predicate, ...]:
 
 def metadata(index: Index, files: Sequence[Sequence[pa.Array]], kinds: Sequence[str]) -> FileMetadata:
     """What an index (bound) stores of files, each given by an array an expression of Spark's types ``kinds``."""
-    columns = [
-        SourceColumn(text, kind, array.type)
-        for text, kind, array in zip(index.expressions(), kinds, files[0], strict=True)
-    ]
-    summaries = [index.collect(*arrays) for arrays in files]
-    return FileMetadata.of(pa.table({str(index): pa.array(summaries, index.metadata_type(*columns))}))
+    return together((index, files, kinds))
 
 
-def kept(node: Predicate, index: Index, files: FileMetadata) -> list[bool]:
+def together(*stored: tuple[Index, Sequence[Sequence[pa.Array]], Sequence[str]]) -> FileMetadata:
+    """What several indexes store of the same files."""
+    table = {}
+    for index, files, kinds in stored:
+        columns = [
+            SourceColumn(text, kind, array.type)
+            for text, kind, array in zip(index.expressions(), kinds, files[0], strict=True)
+        ]
+        summaries = [index.collect(*arrays) for arrays in files]
+        table[str(index)] = pa.array(summaries, index.metadata_type(*columns))
+    return FileMetadata.of(pa.table(table))
+
+
+def kept(node: Predicate, index: Index | Sequence[Index], files: FileMetadata) -> list[bool]:
     """Which files a condition keeps; a rule that fails is an error here."""
 
     def problem(text: str) -> None:
         raise AssertionError(text)
 
-    return keep_mask(clause_for(node, [index], problem), files).tolist()
+    indexes = [index] if isinstance(index, Index) else index
+    return keep_mask(clause_for(node, indexes, problem), files).tolist()
+
+
+def files_kept(frame: Any, conditions: Iterable[str]) -> dict[str, int]:
+    """How many files of a DataFrame (of files alone) each condition reads: none that holds a row for which it is TRUE.
+
+    What Spark makes of the conditions for the rows, it says in one query with geoskip off.
+    """
+    import geoskip
+
+    texts = list(conditions)
+    with geoskip.disabled(frame.sparkSession):
+        rows = frame.selectExpr("_metadata.file_name AS file", *(f"({text}) AS c{n}" for n, text in enumerate(texts)))
+        found = rows.collect()
+    kept = {}
+    for number, text in enumerate(texts):
+        (scan,) = geoskip.explain(frame.where(text)).scans
+        read = {path.rpartition("/")[2] for path in scan.kept_files()}
+        lost = {row["file"] for row in found if row[f"c{number}"] is True} - read
+        assert not lost, f"{text} is TRUE for a row of {lost}, and only {read} are read"
+        kept[text] = scan.files_kept
+    return kept

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import udf_mappings.spark_sql  # noqa: F401  (the mappings register when imported)
+import udf_mappings.spark_texts  # noqa: F401  (the mappings register when imported)
 from geoskip import predicates as p
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax

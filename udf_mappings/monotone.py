@@ -8,8 +8,9 @@ all greater ones.
 Floating-point results keep the order too: Java promises so of exp, log, log10, expm1, log1p and pow (it does not of
 cbrt, sinh and tanh), and what is rounded correctly keeps it.
 
-Not here: what depends on a time zone whose clocks are set back (``hour``, ``date_format``), what starts anew
-(``month``, ``%``), what falls and rises (``abs`` is MinMax's own; even powers).
+Not here: what starts anew (``month``, ``hour``, ``%``) or falls and rises (``abs``), which MinMax does itself; what
+depends on a time zone whose clocks are set back; even powers; ``months_between``, for which the last days of two months
+are a whole number apart: from February 29th to March 30th it is more than to the 31st.
 """
 
 from __future__ import annotations
@@ -54,6 +55,48 @@ def of_the_second(call: Call) -> str | None:
     return None
 
 
+def of_a_time(call: Call) -> str | None:
+    """Seconds since 1970 of a time; of a date or a time without a zone, where clocks are never set back."""
+    kind = getattr(call.args[0], "type", None)
+    if kind == "timestamp" or (kind in ("date", "timestamp_ntz") and in_fixed_zone(call)):
+        return RISES
+    return None
+
+
+def between_times(call: Call) -> str | None:
+    """Whole units from one time to another: which of them is the row's says which way it goes."""
+    match call.args:
+        case (Literal(int()), _) if in_fixed_zone(call):
+            return RISES
+        case (_, Literal(int())) if in_fixed_zone(call):
+            return "decreasing"
+    return None
+
+
+def by_days_and_seconds(call: Call) -> str | None:
+    """A time and an interval of days and seconds; months would make one end of the 29th, the 30th and the 31st."""
+    match call.args:
+        case (_, Literal(int(), str() as kind)) if kind.startswith("interval") and in_fixed_zone(call):
+            return RISES if "month" not in kind and "year" not in kind else None
+    return None
+
+
+_FIXED_UNITS = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+
+
+def by_a_fixed_unit(call: Call) -> str | None:
+    """A time and a number of units that are all of one length."""
+    match call.args:
+        case (Literal(int()), _) if in_fixed_zone(call) and not _FIXED_UNITS.isdisjoint(call.flags):
+            return RISES
+    return None
+
+
+def in_fixed_zone(call: Call) -> bool:
+    """Is one of the call's settings a time zone whose clocks are never set back?"""
+    return any(map(has_fixed_zone, call.flags))
+
+
 def above_one(call: Call) -> str | None:
     """The logarithm to a base above 1."""
     match call.args:
@@ -76,6 +119,12 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "TruncDate": ("trunc", of_the_first),
     "TruncTimestamp": ("date_trunc", of_the_second),
     "LastDay": ("last_day", RISES),
+    "NextDay": ("next_day", of_the_first),
+    "UnixTimestamp": ("unix_timestamp", of_a_time),
+    "ToUnixTimestamp": ("to_unix_timestamp", of_a_time),
+    "TimestampDiff": ("timestampdiff", between_times),
+    "TimeAdd": ("timeadd", by_days_and_seconds),
+    "TimestampAdd": ("timestampadd", by_a_fixed_unit),
     "AddMonths": ("add_months", of_the_first),
     "DateDiff": ("datediff", of_the_first),
     "UnixDate": ("unix_date", RISES),

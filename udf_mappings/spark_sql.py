@@ -1,26 +1,27 @@
-"""Spark's own functions over one expression: what amounts to LIKE or equality, and what looks through coalesce.
+"""Spark's own functions over one expression: what amounts to LIKE, equality or a stretch of time.
 
-LIKE itself, comparisons, and casts, sums and negations of the indexed expression need no mapping: indexes know them.
 Each rule asks its index about another predicate that the row must satisfy too, and is bound to the Catalyst class.
+Further functions of texts are in :mod:`udf_mappings.spark_texts`, those that keep the order in
+:mod:`udf_mappings.monotone`. Nothing is needed for what indexes know themselves (comparisons, BETWEEN, LIKE, casts,
+sums, ``abs``, ``month``, ``%``), nor for what chooses among values (``if``, CASE, ``coalesce``, ``greatest``, maps:
+:mod:`geoskip.conditionals`). ValueList evaluates every function.
 
 To add a function: a rule of a few lines, with the reason why no matching row is lost in its docstring.
 """
 
 from __future__ import annotations
 
-import re
+import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
 
 from geoskip.clauses import Clause, any_of
 from geoskip.indexes.base import Index
-from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.labelling import clause_for
-from geoskip.predicates import Call, Comparison, EndsWith, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.predicates import And, Call, Comparison, EndsWith, In, Literal, Not, Or, Predicate, StartsWith
 from geoskip.registry import Function, maps
 
 BEGINNINGS = (MinMax, Prefix)
@@ -97,30 +98,6 @@ def located_first(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-@maps(*functions("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
-def an_anchored_pattern(node: Predicate, index: Index) -> Clause | None:
-    """``s RLIKE '^ab...'`` without alternatives begins with what precedes the first special character.
-
-    A character that a quantifier follows may be absent, so it is left out.
-
-    >>> beginning_of("^ab+c"), beginning_of("^ab|c"), beginning_of("ab"), beginning_of("^user-7$")
-    ('a', '', '', 'user-7')
-    """
-    match node:
-        case Call(_, (text, Literal(str() as pattern))) if start := beginning_of(pattern):
-            return index.clause(StartsWith(text, start))
-    return None
-
-
-def beginning_of(pattern: str) -> str:
-    """What every match of a regular expression begins with, as far as is plain to see."""
-    found = re.match(r"\^([A-Za-z0-9 _/:,;@=<>~\"'!%&#-]+)", pattern)
-    if not found or "|" in pattern:
-        return ""
-    follows = pattern[found.end() : found.end() + 1]
-    return found[1][:-1] if follows and follows in "?*{+" else found[1]
-
-
 @maps(*functions("ArrayContains", "array_contains"), index=Index)
 def in_an_array(node: Predicate, index: Index) -> Clause | None:
     """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, a NULL among them included."""
@@ -132,20 +109,67 @@ def in_an_array(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-@maps(*functions("Coalesce", "coalesce"), index=(MinMax, GapList, BloomFilter, Prefix, Suffix))
-def with_a_default(node: Predicate, index: Index) -> Clause | None:
-    """``coalesce(x, 0) > 5``: x itself is above 5, or x is NULL."""
+# ---- dates as texts
 
-    def seen(inner: Predicate) -> Clause | None:
-        clause = index.clause(inner)
-        is_null = index.clause(IsNull(value))
-        return any_of([clause, is_null]) if clause is not None and is_null is not None else None
+_FORMATS = {
+    "yyyy": "%Y",
+    "yyyy-MM": "%Y-%m",
+    "yyyyMM": "%Y%m",
+    "yyyy/MM": "%Y/%m",
+    "yyyy-MM-dd": "%Y-%m-%d",
+    "yyyyMMdd": "%Y%m%d",
+    "yyyy/MM/dd": "%Y/%m/%d",
+    "yyyy-MM-dd HH": "%Y-%m-%d %H",
+    "yyyyMMddHH": "%Y%m%d%H",
+}
+"""Spark's formats that name one stretch of time each, and Python's spelling."""
 
+
+@maps(*functions("DateFormatClass", "date_format"), index=(MinMax, GapList))
+def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
+    """``date_format(ts, 'yyyy-MM') = '2026-10'``: from the first of October on and before that of November, in UTC."""
     match node:
-        case Comparison(_, Call(_, (value, Literal())), Literal(content)) if content is not None:
-            return seen(replace(node, left=value))
-        case In(Call(_, (value, Literal())), _):
-            return seen(replace(node, child=value))
-        case Not(Comparison("=", Call(_, (value, Literal())), Literal(content)) as equal) if content is not None:
-            return seen(Not(replace(equal, left=value)))
-    return None
+        case Comparison("=" | "<=>", Call(_, (time, Literal(str() as form))) as call, Literal(str()) as text):
+            texts: tuple[Literal, ...] = (text,)
+        case In(Call(_, (time, Literal(str() as form))) as call, texts):
+            pass
+        case _:
+            return None
+    if form not in _FORMATS or not any(flag in ("UTC", "GMT", "Z", "Etc/UTC") for flag in call.flags):
+        return None
+    kind = getattr(time, "type", None)
+    found = [_stretch(text.value, form) for text in texts if text.value is not None]
+    if kind != "timestamp" or not found or None in found:
+        return None
+    parts = (
+        And((Comparison(">=", time, Literal(ends[0], kind)), Comparison("<", time, Literal(ends[1], kind))))
+        for ends in found
+        if ends is not None
+    )
+    return clause_for(Or(tuple(parts)), [index])
+
+
+def _stretch(text: str, form: str) -> tuple[int, int] | None:
+    """The microseconds since 1970 at which a named stretch of time begins, and at which the next one does.
+
+    >>> [dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=end) for end in _stretch("2024-02", "yyyy-MM")]
+    [datetime.datetime(2024, 2, 1, 0, 0), datetime.datetime(2024, 3, 1, 0, 0)]
+    """
+    try:
+        first = dt.datetime.strptime(text, _FORMATS[form])
+        if first.strftime(_FORMATS[form]) != text:
+            return None
+        match form.count("M"), form.count("d"), form.count("H"):
+            case 0, 0, 0:
+                last = first.replace(year=first.year + 1)
+            case _, 0, 0:
+                last = (first + dt.timedelta(days=31)).replace(day=1)
+            case _, _, hours:
+                last = first + (dt.timedelta(hours=1) if hours else dt.timedelta(days=1))
+    except (ValueError, OverflowError):
+        return None
+    return _micros(first), _micros(last)
+
+
+def _micros(time: dt.datetime) -> int:
+    return (time - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)

@@ -26,6 +26,7 @@ import numpy as np
 from geoskip.indexes.declared import carried
 from geoskip.indexes.evaluated import evaluated, is_monotone_cast
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable, physical
+from geoskip.indexes.periods import periodic
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from geoskip.registry import Function, current
@@ -90,6 +91,9 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
             step = _absolute(node.type or _type_of(child))
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
             step = _days(node.name, literal)
+        case Call(name, (first, *rest)) if (anew := periodic(node, _type_of(first))) is not None:
+            child, take = anew
+            step = Step(f"{name}({{}}{''.join(f', {part}' for part in rest)})", take, constant=bool(rest))
         case Call(name, (child,)) if (found := carried(node, _type_of(child))) is not None:
             text = f"{name}({{}})"
             step = Step(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])

@@ -169,6 +169,11 @@ def literal(node: Json) -> Predicate:
         if all(isinstance(part, Literal) for part in parts):
             return Literal(tuple(part.value for part in parts if isinstance(part, Literal)), kind)
         return Opaque("an array of values that have no written form")
+    if "keys" in node:
+        keys, values = literal(node["keys"]), literal(node["values"])
+        if isinstance(keys, Literal) and isinstance(values, Literal):
+            return Literal(tuple(zip(keys.value, values.value, strict=True)), kind)
+        return Opaque("a map of values that have no written form")
     if "bits" in node:
         return Literal(struct.unpack("<d", struct.pack("<q", node["bits"]))[0], kind)
     if "decimal" in node:

@@ -21,9 +21,11 @@ import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.ScalaUDF;
 import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.UserDefinedType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -224,6 +226,12 @@ class Wire {
                 literal(json, elements[i], element);
             }
             json.writeEndArray();
+        } else if (value instanceof MapData && ((MapData) value).numElements() <= 1000) {
+            MapType kinds = (MapType) type;
+            json.writeFieldName("keys");
+            literal(json, ((MapData) value).keyArray(), new ArrayType(kinds.keyType(), false));
+            json.writeFieldName("values");
+            literal(json, ((MapData) value).valueArray(), new ArrayType(kinds.valueType(), true));
         } else {
             json.writeStringField("opaque", String.valueOf(value));
         }

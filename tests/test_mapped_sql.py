@@ -1,0 +1,329 @@
+"""Spark's own functions, mapped: by what Spark itself makes of them, and by the laws that the rules rest on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+import udf_mappings.spark_texts
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.prefix import Prefix
+from geoskip.indexes.suffix import Suffix
+from geoskip.predicates import Call, Column, Comparison, In, Literal, Not, Predicate, StartsWith
+from tests.mapped import CATALYST, files_kept, kept, metadata, spark
+
+S, DAY, N, TS = Column("s", "string"), Column("day", "date"), Column("n", "int"), Column("ts", "timestamp")
+KINDS = [MinMax("s"), Prefix("s", length=2), Suffix("s", length=2)]
+WORDS = [
+    *["", " ", "ab", "aB", "AB", "ab-cd", "ab-", "-ab", " ab", "ab ", " ab ", "b-ab", "cd-ab", "a-b-c", "xab", "abx"],
+    *["\u212aab", "kab", "KAB", "ßx", "SSX", "ssx", "ſab", "éab", "\U0001f600", "ab\u212a", "zz", "İx", "i̇x", None],
+]
+
+
+def text_of(value: Any) -> Literal:
+    return Literal(value, "string")
+
+
+def split_part(place: int) -> Call:
+    parts = spark("StringSplitSQL", "stringsplitsql", S, "-", type="array<string>")
+    return spark("ElementAt", "element_at", parts, place, "", type="string")
+
+
+PARTS: dict[str, tuple[Call, Callable[[str], str]]] = {
+    "the first part": (split_part(1), lambda s: s.split("-")[0]),
+    "the last part": (split_part(-1), lambda s: s.split("-")[-1]),
+    "before the first": (
+        spark("SubstringIndex", "substring_index", S, "-", 1, type="string"),
+        lambda s: s.split("-")[0],
+    ),
+    "before the second": (
+        spark("SubstringIndex", "substring_index", S, "-", 2, type="string"),
+        lambda s: "-".join(s.split("-")[:2]),
+    ),
+    "after the last": (
+        spark("SubstringIndex", "substring_index", S, "-", -1, type="string"),
+        lambda s: s.split("-")[-1],
+    ),
+    "split": (
+        spark(
+            "GetArrayItem",
+            "getarrayitem",
+            spark("StringSplit", "split", S, "[-x]", -1, type="array<string>"),
+            0,
+            type="string",
+        ),
+        lambda s: s.replace("x", "-").split("-")[0],
+    ),
+    "trim": (spark("StringTrim", "trim", S, type="string"), lambda s: s.strip(" ")),
+    "ltrim": (spark("StringTrimLeft", "ltrim", S, type="string"), lambda s: s.lstrip(" ")),
+    "rtrim": (spark("StringTrimRight", "rtrim", S, type="string"), lambda s: s.rstrip(" ")),
+    "trim of letters": (spark("StringTrim", "trim", S, "ax", type="string"), lambda s: s.strip("ax")),
+    "upper": (spark("Upper", "upper", S, type="string"), str.upper),
+    "lower": (spark("Lower", "lower", S, type="string"), str.lower),
+}
+
+
+@pytest.mark.parametrize("index", KINDS, ids=str)
+@pytest.mark.parametrize("name", PARTS)
+def test_no_text_is_lost(name: str, index: Any) -> None:
+    call, function = PARTS[name]
+    bound = index.bind((S,))
+    pairs = [(word, WORDS[n % len(WORDS)]) for at, word in enumerate(WORDS) for n in (at, at + 1, at + 7)]
+    files = metadata(bound, [(pa.array(pair, pa.string()),) for pair in pairs], ("string",))
+    values = sorted({function(word) for word in WORDS if word is not None} | {"q"})
+    skipped = 0
+    for value in values:
+        tests: list[tuple[Predicate, Callable[[str], bool]]] = [
+            (Comparison("=", call, text_of(value)), lambda s, value=value: s == value),
+            (Comparison(">=", call, text_of(value)), lambda s, value=value: s.encode() >= value.encode()),
+            (Comparison("<", call, text_of(value)), lambda s, value=value: s.encode() < value.encode()),
+            (In(call, (text_of(value), text_of("zz"))), lambda s, value=value: s in (value, "zz")),
+            (StartsWith(call, value), lambda s, value=value: s.startswith(value)),
+        ]
+        for node, holds in tests:
+            for asked, wanted in ((node, True), (Not(node), False)):
+                answer = kept(asked, bound, files)
+                for pair, keeps in zip(pairs, answer, strict=True):
+                    assert keeps or not any(w is not None and holds(function(w)) is wanted for w in pair), (asked, pair)
+                skipped += answer.count(False)
+    ends = name in ("the last part", "after the last", "ltrim")
+    serves = isinstance(index, Suffix) if ends else not isinstance(index, Suffix) or "trim" in name
+    assert skipped > 0.5 * len(pairs) * len(values) if serves else True
+
+
+def test_other_letters_may_turn_into_ascii_ones() -> None:
+    """The mutant: if only spellings in ASCII were looked for, the Kelvin sign and the long s would be lost."""
+    assert ("\u212aab".lower(), "ſab".upper(), "ßx".upper()) == ("kab", "SAB", "SSX")
+    index = Prefix("s", length=2).bind((S,))
+    files = metadata(index, [(pa.array([word]),) for word in ("\u212aab", "kab", "xab")], ("string",))
+    lower = PARTS["lower"][0]
+    assert kept(Comparison("=", lower, text_of("kab")), index, files) == [True, True, False]
+
+
+PATTERNS = {
+    "^ab": ["ab"],
+    "^(?:ab|cd)-": ["ab", "cd"],
+    "^a(b|c)*d": [],
+    "^(a|b)|c": [],
+    "^(ab|cd)?": [],
+    "^(ab|cd)+x": ["ab", "cd"],
+    "ab": [],
+    "^ab*": ["a"],
+    "(?m)^ab": [],
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_beginnings_of_patterns(pattern: str) -> None:
+    assert udf_mappings.spark_texts.beginnings_of(pattern) == PATTERNS[pattern]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group", "value", "starts"),
+    [
+        ("^u=(\\w+)", 1, "ann", ["u=ann"]),
+        ("^(?<ip>\\S+) .*\\[(?<day>[^:]+)", 1, "10.0.0.1", ["10.0.0.1"]),
+        ("^(?<ip>\\S+) .*\\[(?<day>[^:]+)", 2, "day", []),
+        ("^u=(\\w+);v=(\\d+)", 2, "7", ["u="]),
+        ("^(ab)*", 1, "ab", []),
+        ("^(ab)|(c)", 1, "ab", []),
+        ("^x(a(b))", 1, "ab", ["x"]),
+        ("^u=(\\w+)", 0, "u=ann", ["u=ann"]),
+        ("^u=(\\w+)", 1, "", []),
+    ],
+)
+def test_groups_at_the_beginning(pattern: str, group: int, value: str, starts: list[str]) -> None:
+    index = Prefix("s", length=9).bind((S,))
+    words = ["u=ann", "u=bob", "10.0.0.1 x", "xab", "zz", "ab"]
+    files = metadata(index, [(pa.array([word]),) for word in words], ("string",))
+    node = Comparison("=", spark("RegExpExtract", "regexp_extract", S, pattern, group, type="string"), text_of(value))
+    expected = [not starts or any(word.startswith(start) for start in starts) for word in words]
+    assert kept(node, index, files) == expected
+
+
+# ---- what starts anew
+
+DATES = {
+    "Month": lambda d: d.month,
+    "Quarter": lambda d: (d.month + 2) // 3,
+    "DayOfMonth": lambda d: d.day,
+    "DayOfYear": lambda d: d.timetuple().tm_yday,
+    "DayOfWeek": lambda d: d.isoweekday() % 7 + 1,
+    "WeekDay": lambda d: d.weekday(),
+}
+EPOCH = dt.date(1970, 1, 1)
+
+
+def ranges(kind: str, draw: Any) -> list[tuple[int, int]]:
+    starts = draw.integers(-700_000, 2_900_000, 150) if kind == "date" else draw.integers(-300, 300, 150)
+    return [(int(start), int(start + draw.integers(0, 1 + 10 ** draw.integers(0, 4)))) for start in starts]
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_within_a_period_the_bounds_bound(kind: str) -> None:
+    index = MinMax("day").bind((DAY,))
+    found = [(a, min(b, 2_932_896)) for a, b in ranges("date", np.random.default_rng(1))]
+    files = metadata(index, [(pa.array(pair, pa.int32()).cast(pa.date32()),) for pair in found], ("date",))
+    call, skipped = spark(kind, kind.lower(), DAY, type="int"), 0
+    for value in (0, 1, 2, 4, 6, 12, 29, 300):
+        tests = [(Comparison("=", call, Literal(value, "int")), value.__eq__)]
+        tests += [(Comparison("<", call, Literal(value, "int")), value.__gt__)]
+        for node, holds in [*tests, (Not(tests[0][0]), value.__ne__)]:
+            answer = kept(node, index, files)
+            for (first, last), keeps in zip(found, answer, strict=True):
+                days = {first, last, *range(first, min(last, first + 400))}
+                results = {DATES[kind](EPOCH + dt.timedelta(days=day)) for day in days}
+                assert keeps or not any(map(holds, results)), (node, first, last)
+            skipped += answer.count(False)
+    assert skipped > 0.2 * 8 * 3 * len(found)
+
+
+@pytest.mark.parametrize("kind", ["Remainder", "Pmod"])
+def test_remainders(kind: str) -> None:
+    index = MinMax("n").bind((N,))
+    found = [(-5, 5), (-7, -6), (7, 9), (9, 12), (0, 0), (-10, -10), (10, 19), (-(2**31), 2**31 - 1)]
+    files = metadata(index, [(pa.array(pair, pa.int32()),) for pair in found], ("int",))
+    call = spark(kind, "%" if kind == "Remainder" else "pmod", N, Literal(10, "int"), type="int")
+    for value in range(-10, 11):
+        answer = kept(Comparison("=", call, Literal(value, "int")), index, files)
+        for (first, last), keeps in zip(found, answer, strict=True):
+            numbers = range(first, last + 1) if last - first < 99 else range(-20, 20)
+            results = {n % 10 if kind == "Pmod" or n >= 0 else -(-n % 10) for n in numbers}
+            assert keeps or value not in results, (value, first, last)
+        assert answer.count(False) > 0
+
+
+def test_hours_in_utc_alone() -> None:
+    index = MinMax("ts").bind((TS,))
+    hour = 3_600_000_000
+    stamps = [(2 * hour, 3 * hour - 1), (23 * hour, 25 * hour)]
+    files = metadata(
+        index, [(pa.array(p, pa.int64()).cast(pa.timestamp("us", "UTC")),) for p in stamps], ("timestamp",)
+    )
+    for zone, expected in (("UTC", [False, True]), ("Asia/Kolkata", [True, True])):
+        node = Comparison(">", spark("Hour", "hour", TS, type="int", flags=(zone,)), Literal(2, "int"))
+        assert kept(node, index, files) == expected
+
+
+def test_only_uniquely_named_stretches_of_time() -> None:
+    index = MinMax("ts").bind((TS,))
+    stamps = [int(dt.datetime(2024, m, 29, tzinfo=dt.UTC).timestamp() * 1e6) for m in (1, 2, 3)]
+    files = metadata(index, [(pa.array([s]).cast(pa.timestamp("us", "UTC")),) for s in stamps], ("timestamp",))
+
+    def answer(form: str, text: str, zone: str = "UTC") -> list[bool]:
+        call = Call("date_format", (TS, text_of(form)), CATALYST + "DateFormatClass", (zone,), "string")
+        return kept(Comparison("=", call, text_of(text)), index, files)
+
+    assert answer("yyyy-MM", "2024-02") == [False, True, False]
+    assert answer("yyyy-MM-dd HH", "2024-02-29 00") == [False, True, False]
+    assert answer("yyyy", "2025") == [False, False, False]
+    for form, text, zone in (("MM", "02", "UTC"), ("yyyy-MM", "2024-2", "UTC"), ("yyyy-MM", "2024-02", "Asia/Tokyo")):
+        assert answer(form, text, zone) == [True, True, True]
+
+
+# ---- through Spark
+
+FILES = 6
+CONDITIONS = {
+    "split_part(s, '-', 1) = 'bb'": 1,
+    "split_part(s, '.', -1) = 'yy'": 1,
+    "split(s, '-')[0] = 'bb'": 1,
+    "substring_index(s, '-', 1) IN ('bb', 'cc')": 2,
+    "substring_index(s, '.', -1) = 'yy'": 1,
+    "left(s, 2) = 'bb' OR right(s, 2) = 'xx'": 2,
+    "trim(s) = 'bb-0 x.yy'": 1,
+    "rtrim(s) = 'bb-0 x.yy' AND ltrim(s) = 'bb-0 x.yy'": 1,
+    "s RLIKE '^(?:bb|cc)-'": 2,
+    "regexp_extract(s, '^([a-z]+)-', 1) = 'bb'": 1,
+    "upper(s) LIKE 'BB%'": 1,
+    "lower(s) = 'bb-0 x.yy'": 1,
+    "s ILIKE 'Bb-%'": 1,
+    "instr(s, 'bb') = 1": 1,
+    "month(mon) = 3": 1,
+    "quarter(mon) = 2": 3,
+    "month(cast(mon AS timestamp)) BETWEEN 5 AND 6": 2,
+    "NOT month(mon) <> 3": 1,
+    "hour(ts) = 5": 6,
+    "n % 100 = 15": 1,
+    "pmod(n, 100) > 50": 1,
+    "unix_timestamp(ts) < 1600000000": 1,
+    "to_unix_timestamp(day) < 1600000000": 1,
+    "next_day(day, 'MO') < DATE'2020-12-31'": 1,
+    "ts + INTERVAL 1 HOUR < TIMESTAMP'2020-12-31 00:00:00'": 1,
+    "timestampadd(DAY, 3, ts) > TIMESTAMP'2025-01-01 00:00:00'": 1,
+    "timestampdiff(DAY, TIMESTAMP'2020-01-01 00:00:00', ts) < 100": 1,
+    "timestampdiff(DAY, ts, TIMESTAMP'2020-01-01 00:00:00') > -100": 1,
+    "date_format(ts, 'yyyy') = '2021'": 1,
+    "date_format(day, 'yyyy-MM') IN ('2021-02', '2022-11')": 2,
+    "greatest(n, m) > 95": 1,
+    "greatest(n, 25) < 30": 3,
+    "least(n, m) > 45": 3,
+    "least(n, 25) < 10": 1,
+    "coalesce(n, 0) = 15": 1,
+    "coalesce(n, m) BETWEEN 79 AND 81": 1,
+    "coalesce(n, m, 0) > 95": 0,
+    "nvl(n, 0) <> 15": 6,
+    "nvl2(n, n, 0) = 15": 1,
+    "if(n > 30, n, m) < 40": 1,
+    "CASE WHEN n < 10 THEN 'low' WHEN n < 30 THEN 'mid' ELSE 'high' END = 'low'": 1,
+    "array_contains(array(10, 25), n)": 2,
+    "NOT array_contains(array(10, 25), n)": 6,
+    "map(10, 'a', 20, 'b')[n] = 'b'": 1,
+    "element_at(map(10, 'a', 20, 'b'), n) IN ('a', 'c')": 1,
+    "map('bb-0 x.yy', 1, 'cc-0 x.xx', 2)[s] = 1": 1,
+    "map(10, 'a', 20, 'b')[n] <=> 'b'": 1,
+    "coalesce(n, m) IS NULL": 0,
+    "greatest(n, m) IS NULL": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("functions") / "data"
+    root.mkdir()
+    for i in range(FILES):
+        moments = [dt.datetime(2020 + i, month, 3, 5) for month in (2, 5, 11)]
+        letter, other = chr(97 + i) * 2, "zyxwvu"[i] * 2
+        table = {
+            "s": [f"{letter}-{k} x.{other}" for k in range(3)],
+            "n": pa.array([10 * i, 10 * i + 5, None if i == 2 else 10 * i + 6], pa.int32()),
+            "m": pa.array([100 - 10 * i] * 3, pa.int32()),
+            "day": [moment.date() for moment in moments],
+            "ts": pa.array(moments, pa.timestamp("us", "UTC")),
+            "mon": [dt.date(2020 + i % 2, i + 1, k + 1) for k in range(3)],
+        }
+        pq.write_table(pa.table(table), root / f"part-{i}.parquet")
+    indexes = [MinMax(name) for name in ("s", "n", "m", "day", "ts", "mon")]
+    geoskip.dataset(spark, str(root)).create_index(*indexes, Prefix("s", length=6), Suffix("s", length=6))
+    return root
+
+
+@pytest.mark.spark
+def test_functions_of_sparks_own(spark: Any, place: Path) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    own.conf.set("spark.geoskip.planning.budget", "60")
+    found = files_kept(own.read.parquet(str(place)), CONDITIONS)
+    assert found == CONDITIONS
+
+
+@pytest.mark.spark
+def test_functions_where_clocks_are_set_back(spark: Any, place: Path) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "America/New_York")
+    frame = own.read.parquet(str(place))
+    of_time = [
+        text for text in CONDITIONS if any(w in text for w in ("ts", "hour", "unix", "date_format", "timestamp"))
+    ]
+    found = files_kept(frame, of_time)
+    assert found["hour(ts) = 5"] == found["timestampdiff(DAY, TIMESTAMP'2020-01-01 00:00:00', ts) < 100"] == FILES
+    assert found["unix_timestamp(ts) < 1600000000"] == 1
+    assert found["date_format(ts, 'yyyy') = '2021'"] == FILES

@@ -1,0 +1,252 @@
+"""Spark's own functions of texts, mapped to what a text begins or ends with: MinMax, Prefix and Suffix.
+
+Most of them give a part of the text, so a condition on the part says how the text begins or ends. What gives which
+part is told by two tables of classes, :data:`BEGIN` and :data:`END`; the rules below ask them. All are bound to the
+Catalyst classes that queries arrive with: ``left`` and ``right`` as ``Substring``, ``split_part`` as ``ElementAt``
+of ``StringSplitSQL``.
+
+To add a function: a row in a table, or a rule with the reason why no matching row is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+from geoskip.clauses import Clause
+from geoskip.indexes.base import Index
+from geoskip.indexes.suffix import Suffix
+from geoskip.indexes.texts import literal_prefix
+from geoskip.labelling import clause_for
+from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
+from geoskip.registry import maps
+from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions
+
+Part = tuple[Predicate, str | None]
+"""The text that a part is of, and what separates it from the rest; None where that is not known."""
+_FEW = 16
+
+
+def is_a(kind: str, node: Predicate) -> bool:
+    """Is this a call of the Catalyst class?"""
+    return isinstance(node, Call) and node.implementation == CATALYST + kind
+
+
+def _of_split(call: Call, place: int) -> Part | None:
+    match call.args:
+        case (Call(_, (text, Literal(str() as separator))) as split, Literal(int() as at), *_) if at == place:
+            return (text, separator) if is_a("StringSplitSQL", split) else None
+    return None
+
+
+def _of_pattern(call: Call) -> Part | None:
+    match call.args:
+        case (Call(_, (text, *_)) as split, Literal(0)) if is_a("StringSplit", split):
+            return text, None
+    return None
+
+
+def _of_index(call: Call, sign: int) -> Part | None:
+    match call.args:
+        case (text, Literal(str() as separator), Literal(int() as count)) if count * sign > 0:
+            return text, separator if abs(count) == 1 else None
+    return None
+
+
+BEGIN: dict[str, Callable[[Call], Part | None]] = {
+    "ElementAt": lambda call: _of_split(call, 1),  # split_part(s, '-', 1)
+    "GetArrayItem": _of_pattern,  # split(s, '-')[0]
+    "SubstringIndex": lambda call: _of_index(call, 1),
+    "StringTrimRight": lambda call: (call.args[0], None),
+}
+END: dict[str, Callable[[Call], Part | None]] = {
+    "ElementAt": lambda call: _of_split(call, -1),
+    "SubstringIndex": lambda call: _of_index(call, -1),
+    "StringTrimLeft": lambda call: (call.args[0], None),
+}
+NAMES = {
+    "ElementAt": ("element_at",),
+    "GetArrayItem": ("getarrayitem",),
+    "SubstringIndex": ("substring_index",),
+    "StringTrim": ("trim",),
+    "StringTrimLeft": ("ltrim",),
+    "StringTrimRight": ("rtrim",),
+}
+
+
+def _part(node: Predicate, table: dict[str, Callable[[Call], Part | None]]) -> Part | None:
+    if not isinstance(node, Call):
+        return None
+    rule = table.get((node.implementation or "").removeprefix(CATALYST))
+    return rule(node) if rule is not None else None
+
+
+def _asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
+    """Of ``e = 'a'`` or ``e IN ('a', 'b')`` the expression and the texts."""
+    match node:
+        case Comparison("=" | "<=>", child, Literal(str() as value)):
+            return child, [value]
+        case In(child, values) if len(values) <= _FEW:
+            return child, [v.value for v in values if v.value is not None]
+    return None
+
+
+@maps(*(f for kind in BEGIN for f in functions(kind, *NAMES[kind])), index=BEGINNINGS)
+def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
+    """A text begins with its own beginning, and is not below it; it is all there is, or the separator follows."""
+    asked = _asked(node)
+    if asked is not None and (part := _part(asked[0], BEGIN)) is not None:
+        text, separator = part
+        found: list[Predicate] = []
+        for value in asked[1]:
+            if separator:
+                found.append(Comparison("=", text, Literal(value, "string")))
+            found.append(StartsWith(text, value + (separator or "")))
+        return clause_for(Or(tuple(found)), [index]) if found else None
+    match node:
+        case Comparison(">" | ">=" as op, call, Literal(str()) as least) if (part := _part(call, BEGIN)) is not None:
+            return clause_for(Comparison(op, part[0], least), [index])
+        case StartsWith(call, start) if (part := _part(call, BEGIN)) is not None:
+            return clause_for(StartsWith(part[0], start), [index])
+    return None
+
+
+@maps(*(f for kind in END for f in functions(kind, *NAMES[kind])), index=Suffix)
+def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
+    """The same from the end."""
+    asked = _asked(node)
+    if asked is not None and (part := _part(asked[0], END)) is not None:
+        text, separator = part
+        found: list[Predicate] = []
+        for value in asked[1]:
+            if separator:
+                found.append(Comparison("=", text, Literal(value, "string")))
+            found.append(EndsWith(text, (separator or "") + value))
+        return clause_for(Or(tuple(found)), [index]) if found else None
+    match node:
+        case EndsWith(call, end) if (part := _part(call, END)) is not None:
+            return clause_for(EndsWith(part[0], end), [index])
+    return None
+
+
+# ---- what may be cut off
+
+
+@maps(*functions("StringTrim", "trim"), *functions("StringTrimLeft", "ltrim"), index=BEGINNINGS)
+def trimmed_before(node: Predicate, index: Index) -> Clause | None:
+    """``trim(s) = 'ab'``: s begins with it, or with a character that is trimmed."""
+    return _trimmed(node, index, StartsWith)
+
+
+@maps(*functions("StringTrim", "trim"), *functions("StringTrimRight", "rtrim"), index=Suffix)
+def trimmed_after(node: Predicate, index: Suffix) -> Clause | None:
+    """``trim(s) = 'ab'``: s ends with it, or with a character that is trimmed."""
+    return _trimmed(node, index, EndsWith)
+
+
+def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Predicate]) -> Clause | None:
+    match _asked(node):
+        case (Call(_, (text, *rest)), values):
+            cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
+            if isinstance(cut, str) and len(cut) <= _FEW and values:
+                return clause_for(Or(tuple(test(text, start) for start in [*values, *cut])), [index])
+    return None
+
+
+# ---- upper and lower case
+
+_CASED = 3
+
+
+@maps(*functions("Upper", "upper", "ucase"), *functions("Lower", "lower", "lcase"), index=BEGINNINGS)
+def in_either_case(node: Predicate, index: Index) -> Clause | None:
+    """``upper(s) LIKE 'ABC%'``: s begins with one of the spellings of ABC, or its first other character is not ASCII.
+
+    An ASCII letter has the case of the very letter, whatever stands around it. Other characters may turn into ASCII
+    ones: the Kelvin sign into k, ß into SS. Bytes that are not UTF-8 never do, so what is meant begins at U+0080.
+    """
+    match node:
+        case StartsWith(Call(_, (text,)), start):
+            starts = [start]
+        case Like(Call(_, (text,)), pattern, escape):
+            starts = [literal_prefix(pattern, escape)[0]]
+        case _:
+            asked = _asked(node)
+            if asked is None or not isinstance(asked[0], Call):
+                return None
+            (text,), starts = asked[0].args, asked[1]
+    plain = [re.match(r"[\x00-\x7f]*", start) for start in starts[: _FEW // 2 + 1]]
+    heads = [found[0][:_CASED] for found in plain if found is not None]
+    if not heads or not all(heads) or len(heads) > _FEW // 2:
+        return None
+    return clause_for(Or(tuple(part for head in heads for part in _spellings(text, head))), [index])
+
+
+def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
+    for length in range(len(head) + 1):
+        for letters in itertools.product(*(sorted({letter.lower(), letter.upper()}) for letter in head[:length])):
+            start = "".join(letters)
+            if length == len(head):
+                yield StartsWith(text, start)
+            else:
+                beyond = Comparison(">=", text, Literal(start + "\u0080", "string"))
+                yield And((StartsWith(text, start), beyond)) if start else beyond
+
+
+# ---- regular expressions
+
+_PLAIN = r"[A-Za-z0-9 _/:,;@=<>~\"'!%&#-]"
+_HEAD = re.compile(rf"\^({_PLAIN}*)")
+_CHOICE = re.compile(rf"\^({_PLAIN}*)\((?:\?:)?({_PLAIN}+(?:\|{_PLAIN}+)+)\)(?![?*{{])")
+_GROUP = re.compile(rf"\^({_PLAIN}*)\((?:\?<\w+>)?(?!\?)(?:[^()\\\[\]|]|\\[^QE]|\[[^\]\[\\]*\])*\)(?![?*+{{])")
+
+
+def beginnings_of(pattern: str) -> list[str]:
+    """What every match of a regular expression of Java's begins with: one of these texts, none where that is not plain.
+
+    A character that a quantifier follows may be absent, so it is left out; of alternatives, one group is understood.
+
+    >>> beginnings_of("^ab+c"), beginnings_of("^ab|c"), beginnings_of("ab"), beginnings_of("^user-7$")
+    (['a'], [], [], ['user-7'])
+    >>> beginnings_of("^a(?:b|cd)e"), beginnings_of("^(b|cd)*"), beginnings_of("^(a|b)|c")
+    (['ab', 'acd'], [], [])
+    """
+    choice = _CHOICE.match(pattern)
+    if choice and "|" not in pattern[choice.end() :]:
+        return [choice[1] + one for one in choice[2].split("|")]
+    head = _HEAD.match(pattern)
+    if not head or "|" in pattern:
+        return []
+    follows = pattern[head.end() : head.end() + 1]
+    start = head[1][:-1] if follows and follows in "?*{+" else head[1]
+    return [start] if start else []
+
+
+@maps(*functions("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
+def an_anchored_pattern(node: Predicate, index: Index) -> Clause | None:
+    """``s RLIKE '^ab...'`` begins with what precedes the first special character."""
+    match node:
+        case Call(_, (text, Literal(str() as pattern))) if starts := beginnings_of(pattern):
+            return clause_for(Or(tuple(StartsWith(text, start) for start in starts)), [index])
+    return None
+
+
+@maps(*functions("RegExpExtract", "regexp_extract"), index=BEGINNINGS)
+def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
+    """``regexp_extract(s, '^user=([a-z]+)', 1) = 'ann'``: s begins with ``user=ann``.
+
+    The first group begins where the plain text before it ends, unless it is repeated. What does not match has the empty
+    text, so of any other value of any group it follows that s matches.
+    """
+    match _asked(node):
+        case (Call(_, (text, Literal(str() as pattern), Literal(int() as group))), values) if all(values) and values:
+            found = _GROUP.match(pattern)
+            if group == 1 and found and "|" not in pattern[found.end() :]:
+                starts = [found[1] + value for value in values]
+            elif group == 0 and pattern.startswith("^") and "|" not in pattern:
+                starts = values
+            else:
+                starts = beginnings_of(pattern)
+            return clause_for(Or(tuple(StartsWith(text, start) for start in starts)), [index]) if starts else None
+    return None
