@@ -51,6 +51,11 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
     assert kept(spark, place, "temp = 15") == (1, 4)
     assert kept(spark, place, "temp >= 20 AND pad = 'xx'") == (0, 4)
     assert kept(spark, place, "NOT temp < 30 OR pad = 'xx'") == (2, 4)
+    for where, requests in (("temp = 15", 2), ("temp = 27", 3)):
+        del proxy.seen[:]
+        geoskip.explain(spark.read.parquet(str(place)).where(where))
+        assert len(proxy.seen) == requests, "as its description says: one more for a clause that was not asked before"
+    assert store.describe()["costs"].startswith("two requests a query")
     shutil.copy(place / "part-0.parquet", place / "part-9.parquet")
     assert kept(spark, place, "temp = 15") == (2, 5)
     assert handle.refresh_index().read == 1

@@ -43,6 +43,8 @@ class Store(ABC):
 
     kind: str
     location: str
+    costs: str = ""
+    """What a query costs it, in words, for :meth:`describe`."""
     discreet: bool = False
     """Must the operation log tell nothing of the data: no expressions, no paths, no error messages?"""
 
@@ -152,6 +154,7 @@ class Store(ABC):
             "files": 0 if number is None else self.load(number).header.files,
             "bytes": sum(sizes.values()),
             "bytes_by_index": sizes,
+            "costs": self.costs,
         }
 
     def check(self, header: Header, expected: int | None) -> None:

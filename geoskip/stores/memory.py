@@ -20,6 +20,7 @@ class MemoryStore(Store):
     """Snapshots in this process; gone with it."""
 
     kind = "memory"
+    costs = "nothing a query, and its bytes in memory"
 
     def __init__(self, name: str = "memory") -> None:
         self.location = name

@@ -84,6 +84,7 @@ class ParquetStore(Store):
     """Metadata in Parquet files under a folder, see the module's text; with ``encryption`` protected by keys."""
 
     kind = "parquet"
+    costs = "a small file and a listing a query; once a snapshot its header, and of each part the columns clauses name"
 
     def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder

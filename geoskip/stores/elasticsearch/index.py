@@ -106,9 +106,10 @@ class SearchIndex:
     def create(self, kind: str, identity: str, number: int, text: bytes) -> None:
         """Create an entry exclusively; raises Taken where the number has another, Absent where there is no index.
 
-        One that is there already, because the answer to its creation was lost, is created.
+        One that this very call has created, so that only the answer was lost, is created.
         """
-        document = {"kind": kind, "identity": identity, "number": number, "text": text.decode("ascii")}
+        mark = new_identity()
+        document = {"kind": kind, "identity": identity, "number": number, "mark": mark, "text": text.decode("ascii")}
         path = f"/{self.name}/_create/{_entry(kind, identity, number)}"
         try:
             self.server.tell("PUT", path, document, require_alias="true", refresh="true")
@@ -116,7 +117,7 @@ class SearchIndex:
             raise
         except MetadataError:
             with contextlib.suppress(Absent):
-                if self.text(kind, identity, number) == text:
+                if self.server.document(self.name, _entry(kind, identity, number)).get("mark") == mark:
                     return
             self.refresh()  # who tries again finds what took the number
             raise

@@ -46,9 +46,7 @@ class ElasticsearchStore(Store):
     """
 
     kind = "elasticsearch"
-    costs = (
-        "three requests a query; besides, once a snapshot, the columns that clauses name, or a search for each query"
-    )
+    costs = "two requests a query; once a snapshot its header, and the columns that clauses name or a search a clause"
 
     def __init__(
         self,
