@@ -5,6 +5,7 @@ SPARKS := 3.5.9 4.1.4 4.3.0
 QUERIES := 100000
 CRASHES := 1000
 RACE := 60
+MACHINES := 100
 SEED := $(shell date +%s)
 
 # No other Spark's settings and no stray modules; a driver on one machine needs no name in the network.
@@ -37,6 +38,7 @@ test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of t
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/test_crashes.py
 	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
+	@$(WITH_JAVA) GEOSKIP_MACHINES=$(MACHINES) .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k any_order
 
 bench: check-java venv  ## speeds, side by side
 	@$(WITH_JAVA) .venv/bin/python -m tests.bench

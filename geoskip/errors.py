@@ -11,6 +11,7 @@
     ├── NotIndexedError             (LookupError)   a verb that needs metadata, where there is none
     ├── MetadataError               (ValueError)    metadata that cannot be read: damaged, or of a newer format
     │   └── MissingKeyError         (PermissionError)     protected metadata whose key is not to be had
+    ├── StoreError                  (OSError)       metadata that cannot be written: no permission, no space
     ├── ConflictError               (RuntimeError)  another writer committed first
     └── EnvironmentProblem          (RuntimeError)  a session that geoskip cannot work in
 
@@ -30,6 +31,7 @@ __all__ = [
     "MetadataError",
     "MissingKeyError",
     "NotIndexedError",
+    "StoreError",
     "UnknownColumnError",
     "UnsupportedColumnError",
 ]
@@ -72,6 +74,10 @@ class MetadataError(GeoskipError, ValueError):
 
 class MissingKeyError(MetadataError, PermissionError):
     """Protected metadata whose key is not to be had."""
+
+
+class StoreError(GeoskipError, OSError):
+    """Metadata that cannot be written: no permission, no space, nobody there."""
 
 
 class ConflictError(GeoskipError, RuntimeError):

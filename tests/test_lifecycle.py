@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError, StoreError
 from geoskip.lifecycle import actions, log, operation
 from geoskip.lifecycle.data import Build, Work, left_over
 from geoskip.lifecycle.history import history
@@ -568,7 +568,7 @@ def test_a_full_disk_stops_a_verb_before_it_begins_and_no_later(
 
     monkeypatch.setattr(parquet.folder, "create", full)
     room = 0
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StoreError, match=r"cannot be written: .* No space left on device; make room"):
         refresh(parquet, data)
     assert len(summaries(parquet)) == 3
     made.clear()
@@ -593,7 +593,7 @@ def test_what_nobody_may_write_is_an_error_that_changes_nothing(
     monkeypatch.setattr(parquet.folder, "create", refuse)
     write(data.folder, "f3", 3)
     for verb in ("refresh", "delete", "vacuum"):
-        with pytest.raises(PermissionError):
+        with pytest.raises(StoreError, match="Permission denied"):
             VERBS[verb](parquet, data)
     assert len(summaries(parquet)) == 3
 

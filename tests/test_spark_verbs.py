@@ -16,7 +16,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, ValueList
-from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, NotIndexedError
+from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, NotIndexedError, StoreError
 from geoskip.spark import data as data_module
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
@@ -390,7 +390,7 @@ def test_data_that_nobody_may_write_beside(spark: Any, place: Path, tmp_path: Pa
     handle = geoskip.dataset(spark, str(place))
     with monkeypatch.context() as patch:
         patch.setattr("geoskip.stores.folders.LocalFolder.create", refuse)
-        with pytest.raises(PermissionError):
+        with pytest.raises(StoreError, match="keep them elsewhere: dataset"):
             handle.create_index(MinMax("a"))
     assert kept(spark, place) == 4
     geoskip.dataset(spark, str(place), metadata=str(tmp_path / "meta")).create_index(MinMax("a"))

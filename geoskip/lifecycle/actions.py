@@ -11,7 +11,7 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError, MetadataError, NotIndexedError
 from geoskip.lifecycle.log import Log, age
-from geoskip.lifecycle.operation import Amend, Commit, Operation, Turn, close, latest, made_by, perform
+from geoskip.lifecycle.operation import Amend, Commit, Operation, Turn, close, latest, made_by, perform, writing
 from geoskip.lifecycle.verbs import CANCELLED, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
@@ -116,12 +116,13 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
     with Operation(store, Verb.VACUUM, parameters, by) as operation:
         operation.run(attempt, final=False)
         old = _succeeded_before(store, retain)
-        store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
         leftovers, message = 0, ""
-        try:
-            leftovers = store.sweep(lambda: tuple(operation.log.open()))
-        except MetadataError as error:  # what a damaged snapshot uses is not known, so everything stays
-            message = f"leftovers stay: {error}"
+        with writing(store):
+            store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
+            try:
+                leftovers = store.sweep(lambda: tuple(operation.log.open()))
+            except MetadataError as error:  # what a damaged snapshot uses is not known, so everything stays
+                message = f"leftovers stay: {error}"
         operation.end(snapshots=list(old), leftovers=leftovers, indexes=indexes, message=message)
     return Vacuumed(tuple(indexes), old, leftovers)
 

@@ -18,21 +18,21 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, GeoskipError, MetadataError
+from geoskip.errors import ConflictError, GeoskipError, MetadataError, StoreError
 from geoskip.lifecycle.log import Entry, Log, is_dead, now, versions, who
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
 
-__all__ = ["Amend", "Commit", "Operation", "Turn", "close_the_dead", "latest", "perform"]
+__all__ = ["Amend", "Commit", "Operation", "Turn", "close_the_dead", "latest", "perform", "writing"]
 
 BEAT = 10.0
 """Seconds between heartbeats."""
@@ -110,6 +110,20 @@ def latest(store: Store) -> Snapshot | None:
                 raise
 
 
+@contextmanager
+def writing(store: Store) -> Iterator[None]:
+    """A block whose trouble with the file system is trouble with metadata."""
+    try:
+        yield
+    except GeoskipError:
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"the metadata in {store.location} cannot be written: {error}; make room or get permission, or keep them "
+            "elsewhere: dataset(..., metadata='folder')"
+        ) from error
+
+
 class Operation:
     """A verb under way, as a context: it is in the log while the block runs."""
 
@@ -124,10 +138,11 @@ class Operation:
         self._ended = False
 
     def __enter__(self) -> Operation:
-        self.log = Log(self.store, self.store.begin())
-        close_the_dead(self.log)
-        self._base = self.store.latest()
-        self.log.append(lambda _: self._entry(DOING[self.verb]))
+        with writing(self.store):
+            self.log = Log(self.store, self.store.begin())
+            close_the_dead(self.log)
+            self._base = self.store.latest()
+            self.log.append(lambda _: self._entry(DOING[self.verb]))
         threading.Thread(target=self._beat, name="geoskip-heartbeat", daemon=True).start()
         return self
 
@@ -172,7 +187,8 @@ class Operation:
                 return None
             self.check_open()
             try:
-                committed = self._commit(result, here)
+                with writing(self.store):
+                    committed = self._commit(result, here)
             except ConflictError:
                 self.log.check_identity()
                 time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**number)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.lifecycle.data import Found, Listing, means_the_same
@@ -45,8 +46,11 @@ class SparkData:
             self.state = self.place.again(self.state)
         self._is_new = False
         files = [file for file in self.state.files if file.is_nameable]
+        uris = pa.array([file.uri for file in files], pa.string())
+        prefix = self.root.rstrip("/") + "/"
+        below_root = pc.utf8_slice_codeunits(uris, len(prefix))
         return Listing(
-            pa.array([relative(file.uri, self.root) for file in files], pa.string()),
+            pc.if_else(pc.starts_with(uris, prefix), below_root, uris),
             pa.array([file.size for file in files], pa.int64()),
             pa.array([file.mtime for file in files], pa.int64()),
         )

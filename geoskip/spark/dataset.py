@@ -75,6 +75,16 @@ class Dataset:
         return self._place.spark
 
     @property
+    def path(self) -> str | Sequence[str] | None:
+        """What it was made with; None for a table."""
+        return self._place.path
+
+    @property
+    def table(self) -> str | None:
+        """The table that it was made with."""
+        return self._place.table
+
+    @property
     def indexes(self) -> tuple[Index, ...]:
         """The specifications in use."""
         snapshot = latest(self._store())
@@ -187,7 +197,7 @@ class Dataset:
         return f"<geoskip dataset {place}: {', '.join(map(str, self.indexes)) or 'not indexed'}>"
 
     def _store(self) -> Store:
-        source = self._place.state().source
+        source = self._place.source()
         if self._place.is_private():
             self._place.make_known(source)
         return self._place.store(source)

@@ -72,6 +72,10 @@ class Place:
             raise DatasetNotFoundError("dataset() got an empty list of paths")
         return reader.load(paths[0] if len(paths) == 1 else paths)
 
+    def source(self) -> Source:
+        """What it reads and which folder identifies it, without a listing where one was made before."""
+        return self._source(self._last[0]) if self._last is not None else self.state().source
+
     def state(self, spark: SparkSession | None = None) -> State:
         """The dataset as it is now: the last DataFrame again if nothing has changed, since Spark's finding out the
         columns takes a job.

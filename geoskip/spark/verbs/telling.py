@@ -66,7 +66,7 @@ def describe(place: Place) -> DataFrame:
 
 def told(place: Place) -> DataFrame:
     """A row an operation, the oldest first."""
-    store = place.store(place.state().source)
+    store = place.store(place.source())
     rows = [dataclasses.astuple(row) for row in history(store)]
     return place.spark.createDataFrame([(*row[:3], _time(row[3]), *row[4:]) for row in rows], _TOLD)
 
