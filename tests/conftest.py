@@ -147,6 +147,24 @@ def same_as_off(make: Callable[[], Any]) -> Any:
     return report
 
 
+def kept(report: Any) -> str:
+    """The stems of the files that the first scan reads, in order."""
+    return " ".join(sorted(Path(path).stem for path in report.scans[0].kept_files()))
+
+
+def holding_files(frame: Any, conditions: list[str]) -> dict[str, list[str]]:
+    """The files with a row that makes each condition TRUE, by one job with geoskip off."""
+    from pyspark.sql import functions as F
+
+    import geoskip
+
+    texts = [f"max({text}) AS q{number}" for number, text in enumerate(conditions)]
+    with geoskip.disabled(frame.sparkSession):
+        rows = frame.groupBy("_metadata.file_name").agg(*map(F.expr, texts)).collect()
+    rows = sorted(rows, key=lambda row: row[0])
+    return {text: [Path(row[0]).stem for row in rows if row[f"q{n}"]] for n, text in enumerate(conditions)}
+
+
 def executed_files(frame: Any) -> int:
     """The files that the executed scans of a DataFrame read, by Spark's own metrics."""
     plan = frame._jdf.queryExecution().executedPlan()

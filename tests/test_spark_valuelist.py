@@ -1,28 +1,21 @@
-"""Lists of values through real queries, and Spark's own evaluator against Spark itself."""
+"""Lists of values through real queries."""
 
 from __future__ import annotations
 
-import datetime as dt
-import importlib
-import random
-import sys
 import time
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 import geoskip
-from geoskip import Formatted, Hybrid, ValueList, identity
-from geoskip.spark import catalyst, functions
+from geoskip import Hybrid, ValueList
 from geoskip.spark.evaluator import SparkEvaluator
-from tests.conftest import same_as_off
+from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark
 
@@ -110,10 +103,6 @@ def cities(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(place)
 
 
-def kept(report: Any) -> str:
-    return " ".join(sorted(Path(path).stem for path in report.scans[0].kept_files()))
-
-
 def test_every_deterministic_condition_reads_the_files_that_hold_such_a_value(spark: Any, cities: str) -> None:
     frame = spark.read.parquet(cities)
     read = {where: kept(geoskip.explain(frame.where(where))) for where in CITIES}
@@ -122,15 +111,6 @@ def test_every_deterministic_condition_reads_the_files_that_hold_such_a_value(sp
     assert {where for where in CITIES if not set(holding[where]) <= set(read[where].split())} == set()
     for where in [*CITIES][::9]:
         assert kept(same_as_off(lambda where=where: spark.read.parquet(cities).where(where))) == CITIES[where]
-
-
-def holding_files(frame: Any, conditions: list[str]) -> dict[str, list[str]]:
-    """The files with a row that makes each condition TRUE, by one job with geoskip off."""
-    texts = [f"max({text}) AS q{number}" for number, text in enumerate(conditions)]
-    with geoskip.disabled(frame.sparkSession):
-        rows = frame.groupBy("_metadata.file_name").agg(*map(F.expr, texts)).collect()
-    rows = sorted(rows, key=lambda row: row[0])
-    return {text: [Path(row[0]).stem for row in rows if row[f"q{n}"]] for n, text in enumerate(conditions)}
 
 
 UNDECIDED = {
@@ -251,224 +231,3 @@ def test_hybrid_has_lists_and_filters(spark: Any, parts: Callable[..., Path]) ->
     frame = spark.read.parquet(place)
     assert {where: geoskip.explain(frame.where(where)).files_kept for where in queries} == queries
     assert same_as_off(lambda: spark.read.parquet(place).where("id = 'b'")).files_kept == 2
-
-
-# --- Spark's evaluator against Spark ----------------------------------------------------------------------------------
-
-COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "i": (pa.int32(), [None, -(2**31), -7, -1, 0, 1, 2, 3, 10, 77, 2**31 - 1]),
-    "t": (pa.int8(), [None, -128, -1, 0, 1, 2, 3, 9, 10, 99, 127]),
-    "l": (pa.int64(), [None, -(2**63), -(2**53) - 1, -1, 0, 1, 2, 2**53, 2**53 + 1, 10**15, 2**63 - 1]),
-    "x": (pa.float64(), [None, float("-inf"), -1.5, -0.0, 0.0, 0.1, 1.5, 2.0, 1e300, float("inf"), float("nan")]),
-    "f": (pa.float32(), [None, -1.5, -0.0, 0.0, 0.10000000149011612, 0.5, 1.5, 2.0, 1e30, float("inf"), float("nan")]),
-    "s": (pa.string(), [None, "", "a", "A", "ab", "Ab%c", "a_b", "été", "\U0001f600x", "zz top", "x" * 40]),
-    "m": (pa.decimal128(12, 3), [None, *(Decimal(n).scaleb(-3) for n in (-(10**11), -1, 0, 1, 999, 1000, 1500, 2001))]),
-    "w": (pa.decimal128(38, 10), [None, *(Decimal(n).scaleb(-10) for n in (-(10**37), -1, 0, 1, 10**10, 10**37))]),
-    "d": (pa.date32(), [None, *map(dt.date.fromisoformat, ("1582-10-15", "1970-01-01", "2024-02-29", "2024-12-31"))]),
-    "z": (pa.timestamp("us", "UTC"), [None, *(10**6 * n + 7 for n in (-1, 0, 1_700_000_000, 1_709_251_199))]),
-    "y": (pa.timestamp("us"), [None, *(10**6 * n + 7 for n in (-1, 0, 1_700_000_000, 1_709_251_199))]),
-    "b": (pa.bool_(), [None, True, False]),
-    "r": (pa.binary(), [None, b"", b"a", b"ab", b"\xff\x00", b"\x00"]),
-}
-NUMBERS = [
-    "{c}",
-    "{c} % 3",
-    "abs(cast({c} AS double))",
-    "cast({c} AS double) / 3",
-    "sqrt(cast({c} AS double))",
-    "sign({c})",
-]
-EXPRESSIONS: dict[str, tuple[list[str], list[str]]] = {
-    **dict.fromkeys("it", (NUMBERS, ["0", "1", "2", "-1", "1.5D", "77"])),
-    "l": (NUMBERS, ["0", "1", "9007199254740993", "-1", "1e15D"]),
-    "x": (
-        [*NUMBERS[:1], "-{c}", "floor({c} * 0)", "nanvl({c}, 7D)", "{c} + 1"],
-        ["0D", "1.5D", "double('NaN')", "0.1D"],
-    ),
-    "f": ([*NUMBERS[:1], "cast({c} AS double)", "-{c}"], ["0F", "1.5F", "0.1F", "0.1D", "float('NaN')"]),
-    "s": (
-        [
-            "{c}",
-            "upper({c})",
-            "reverse({c})",
-            "substring({c}, 2, 3)",
-            "concat({c}, 'x')",
-            "coalesce({c}, 'a')",
-            "trim({c})",
-            "regexp_replace({c}, '[aeiou]', '*')",
-            "translate({c}, 'ab', 'ba')",
-            "rpad({c}, 3, '.')",
-        ],
-        ["''", "'a'", "'A'", "'ab'", "'été'", "'x'", "'zz top'", "'Ab%c'"],
-    ),
-    "m": (["{c}", "-{c}", "{c} * 2", "round({c}, 1)", "cast({c} AS bigint)"], ["0", "1.5", "0.001", "1.500", "2"]),
-    "w": (["{c}", "-{c}", "cast({c} AS double)"], ["0", "1", "0.0000000001", "1e27D"]),
-    "d": (
-        ["{c}", "{c} + 1", "date_trunc('month', {c})", "cast({c} AS timestamp)"],
-        ["DATE'2024-02-29'", "DATE'1970-01-01'"],
-    ),
-    "z": (
-        ["{c}", "cast({c} AS date)", "date_trunc('hour', {c})"],
-        ["TIMESTAMP'1970-01-01 00:00:00Z'", "DATE'2023-11-14'"],
-    ),
-    "y": (
-        ["{c}", "cast({c} AS date)", "{c} + INTERVAL 1 DAY"],
-        ["TIMESTAMP_NTZ'1970-01-01 00:00:00'", "DATE'2023-11-14'"],
-    ),
-    "b": (["{c}", "NOT {c}", "coalesce({c}, true)"], ["true", "false"]),
-    "r": (["{c}", "substring({c}, 1, 1)"], ["X'FF'", "X''", "X'6162'"]),
-}
-WHOLE = {
-    "s": [
-        *["length({c}) > 2", "{c} LIKE 'a_b'", "{c} LIKE '%b%c'", "{c} LIKE 'A_!%c' ESCAPE '!'", "ascii({c}) = 97"],
-        *["levenshtein({c}, 'ab') <= 1", "{c} LIKE 'a%'", "contains({c}, 'b')", "{c} RLIKE '^[a-z]+$'"],
-    ],
-    "d": ["year({c}) = 2024", "dayofweek({c}) IN (1, 5)", "date_format({c}, 'MMM') = 'Feb'"],
-    "z": ["hour({c}) = 18", "date_format({c}, 'yyyy') = '2023'", "year({c}) < 1970"],
-    "y": ["hour({c}) = 22", "minute({c}) > 12"],
-    "x": ["isnan({c})", "cast({c} AS string) = '-0.0'", "{c} BETWEEN 0 AND 2"],
-    "r": ["hex({c}) LIKE '61%'", "length({c}) = 1"],
-    "i": ["cast({c} AS string) LIKE '-%'", "bit_count({c}) > 3", "{c} IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NULL)"],
-}
-
-
-def conditions(chance: random.Random, column: str) -> str:
-    """A random condition over one column."""
-
-    def leaf() -> str:
-        if column in WHOLE and chance.random() < 0.4:
-            return chance.choice(WHOLE[column]).format(c=column)
-        expressions, literals = EXPRESSIONS[column]
-        expression = chance.choice(expressions).format(c=column)
-        shape = chance.randrange(8)
-        if shape == 0:
-            return f"{expression} IS NULL"
-        if shape == 1:
-            return f"{expression} IN ({', '.join(chance.sample(literals, 2))})"
-        return f"{expression} {chance.choice(['=', '<>', '<', '<=', '>', '>=', '<=>'])} {chance.choice(literals)}"
-
-    match chance.randrange(8):
-        case 0:
-            return f"(({leaf()}) AND ({leaf()}))"
-        case 1:
-            return f"(({leaf()}) OR NOT ({leaf()}))"
-        case 2:
-            return f"CASE WHEN {leaf()} THEN {leaf()} ELSE {leaf()} END"
-    return f"({leaf()})"
-
-
-@pytest.fixture(scope="module")
-def values(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A file a row, in a session whose zone is not UTC."""
-    place = tmp_path_factory.mktemp("values")
-    for number in range(11):
-        row = {name: pa.array([pool[number % len(pool)]], kind) for name, (kind, pool) in COLUMNS.items()}
-        pq.write_table(pa.table(row), place / f"{number:02}.parquet")
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "America/Chicago")
-    session.conf.set(BUDGET, "120")
-    geoskip.dataset(session, str(place)).create_index(*map(ValueList, COLUMNS))
-    return session.read.parquet(str(place))
-
-
-def test_random_conditions_are_decided_exactly(values: Any) -> None:
-    """One job says what Spark makes of them; which files are read needs none."""
-    chance = random.Random(4)
-    texts = [conditions(chance, name) for name in COLUMNS for _ in range(8)]
-    texts = [chance.choice(["{}", "NOT {}", "{} IS NULL", "{} <=> false"]).format(text) for text in texts]
-    texts = list(dict.fromkeys(texts))
-    holding = holding_files(values, texts)
-    wrong = {}
-    for text in texts:
-        report = geoskip.explain(values.where(text))
-        if report.scans and kept(report).split() != holding[text]:
-            wrong[text] = (kept(report), holding[text], report.scans[0].reasons)
-    assert not wrong
-
-
-# --- what is extracted from formatted text ----------------------------------------------------------------------------
-
-LINES = [
-    ['10.0.0.1 - - [01/Jul/1995:00:00:01] "GET /"', "10.0.0.2 - - [01/Jul/1995:00:00:09]"],
-    ["10.0.0.1 - - [02/Jul/1995:00:00:01]", None],
-    ["no such line", "::1 - - [03/Jul/1995:07:00:00]"],
-]
-LOG = Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")
-HOST = Formatted("user agent", extract="split({}, '/')[0]")
-LIBRARY = """
-def name_of(agent):
-    return None if agent is None else agent.partition("/")[0]{change}
-"""
-
-
-@pytest.fixture(scope="module")
-def log(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("log")
-    agents = [["Hacker/1", "Mozilla/5"], ["Mozilla/4", "Opera/9"], [None, "curl/7"]]
-    for number, (lines, names) in enumerate(zip(LINES, agents, strict=True)):
-        pq.write_table(pa.table({"line": lines, "user agent": names}), place / f"{number}.parquet")
-    return str(place)
-
-
-def test_parts_of_a_template_and_of_an_expression(spark: Any, log: str) -> None:
-    report = geoskip.dataset(spark, log).create_index(LOG, HOST)
-    assert report.indexes == (str(LOG), str(HOST))
-    ip, day = LOG.part("ip"), LOG.part("day")
-    queries = {
-        f"{day} = '01/Jul/1995'": "0",
-        f"{day} LIKE '%Jul/1995' AND {ip} = '10.0.0.1'": "0 1",
-        f"{ip} IN ('::1', '10.0.0.2')": "0 2",
-        f"{ip} <> '10.0.0.1'": "0 2",
-        f"{day} = ''": "2",
-        f"{day} IS NULL": "1",
-        f"length({ip}) < 4": "2",
-        "regexp_extract(line, r'[(]', 0) = ''": "0 1 2",
-        f"{HOST.part()} = 'Hacker'": "0",
-        "split(`user agent`, '/')[0] LIKE 'M%'": "0 1",
-    }
-    frame = spark.read.parquet(log)
-    assert {where: kept(geoskip.explain(frame.where(where))) for where in queries} == queries
-    for where in [*queries][::4]:
-        assert kept(same_as_off(lambda where=where: spark.read.parquet(log).where(where))) == queries[where]
-
-
-def test_an_extractor_with_another_body_or_a_library_of_another_release_does_not_meet_old_lists(
-    spark: Any, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def release(version: str, change: str = "") -> None:
-        """Installs the library and registers a function that calls it, as a new driver would find them."""
-        info = tmp_path / "agents_of_log.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: agents-of-log\nVersion: {version}\n")
-        (info / "top_level.txt").write_text("agents_of_log\n")
-        (tmp_path / "agents_of_log.py").write_text(LIBRARY.format(change=change))
-        sys.modules.pop("agents_of_log", None)
-        for cached in (identity._distributions, identity._released, catalyst._implementation, functions._unpickled):
-            cached.cache_clear()
-        library = importlib.import_module("agents_of_log")
-        cloudpickle.register_pickle_by_value(library)
-
-        def get_agent_name(agent: str | None) -> str | None:
-            return library.name_of(agent)
-
-        spark.udf.register("get_agent_name", get_agent_name, "string")
-
-    def read(where: str = "get_agent_name(`user agent`) = 'Hacker'") -> str:
-        return kept(geoskip.explain(spark.read.parquet(log).where(where)))
-
-    monkeypatch.syspath_prepend(str(tmp_path))
-    release("1.0")
-    handle = geoskip.dataset(spark, log)
-    handle.create_index(Formatted("user agent", extract="get_agent_name"))
-    assert kept(same_as_off(lambda: spark.read.parquet(log).where("get_agent_name(`user agent`) = 'Hacker'"))) == "0"
-    assert read("get_agent_name(`user agent`) LIKE '%la'") == "0 1"
-    assert read("NOT get_agent_name(`user agent`) IN ('Opera', 'Mozilla')") == "0 2"
-    assert read("get_agent_name(`user agent`) IS NULL") == "2"
-    release("1.0")
-    assert read() == "0"
-    release("2.0", change=".lower()")
-    assert read() == "0 1 2"
-    release("1.0")
-    assert read() == "0"
-    spark.udf.register("get_agent_name", lambda agent: agent, "string")
-    assert read() == "0 1 2"
