@@ -4,7 +4,8 @@ What pyarrow has to open is copied to a local cache first; the copied files are 
 
 *Exclusive creation*: object stores promise that of two writers creating one name without overwriting one fails, and
 show a file once it is complete. Elsewhere (HDFS and what behaves like it) the bytes go to a hidden name first, which is
-then renamed, where renaming onto an existing file fails: a crash leaves no half of an entry.
+then renamed, where renaming onto an existing file fails: a crash leaves no half of an entry. A mount table (ViewFs) may
+lead to this machine's own files, where renaming overwrites: those are created as local files are, by a hard link.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+from geoskip.spark.known import local_path
+from geoskip.stores.folders import LocalFolder
 
 __all__ = ["HadoopFolder"]
 
@@ -67,6 +71,9 @@ class HadoopFolder:
                 return
             if system.exists(path):
                 raise FileExistsError(f"{name} exists in {self.location}")
+            if (here := _mounted(system, path)) is not None:
+                LocalFolder(here).create(path.getName(), data)
+                return
             scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
             try:
                 _write(system.create(scratch, False), data)
@@ -113,6 +120,14 @@ class HadoopFolder:
 
     def _path(self, jvm: Any, name: str) -> Any:
         return jvm.org.apache.hadoop.fs.Path(f"{self.location}/{name}")
+
+
+def _mounted(system: Any, path: Any) -> str | None:
+    """The local folder that a mount table shows as a path's parent, which is made; None where it is no such."""
+    if str(system.getUri().getScheme()) != "viewfs":
+        return None
+    system.mkdirs(path.getParent())
+    return local_path(str(system.resolvePath(path.getParent()).toString()))
 
 
 def _write(stream: Any, data: bytes) -> None:

@@ -1,0 +1,77 @@
+"""A dataset whose data and metadata are on another Hadoop file system, through its whole life."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from geoskip import MinMax, ValueList
+from geoskip.spark.hadoop import HadoopFolder
+from geoskip.stores import ParquetStore
+from tests.conftest import same_as_off
+from tests.test_spark_paths import fill, mounted  # noqa: F401
+from tests.test_store_machine import drive
+
+pytestmark = pytest.mark.spark
+
+
+def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
+    report = same_as_off(lambda: spark.read.parquet(uri).where(where))
+    return report.files_kept, report.files_total
+
+
+def test_the_whole_life_of_an_index_on_another_file_system(spark: Any, mounted: tuple[str, Path]) -> None:  # noqa: F811
+    uri, place = mounted
+    uri, place = f"{uri}/data", place / "data"
+    fill(place, 0, 10, 20)
+    handle = geoskip.dataset(spark, uri)
+    handle.create_index(MinMax("a"), ValueList("a"))
+    assert (place / "_geoskip").is_dir(), "and it is there that the metadata are"
+    assert kept(spark, uri, "a = 15") == (0, 3)
+    for start in (30, 40):
+        spark.createDataFrame([(start,), (start + 1,)], "a bigint").coalesce(1).write.mode("append").parquet(uri)
+    assert kept(spark, uri, "a = 10") == (3, 5), "what is not indexed is read"
+    assert handle.refresh_index().read == 2
+    assert kept(spark, uri, "a = 41") == (1, 5)
+    handle.optimize_index()
+    handle.delete_index(ValueList("a"))
+    assert kept(spark, uri, "a = 10") == (1, 5)
+    next(path for path in sorted(place.glob("*.parquet"))).unlink()
+    handle.refresh_index()
+    handle.vacuum_index(retain=0)
+    assert kept(spark, uri, "a >= 20")[1] == 4
+    assert [str(index) for index in handle.indexes] == ["minmax(a)"]
+    assert {row["verb"] for row in handle.history().collect()} >= {"refresh", "vacuum"}
+    again = geoskip.dataset(spark, uri)
+    assert again.verify().ok
+
+
+def test_of_many_writers_one_creates_a_file(mounted: tuple[str, Path], spark: Any) -> None:  # noqa: F811
+    uri, place = mounted
+    start = threading.Barrier(4)
+
+    def write(who: int) -> list[str]:
+        won = []
+        for turn in range(15):
+            start.wait(60)
+            try:
+                HadoopFolder(f"{uri}/race").create(f"sub/{turn}", str(who).encode())
+                won.append(f"{turn}")
+            except FileExistsError:
+                pass
+        return won
+
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(write, range(4)))
+    assert sorted(name for names in won for name in names) == sorted(map(str, range(15)))
+    for who, names in enumerate(won):
+        assert {(place / "race" / "sub" / name).read_text() for name in names} <= {str(who)}
+
+
+def test_the_parquet_store_there_does_what_the_memory_store_does(spark: Any, mounted: tuple[str, Path]) -> None:  # noqa: F811
+    drive(lambda: ParquetStore(HadoopFolder(f"{mounted[0]}/machine")), 2, 12)
