@@ -397,6 +397,9 @@ def test_a_damaged_snapshot_can_be_replaced_by_who_says_how(tmp_path: Path) -> N
     entry.write_bytes(entry.read_bytes()[:-40])
     with pytest.raises(MetadataError):
         reader(tmp_path, "base", "hr").commit(header, table({"c": 1}), expected=1)
+    store_of(tmp_path).record(7, {"verb": "repair", "says": "Quasimodo"}, identity=header.identity)
     store_of(tmp_path).commit(header, table({"c": 1}), expected=1)
     assert reader(tmp_path, "base", "hr").load(2).header.files == 1
+    assert reader(tmp_path, "base", "hr").operation(7)["says"] == "Quasimodo"
+    assert b"Quasimodo" not in everything(tmp_path)
     assert b"hunchback" not in everything(tmp_path)

@@ -106,7 +106,7 @@ class Entries:
             return None
         before = self._first.get(header.identity)
         if header.number > 1:
-            last, before = self._last(header)
+            last, before = self._last(header.identity, header.number - 1)
             unread = next((entry for entry in last.unread if is_sealed(entry)), None) if last else None
             if unread is not None:
                 raise MissingKeyError(
@@ -117,11 +117,11 @@ class Entries:
             return None  # keys to read with, and metadata in clear
         return self.vault.protection(before, [entry.name for entry in header.stored])
 
-    def _last(self, header: Header) -> tuple[Header | None, Protection | None]:
-        """The snapshot before one that is to be written; none where it is damaged and will be replaced anew."""
+    def _last(self, identity: str, number: int) -> tuple[Header | None, Protection | None]:
+        """The snapshot that is there before something is written; none where it is damaged, and may be replaced."""
         assert self.vault is not None
         try:
-            return self.snapshot(header.identity, header.number - 1)
+            return self.snapshot(identity, number)
         except (MissingKeyError, _InClear):
             raise
         except MetadataError:
@@ -143,8 +143,9 @@ class Entries:
         """How the latest snapshot is protected; of a log without one how its first one is going to be."""
         if self.vault is None:
             return None
-        if latest is not None:
-            return self.snapshot(identity, latest)[1]
+        last, found = (None, None) if latest is None else self._last(identity, latest)
+        if last is not None:
+            return found
         if identity not in self._first and self.vault.encryption.key is not None:
             self._first[identity] = self.vault.protection(None, ())
         return self._first.get(identity)
