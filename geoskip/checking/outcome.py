@@ -125,8 +125,9 @@ def _table(rows: Sequence[Mapping[str, Any]], lost: Sequence[int]) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None:
         return "NULL"
-    if isinstance(value, bytes) and len(value) > 20:
-        return _short(_geometry(value), 60)
+    if isinstance(value, bytes):
+        text = value.decode("utf-8", "replace")
+        return _short(repr(text) if text.isprintable() and "\ufffd" not in text else _geometry(value), 60)
     return _short(repr(value) if not isinstance(value, _Word) else str(value), 60)
 
 

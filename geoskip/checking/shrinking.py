@@ -18,7 +18,7 @@ from geoskip.predicates import Call, Literal, Predicate, normalise, transform
 
 __all__ = ["Case", "shrunk"]
 
-_SECONDS = 1.5
+_SECONDS = 3.0
 
 
 @dataclass(frozen=True)

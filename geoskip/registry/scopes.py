@@ -191,7 +191,8 @@ class Registry:
         """The mappings of the call's bare name that are bound to another function of that name."""
         found = (self.mappings.get(name) for name in self._names.under(call.name.lower()))
         named = [m for m in found if m is not None and any(isinstance(f, Named) for f in m.functions)]
-        return [m for m in named if not m.concerns((call,))]
+        met = {m.name for m in self.rules_of(call)}
+        return [m for m in named if m.name not in met]
 
     def constants_of(self, call: Call) -> list[Constant]:
         """What evaluates this call when its arguments are literals, the oldest first."""

@@ -40,7 +40,7 @@ from geoskip.geometry.denotations import Denotation
 from geoskip.indexes.base import Index
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Column, Literal, Predicate, normalise
-from geoskip.registry import Function, current
+from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import quietly
 from geoskip.spark.catalyst import Translator
 from geoskip.spark.evaluator import SparkEvaluator
@@ -234,7 +234,12 @@ class _Trial:
         count = len(arguments)
         expressions = list(_expressions(arguments, rows, held.predicates[:count]))
         call = held.predicates[count]
-        lenses = lenses_for(call, expressions, indexes, self.tally) if isinstance(call, Call) else []
+        if not isinstance(call, Call) or call.name.lower() not in _spellings(self.name):
+            raise MappingError(
+                f"{self.name} is a function of SQL, which Spark replaces by what it is made of: {call}; a mapping is "
+                "of the functions therein"
+            )
+        lenses = lenses_for(call, expressions, indexes, self.tally)
         if not lenses:
             return None
         world = World(expressions, self.chance)
@@ -334,6 +339,12 @@ def _expressions(
             continue
         for name, sample, array in zip(argument.names, argument.samples, arrays, strict=True):
             yield Expression(name, Column(name, sample.kind), sample.kind, array)
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """What a function's calls may be called by then: its name, or another spelling of Spark's own."""
+    plain = name.lower().rpartition(".")[2].strip("`")
+    return (plain, SPELLINGS.get(plain, plain))
 
 
 def _concerns(lens: Lens, predicate: Predicate) -> bool:
