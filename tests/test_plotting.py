@@ -145,6 +145,18 @@ def test_kept_files_without_a_box_are_told() -> None:
     assert len(boxes_in(ax, KEPT)) == 1
 
 
+def test_a_box_of_one_point_can_be_seen() -> None:
+    ((west, south, east, north),) = boxes_in(drawn(KEEP_ALL, [(-88.0, 42.0)], extent=(-1000, -500, 1000, 500)), KEPT)
+    assert (east - west, north - south) == pytest.approx((8, 8))
+
+
+def test_many_boxes_over_one_place_do_not_hide_it() -> None:
+    stacked = [
+        group for group in drawn(KEEP_ALL, [(-88.0, 42.0)] * 60).collections if isinstance(group, PolyCollection)
+    ]
+    assert [group.get_facecolor()[0][3] for group in stacked if group.get_paths()] == [0]
+
+
 def test_of_many_files_a_few_far_away_do_not_set_the_frame() -> None:
     near: list[Place] = [(-90 + i % 20, 30 + i // 20) for i in range(200)]
     ax = drawn(KEEP_ALL, [*near, (144.8, 13.5)])

@@ -35,6 +35,9 @@ KEPT, SKIPPED, SHAPE, ROWS = "#d55e00", "#0072b2", "#111111", "#111111"
 SEA, LAND, COAST = "#e9eff4", "#fbfaf6", "#a9adb0"
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.5, 9.0
 """Inches."""
+_MOST_LAYERS = 4.0
+_LEAST_BOX = 0.004
+"""Of the map's width."""
 _ROOM = 0.6
 """What a map shows around what it is about, of that one's size."""
 
@@ -89,7 +92,7 @@ def plot_map(
         ax = plt.subplots(figsize=_size(window, degrees), layout="constrained")[1]
     if degrees or beneath is not None:
         _draw_land(ax, window, beneath)
-    _draw(ax, picture, len(kept), len(skipped))
+    _draw(ax, picture, len(kept), len(skipped), _LEAST_BOX * (window[2] - window[0]))
     _finish(ax, window, degrees, f"{title}\n{_condition(condition, ax)}" if condition else title)
     return ax
 
@@ -197,7 +200,8 @@ def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None)
             GeoSeries(layer).plot(ax=ax, facecolor=LAND, edgecolor=COAST, linewidth=0.6, zorder=0, aspect=None)
 
 
-def _draw(ax: Axes, picture: _Picture, kept: int, skipped: int) -> None:
+def _draw(ax: Axes, picture: _Picture, kept: int, skipped: int, least: float) -> None:
+    """Boxes, shapes, rows and the legend; a box is drawn at least so large."""
     from geopandas import GeoSeries
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -210,7 +214,7 @@ def _draw(ax: Axes, picture: _Picture, kept: int, skipped: int) -> None:
         (picture.boxes.kept, KEPT, 0.22, 1.0, 2, f"kept: {_files(kept)}{alone}", kept),
     )
     for boxes, colour, opacity, width, order, label, count in styles:
-        _draw_boxes(ax, boxes, colour, opacity, width, order)
+        _draw_boxes(ax, _enlarged(boxes, least), colour, opacity, width, order)
         if count:
             legend.append(Patch(facecolor=(colour, 2 * opacity), edgecolor=colour, label=label))
     for shape in picture.shapes:
@@ -242,9 +246,13 @@ def _files(count: int) -> str:
 
 
 def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: float, order: float) -> None:
+    from geopandas import GeoSeries
     from matplotlib.collections import PolyCollection
 
     layers = _layers(boxes)
+    if layers > _MOST_LAYERS:  # all of them together, for one upon the other they would hide what is beneath
+        together = shapely.union_all(shapely.box(boxes.xmin, boxes.ymin, boxes.xmax, boxes.ymax))
+        GeoSeries([together]).plot(ax=ax, facecolor=(colour, 2 * opacity), linewidth=0, zorder=order, aspect=None)
     corners = np.stack(
         [
             np.stack([boxes.xmin, boxes.xmin, boxes.xmax, boxes.xmax], axis=1),
@@ -255,18 +263,24 @@ def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: floa
     ax.add_collection(
         PolyCollection(
             list(corners),
-            facecolor=(colour, opacity / max(1.0, layers / 3)),
-            edgecolor=(colour, 0.8 / max(1.0, layers) ** 0.5),
-            linewidth=width,
+            facecolor=(colour, opacity if layers <= _MOST_LAYERS else 0),
+            edgecolor=(colour, 0.8),
+            linewidth=width if layers <= _MOST_LAYERS else width / 10,
             zorder=order,
         ),
         autolim=False,
     )
 
 
+def _enlarged(boxes: Boxes, least: float) -> Boxes:
+    """The boxes, those of single points large enough to be seen."""
+    across, along = (np.maximum(least - size, 0) / 2 for size in (boxes.xmax - boxes.xmin, boxes.ymax - boxes.ymin))
+    return Boxes(boxes.xmin - across, boxes.ymin - along, boxes.xmax + across, boxes.ymax + along)
+
+
 def _layers(boxes: Boxes) -> float:
-    """How many boxes lie over a place of their region: where there are many, each is fainter."""
-    whole = _bounds(boxes)
+    """How many boxes lie over a place of their region."""
+    whole = _bounds(_usual(boxes))
     if whole is None:
         return 0.0
     area = (whole[2] - whole[0]) * (whole[3] - whole[1])
