@@ -37,6 +37,7 @@ test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of t
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/test_crashes.py
+	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_metadata_fuzz.py
 	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
 	@$(WITH_JAVA) GEOSKIP_MACHINES=$(MACHINES) .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k any_order
 

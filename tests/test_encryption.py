@@ -19,7 +19,7 @@ from geoskip.indexes.base import Index
 from geoskip.metadata import FileRow, Header, IndexEntry, add_indexes, build_table
 from geoskip.predicates import Call, Column, Comparison, Literal
 from geoskip.skipping import decide
-from geoskip.stores import ParquetStore
+from geoskip.stores import MemoryStore, ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keys import KeyRing
 
@@ -296,6 +296,7 @@ def test_there_is_nothing_to_rotate_without_keys(tmp_path: Path) -> None:
     begun(store_of(tmp_path, None))
     with pytest.raises(InvalidSpecificationError, match="no keys to rotate"):
         store_of(tmp_path, None).rotate()
+    assert MemoryStore().rotate() is None
 
 
 class Service:

@@ -44,6 +44,9 @@ def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: py
     assert where("day < 5").files_kept == 1
     assert [row["index"] for row in handle.describe().collect()] == [str(MinMax("pay")), str(MinMax("day")), str(pay)]
     handle.refresh_index()
+    handle.rotate_keys()
+    assert where("pay = 2000").files_kept == 1
+    assert handle.history().where("verb = 'rotate keys'").count() == 1
 
     geoskip.dataset(spark, place, encryption=Encryption(RING.only("base")))  # a driver that has no more
     report = where("pay = 2000")

@@ -13,6 +13,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
+from geoskip.lifecycle.amounts import Bound, duration
 from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
@@ -21,7 +22,7 @@ from geoskip.spark.session import java
 from geoskip.spark.verbs import building, checking, keeping, telling
 from geoskip.spark.verbs.building import ENGINE
 from geoskip.spark.verbs.checking import Verified
-from geoskip.spark.verbs.keeping import Bound, Keeper
+from geoskip.spark.verbs.keeping import Keeper
 from geoskip.spark.verbs.telling import datasets
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
@@ -162,14 +163,21 @@ class Dataset:
         self._changed()
         return restored
 
-    def vacuum_index(self, retain: timedelta | float = timedelta(days=7)) -> Vacuumed:
-        """Remove for good: deleted indexes, snapshots that were succeeded longer than ``retain`` ago (a timedelta or
-        hours), and what crashed writers left. A query planned with a snapshot that is removed reads every file.
+    def vacuum_index(self, retain: timedelta | float | str = timedelta(days=7)) -> Vacuumed:
+        """Remove for good: deleted indexes, snapshots that were succeeded longer than ``retain`` ago (a timedelta, hours,
+        or a text such as ``"7 days"``), and what crashed writers left. A query planned with a snapshot that is removed
+        reads every file.
         """
-        age = retain if isinstance(retain, timedelta) else timedelta(hours=retain)
-        removed = actions.vacuum(self._store(), age, by=ENGINE)
+        removed = actions.vacuum(self._store(), duration(retain), by=ENGINE)
         self._changed()
         return removed
+
+    def rotate_keys(self) -> None:
+        """Wrap the keys of protected metadata by the newest versions of their master keys; nothing else is rewritten.
+        The older versions are needed until a :meth:`vacuum_index` has removed the snapshots from before.
+        """
+        self._store().rotate()
+        self._changed()
 
     def cancel(self) -> list[dict[str, Any]]:
         """Call off what is under way on this dataset, in whatever process; returns those operations. Each is told

@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import ConflictError, MetadataError
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, Header, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 
@@ -89,6 +89,12 @@ class Store(ABC):
     @abstractmethod
     def drop(self) -> None:
         """Remove all metadata; readers and writers of the log find that it is gone."""
+
+    def rotate(self) -> Header | None:
+        """Wrap the keys of protected metadata anew; None where there are no metadata. Here for stores without keys."""
+        if self.latest() is None:
+            return None
+        raise InvalidSpecificationError(f"the metadata in {self.location} are in clear: there are no keys to rotate")
 
     @abstractmethod
     def begin(self) -> str:

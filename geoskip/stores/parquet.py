@@ -226,15 +226,21 @@ class ParquetStore(Store):
     def rotate(self) -> Header | None:
         """Wrap the data keys anew, by the newest versions of their master keys: the next snapshot, with the same parts.
 
-        Older versions are needed until vacuum has removed the snapshots and entries before it. None where there are
-        no metadata.
+        Older versions are needed until vacuum has removed the snapshots and entries before it.
         """
-        latest, identity = self.latest(), self.identity()
-        if latest is None or identity is None:
-            return None
+        while True:
+            latest, identity = self.latest(), self.identity()
+            if latest is None or identity is None:
+                return None
+            with contextlib.suppress(ConflictError):  # of another writer, who was faster
+                return self._rotated(identity, latest)
+
+    def _rotated(self, identity: str, latest: int) -> Header:
         old, protection = self._entries.snapshot(identity, latest)
         if self._entries.vault is None or protection is None:
-            raise InvalidSpecificationError(f"the metadata in {self.location} are in clear: no keys to rotate")
+            raise InvalidSpecificationError(
+                f"the metadata in {self.location} are in clear: there are no keys to rotate"
+            )
         header = dated(old, files=old.files, number=latest + 1, identity=identity)
         header = replace(header, parts=old.parts, operation={"verb": "rotate keys"})
         self._create(header, self._entries.vault.rewrapped(self._entries.protection_of(header) or protection), made=())
