@@ -288,6 +288,7 @@ class Work:
         told = {"when": now()}
         return replace(
             old,
+            source=self.build.data.header().source,
             entries=tuple(entries),
             deleted=tuple(entry for entry in old.deleted if entry.name not in names),
             reasons=self.build.excluded,

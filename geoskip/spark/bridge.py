@@ -152,6 +152,10 @@ class Bridge:
             if snapshot is None:
                 continue
             reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+            if pending := snapshot.header.pending:
+                reasons.append(
+                    f"{pending.get('files')} files were without metadata at the last quick refresh of {root}"
+                )
             bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
             roots.extend([root] * (len(decisions) - len(roots)))
             if bits:

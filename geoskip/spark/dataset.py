@@ -164,9 +164,9 @@ class Dataset:
         return restored
 
     def vacuum_index(self, retain: timedelta | float | str = timedelta(days=7)) -> Vacuumed:
-        """Remove for good: deleted indexes, snapshots that were succeeded longer than ``retain`` ago (a timedelta, hours,
-        or a text such as ``"7 days"``), and what crashed writers left. A query planned with a snapshot that is removed
-        reads every file.
+        """Remove for good: deleted indexes, snapshots that were succeeded longer than ``retain`` ago (a timedelta,
+        hours, or a text such as ``"7 days"``), and what crashed writers left. A query planned with a snapshot that is
+        removed reads every file.
         """
         removed = actions.vacuum(self._store(), duration(retain), by=ENGINE)
         self._changed()

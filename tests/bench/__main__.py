@@ -15,6 +15,7 @@ SECTIONS: Mapping[str, str] = {
     "distances": "conditions on a distance through MetricDist",
     "queries": "what geoskip adds to a Spark query on 10,000 real files",
     "build": "building indexes, beside Spark scanning the same columns",
+    "lifecycle": "refreshing 10,000 files, and what stores need for it",
     "kinds": "all kinds of index together and apart, and what they store",
     "demo": "the demo's queries",
 }

@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
-from dataclasses import dataclass
 from types import TracebackType
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
+from geoskip.lifecycle.amounts import Bound
 from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
 from geoskip.spark.verbs.building import refresh, stale
 
-__all__ = ["Bound", "Keeper", "refreshed"]
-
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Bound:
-    """How much may be without metadata for a refresh to come before a query."""
-
-    files: int | None = None
-    bytes: int | None = None
-
-    @classmethod
-    def of(cls, given: int | str | None) -> Bound | None:
-        """A number of files, or a text such as ``64 MiB``.
-
-        >>> Bound.of(100), Bound.of("64 MiB"), Bound.of("1.5 kB")
-        (Bound(files=100, bytes=None), Bound(files=None, bytes=67108864), Bound(files=None, bytes=1500))
-        """
-        if given is None:
-            return None
-        if isinstance(given, str) and (found := _SIZE.fullmatch(given)):
-            step = 1024 if found[3] else 1000
-            return cls(bytes=int(float(found[1]) * step ** " kmgt".index(found[2].lower() or " ")))
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-            return cls(files=given)
-        raise InvalidSpecificationError(
-            f"auto_refresh= takes a number of files, such as 100, or a size, such as '64 MiB', got {given!r}"
-        )
-
-    def allows(self, files: int, size: int) -> bool:
-        """Is so much not too much?"""
-        return files <= self.files if self.files is not None else size <= (self.bytes or 0)
+__all__ = ["Keeper", "refreshed"]
 
 
 def refreshed(place: Place, bound: Bound) -> None:
