@@ -16,6 +16,7 @@ from geoskip import (
     MappingCheck,
     MinMax,
     Prefix,
+    Suffix,
     ValueList,
     check_mapping,
     constant,
@@ -27,7 +28,7 @@ from geoskip import (
 from geoskip.clauses import any_of
 from geoskip.errors import MappingError
 from geoskip.geometry import Point
-from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, StartsWith
+from geoskip.predicates import Call, Comparison, EndsWith, In, IsNull, Literal, Not, StartsWith
 
 Rule = Callable[[Any, Any], Any]
 
@@ -77,6 +78,10 @@ def is_hot_inside(lng: float | None, lat: float | None, temp: float | None) -> b
     if lng is None or lat is None or temp is None:
         return None
     return 40 <= lng <= 50 and 20 <= lat <= 25 and temp > 30
+
+
+def domain(email: str | None) -> str | None:
+    return email.split("@")[1] if email and "@" in email else None
 
 
 # ---- mistakes
@@ -140,6 +145,12 @@ def null_is_none(node: Any, index: Any) -> Any:
             return index.clause(IsNull(code))
 
 
+def second_sign(node: Any, index: Any) -> Any:
+    match node:
+        case Comparison("=", Call(_, (email,)), Literal(str() as name)):  # a@b@c ends with @c, and is of b
+            return index.clause(EndsWith(email, "@" + name))
+
+
 WRONG: dict[str, tuple[Callable[..., Any], type, Rule]] = {
     "wrong direction": (fahrenheit, MinMax, wrong_direction),
     "forgets NULL": (or_zero, MinMax, forgets_null),
@@ -150,6 +161,7 @@ WRONG: dict[str, tuple[Callable[..., Any], type, Rule]] = {
     "prefix too short": (zone, Prefix, prefix_too_short),
     "one value of a list": (zone, MinMax, forgets_a_value),
     "IS NULL": (zone, ValueList, null_is_none),
+    "a constant of the code": (domain, Suffix, second_sign),
 }
 
 

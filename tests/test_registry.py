@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from geoskip import GeoBox, MinMax, Prefix, constant, declare, denotes, mappings, maps, quarantined, release
+from geoskip.asking import Watch
 from geoskip.errors import MappingError
 from geoskip.identity import identity
 from geoskip.indexes.base import Index
@@ -255,6 +256,17 @@ def test_what_fails_is_left_out_from_then_on_until_it_is_registered_anew() -> No
             maps(f, index=MinMax)(fails)
             assert not quarantined()
     assert not quarantined()
+
+
+def test_what_takes_longer_than_the_budget_is_left_out() -> None:
+    with mappings():
+        maps(f, index=MinMax)(above)
+        condition = Comparison(">", call(), Literal(5, "int"))
+        assert str(Labeller([OVER_X], watch=Watch(most=0.0)).true(condition)) == "max(x) > 4", "it came after all"
+        ((name, why),) = quarantined().items()
+        assert name == f"mapping {__name__}.above"
+        assert "more than the planning budget" in why
+        assert str(Labeller([OVER_X]).true(condition)) == "keep every file"
 
 
 def test_a_clause_over_any_index_may_be_asked_for() -> None:

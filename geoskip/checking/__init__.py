@@ -14,9 +14,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from geoskip.checking.constants import constants_of, near
 from geoskip.checking.declarations import constants, denotations, monotone, repeated
 from geoskip.checking.lenses import Tally
 from geoskip.checking.outcome import CounterExample, Effect, MappingCheck
@@ -64,6 +66,7 @@ def check_mapping(
     plain, name = _plain(function, name)
     subjects = subjects_of(plain, rows=rows, returns=returns, name=name)
     _require(subjects[0])
+    subjects = [_near_constants(subject) for subject in subjects]
     tally = Tally()
     found = _searched(subjects, indexes, tally, started + seconds, seed)
     effects = tuple(tally.effects.values())
@@ -103,6 +106,13 @@ def _require(subject: Subject) -> None:
             f"nothing is mapped or declared of {subject.name}: decorate a rule with "
             f"@geoskip.maps({subject.name}, index=...), or state a property with geoskip.declare({subject.name}, ...)"
         )
+
+
+def _near_constants(subject: Subject) -> Subject:
+    """The subject with arguments near the constants in its code and in that of its mappings."""
+    rules = [mapping.rule for mapping in current().rules_of(subject.called({}))]
+    constants = constants_of([subject.function, *rules])
+    return replace(subject, arguments={name: near(sample, constants) for name, sample in subject.arguments.items()})
 
 
 def _searched(
