@@ -170,7 +170,7 @@ def test_a_build_goes_on_when_the_server_is_well_again(proxy: Proxy, reopen: Any
     assert header.parts == reopen().load(1).header.parts
 
 
-STEPS = ("_bulk", "_refresh", "_create/snapshot", "_mapping", "_create/log")
+STEPS = ("_search", "_doc/log", "_create/log", "_mapping", "_bulk", "_refresh", "_create/snapshot")
 
 
 def test_a_build_that_fails_leaves_the_snapshot_before_it_and_can_be_repeated(proxy: Proxy, reopen: Any) -> None:

@@ -42,8 +42,6 @@ def read_parts(
     parts: Sequence[Part],
     slots: Sequence[Slot],
     wanted: Sequence[Wanted] | None,
-    *,
-    patient: bool = False,
 ) -> pa.Table:
     """The wanted columns of the rows that the snapshot has of some parts, in their order."""
     columns = Columns(slots, wanted, server.location)
@@ -52,7 +50,7 @@ def read_parts(
     page = max(100, _LARGEST_PAGE * rows // max(1, size))
     body = {"query": _of(parts), "sort": _ORDER, "_source": columns.members() or False}
     if rows:
-        for answer in server.pages(index, body, rows, page, patient=patient, filter_path=_HITS):
+        for answer in server.pages(index, body, rows, page, filter_path=_HITS):
             for hit in answer.get("hits", {}).get("hits", ()):
                 name, row = hit["sort"]
                 if row != len(found[name]):

@@ -11,7 +11,7 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import FORMAT
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import new_identity
-from geoskip.stores.elasticsearch.server import Absent, Json, Refused, Server, Taken
+from geoskip.stores.elasticsearch.server import Absent, Forbidden, Json, Refused, Server, Taken
 
 __all__ = ["SearchIndex", "is_one_of"]
 
@@ -135,7 +135,7 @@ class SearchIndex:
         body = {"query": query, "sort": [{"number": "asc"}], "_source": False}
         try:
             self.refresh()
-            pages = self.server.pages(self.name, body, 0, 10_000, patient=True)
+            pages = self.server.pages(self.name, body, 0, 10_000)
             return tuple(hit["sort"][0] for page in pages for hit in page["hits"]["hits"])
         except Absent:
             return ()
@@ -147,8 +147,8 @@ class SearchIndex:
     # --- documents -----------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Let searches find what was written, by whomever."""
-        with contextlib.suppress(Absent):
+        """Let searches find what was written, by whomever; who may only read finds it a second later."""
+        with contextlib.suppress(Absent, Forbidden):
             self.server.tell("POST", f"/{self.name}/_refresh")
 
     def delete(self, name: str) -> None:

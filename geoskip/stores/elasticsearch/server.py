@@ -10,15 +10,16 @@ A build's requests are patient: they are repeated, with growing pauses, while th
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from geoskip.errors import EnvironmentProblem, GeoskipError, InvalidSpecificationError, MetadataError
 
-__all__ = ["Absent", "Json", "Refused", "Server", "Taken"]
+__all__ = ["Absent", "Forbidden", "Json", "Refused", "Server", "Taken"]
 
 Json = dict[str, Any]
 
@@ -43,6 +44,10 @@ class Taken(MetadataError):
 
 class Refused(MetadataError):
     """A request that the server does not understand, or finds too large."""
+
+
+class Forbidden(MetadataError):
+    """A request that these credentials, or none, may not make."""
 
 
 class Server:
@@ -71,7 +76,7 @@ class Server:
         self.location = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} others"
         self.timeout, self.patience = timeout, patience
         self._resting, self._why = 0.0, ""
-        self._pits: dict[str, tuple[str, str]] | None = None
+        self._local = threading.local()
         client, self._errors = _opensearch()
         self._client = client(
             urls,
@@ -88,18 +93,29 @@ class Server:
 
     def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
         """The answer to a query's request, within the timeout; raises MetadataError and its kinds above."""
+        if getattr(self._local, "patient", False):
+            return self.tell(method, path, body, **params)
         now = time.monotonic()
         if now < self._resting:
             raise MetadataError(f"{self._why}; it is asked again in {self._resting - now:.0f} s")
         try:
             return self._answer(method, path, body, params, self.timeout)
-        except (Absent, Taken, Refused):
+        except (Absent, Taken, Refused, Forbidden):
             raise
         except MetadataError as error:
             took = time.monotonic() - now
             if took > _SLOW:
                 self._resting, self._why = time.monotonic() + _PAUSES * took, str(error)
             raise
+
+    @contextmanager
+    def patiently(self) -> Iterator[None]:
+        """Within this, on this thread, all requests are those of a build."""
+        before, self._local.patient = getattr(self._local, "patient", False), True
+        try:
+            yield
+        finally:
+            self._local.patient = before
 
     def tell(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
         """The answer to a build's request, which is repeated while the server is busy; raises as :meth:`ask`."""
@@ -143,10 +159,9 @@ class Server:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             lines = [line for at, _ in failed for line in lines[3 * at : 3 * at + 3]]
 
-    def search(self, index: str, body: Json, *, patient: bool = False, **params: Any) -> Json:
+    def search(self, index: str, body: Json, **params: Any) -> Json:
         """The answer to one search, which is whole or none at all."""
-        params["allow_partial_search_results"] = "false"
-        answer = (self.tell if patient else self.ask)("POST", f"/{index}/_search", body, **params)
+        answer = self.ask("POST", f"/{index}/_search", body, allow_partial_search_results="false", **params)
         self._check_whole(answer)
         if "filter_path" not in params and not isinstance(answer.get("hits"), dict):
             raise MetadataError(f"{self.location} was not understood: a search's answer without hits")
@@ -159,9 +174,7 @@ class Server:
             raise MetadataError(f"{self.location} was not understood: a document without content")
         return found
 
-    def pages(
-        self, index: str, body: Json, expected: int, size: int, *, patient: bool = False, **params: Any
-    ) -> Iterator[Json]:
+    def pages(self, index: str, body: Json, expected: int, size: int, **params: Any) -> Iterator[Json]:
         """The answers to a search, page by page of at most ``size`` hits.
 
         ``body`` sorts the hits by what tells each from the others. Where more than one page is expected they are all
@@ -173,10 +186,10 @@ class Server:
         try:
             while True:
                 if pit is None:
-                    answer = self.search(index, request, patient=patient, **params)
+                    answer = self.search(index, request, **params)
                 else:
                     request["pit"] = {"id": pit, "keep_alive": "1m"}
-                    answer = (self.tell if patient else self.ask)("POST", "/_search", request, **params)
+                    answer = self.ask("POST", "/_search", request, **params)
                     self._check_whole(answer)
                     pit = answer.get("pit_id", pit)
                 yield answer
@@ -220,9 +233,7 @@ class Server:
         except errors.RequestError as error:
             raise Refused(f"{self.location} refused a request: {_reason(error)}") from None
         except (errors.AuthenticationException, errors.AuthorizationException) as error:
-            raise MetadataError(
-                f"{self.location} refused the credentials: {error.status_code} {_reason(error)}"
-            ) from None
+            raise Forbidden(f"{self.location} refused the credentials: {error.status_code} {_reason(error)}") from None
         except errors.ConnectionTimeout:
             raise _Busy(f"{self.location} did not answer within {timeout:.1f} s") from None
         except errors.SSLError as error:

@@ -7,7 +7,8 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +26,26 @@ from geoskip.stores.entries import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked,
 
 __all__ = ["ElasticsearchStore"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
 _OWNER = 24
 _MOST_KEYED = 300
 _SNAPSHOTS_KEPT = 2
+
+
+def _patiently(
+    method: Callable[Concatenate[ElasticsearchStore, P], T],
+) -> Callable[Concatenate[ElasticsearchStore, P], T]:
+    """A method that builds call: its requests are repeated while the server is busy, those that only read too."""
+
+    @wraps(method)
+    def patient(self: ElasticsearchStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.server.patiently():
+            return method(self, *args, **kwargs)
+
+    return patient
 
 
 class ElasticsearchStore(Store):
@@ -142,6 +158,7 @@ class ElasticsearchStore(Store):
 
     # --- writing -------------------------------------------------------------------------------------------------
 
+    @_patiently
     def begin(self) -> str:
         identity = self.identity()
         if identity is None:
@@ -151,12 +168,14 @@ class ElasticsearchStore(Store):
             raise ConflictError(f"the metadata in {self.location} were dropped while a log began; index again")
         return identity
 
+    @_patiently
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         self.check(header, expected)
         identity = header.identity if expected is not None else self.begin()
         header, table = stamped(header, table, number=(expected or 0) + 1, identity=identity)
         return self._committed(header, (), table)
 
+    @_patiently
     def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
         self.check(header, expected)
         base = self._header(header.identity, expected)
@@ -167,12 +186,13 @@ class ElasticsearchStore(Store):
         first = merged_from(kept, added.num_rows)
         table = conformed(added, schema)
         if first < len(kept):
-            again = read_parts(self.server, self.name, kept[first:], slots_of(header.stored), None, patient=True)
+            again = read_parts(self.server, self.name, kept[first:], slots_of(header.stored), None)
             table = pa.concat_tables([conformed(again, schema), table])
         files = sum(part.left for part in kept[:first]) + table.num_rows
         header = dated(header, files=files, number=expected + 1, identity=header.identity)
         return self._committed(header, tuple(kept[:first]), table)
 
+    @_patiently
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
         text = written("entry", entry_json(entry), LARGEST_OPERATION)
         if self.identity() != identity:
@@ -185,6 +205,7 @@ class ElasticsearchStore(Store):
             self._index.forget("operation", identity, number)
             raise lost(self, number)
 
+    @_patiently
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
         identity, latest = self.identity(), self.latest()
         if identity is None:
@@ -197,13 +218,14 @@ class ElasticsearchStore(Store):
             for number in snapshots:
                 self._loaded.pop((identity, number), None)
 
+    @_patiently
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         self._index.refresh()
         identity = self.identity()
         if identity is None:
             return 0
         parts = {"terms": {"field": "part", "size": 10_000}}
-        found = self.server.search(self.name, {"size": 0, "aggs": {"parts": parts}}, patient=True)
+        found = self.server.search(self.name, {"size": 0, "aggs": {"parts": parts}})
         there = {bucket["key"] for bucket in found["aggregations"]["parts"]["buckets"]}
         owned = tuple(operation[:_OWNER] for operation in running()) or ("/",)
         named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
@@ -214,6 +236,7 @@ class ElasticsearchStore(Store):
         others = {"bool": {"filter": [entries], "must_not": [is_one_of("identity", identity)]}}
         return len(left) + self._index.delete_all(others)
 
+    @_patiently
     def drop(self) -> None:
         self._index.end()
         with self._lock:
