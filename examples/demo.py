@@ -44,7 +44,7 @@ MAVEN = "https://repo1.maven.org/maven2/"
 CHEAP = 0.5
 """Seconds, off and on together: what takes less is run twice."""
 WORDS = {"clustered": "clustered in space", "asis": "as they come", "": "by day and account"}
-LINES, DAYS, FILES_A_DAY = 200_000, 7, 10
+LINES, DAYS, FILES_A_DAY = 60_000, 6, 10
 """Of the web log."""
 
 
