@@ -118,6 +118,28 @@ def test_a_widened_column(spark: Any, place: Path) -> None:
     assert read(f"a = {2**40}").files_kept == 1
 
 
+def test_a_full_refresh_is_the_way_to_other_settings(spark: Any, tmp_path: Path) -> None:
+    place = tmp_path / "data"
+
+    def at(hour: int) -> None:
+        write(place, f"{hour}", {"at": pa.array([hour * 3_600_000_000], pa.timestamp("us", tz="UTC"))})
+
+    at(1)
+    at(2)
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("hour(at)"))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert reading(spark, place, "hour(at) = 10").files_kept == 2
+        handle.refresh_index("full")
+        assert reading(spark, place, "hour(at) = 10").files_kept == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    at(3)
+    assert handle.refresh_index().read == 1, "under the settings of the full refresh"
+    assert reading(spark, place, "hour(at) = 10").files_kept == 3
+
+
 # --- tables of the catalogue ------------------------------------------------------------------------------------------
 
 
@@ -326,4 +348,7 @@ def test_a_vacuum_takes_a_time_or_hours(spark: Any, place: Path) -> None:
     assert handle.vacuum_index(timedelta(hours=1)).snapshots == ()
     with pytest.raises(GeoskipError, match="not negative"):
         handle.vacuum_index(-1)
-    assert handle.vacuum_index(0).snapshots == (1, 2, 3, 4)
+    assert handle.vacuum_index("7 days").snapshots == ()
+    with pytest.raises(InvalidSpecificationError, match="7 days"):
+        handle.vacuum_index("soon")
+    assert handle.vacuum_index(0).snapshots == (1, 2, 3, 4, 5)
