@@ -21,7 +21,7 @@ from geoskip.indexes.metricdist import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import Labeller
-from geoskip.predicates import Call, IsNull, Not, Predicate, normalise
+from geoskip.predicates import Call, IsNull, Not, Predicate
 from geoskip.registry import Mapping as Rule
 from geoskip.registry import Properties, Registry, current
 
@@ -59,15 +59,19 @@ class Tally:
     def agree(self, name: str) -> None:
         self.agreed[name] = self.agreed.get(name, 0) + 1
 
-    def count(self, lens: Lens, clause: Clause | None, matching: Mask, keep: Mask) -> None:
-        """Take in what a lens said of some files."""
+    def pass_over(self, lens: Lens, files: int) -> None:
+        """Take in that a lens said nothing of some files."""
         effect = self.effect(lens.name)
         effect.asked += 1
-        effect.trials += len(matching)
-        if clause is not None:
-            effect.answered += 1
-            effect.skipped += int(np.count_nonzero(~keep))
-            effect.skippable += int(np.count_nonzero(~matching))
+        effect.trials += files
+
+    def count(self, lens: Lens, matching: Mask, keep: Mask) -> None:
+        """Take in what a lens said of some files."""
+        self.pass_over(lens, len(matching))
+        effect = self.effect(lens.name)
+        effect.answered += 1
+        effect.skipped += int(np.count_nonzero(~keep))
+        effect.skippable += int(np.count_nonzero(~matching))
 
 
 def lenses_for(call: Call, expressions: Sequence[Expression], indexes: Sequence[Index], tally: Tally) -> list[Lens]:
@@ -144,9 +148,8 @@ def _shown(word: Any) -> str:
     return getattr(word, "__name__", "...") if callable(word) else repr(word)
 
 
-def asked(lens: Lens, condition: Predicate, tally: Tally) -> Clause | None:
-    """What a lens says of a condition; that it fails is a problem of its mapping."""
-    node = normalise(condition)
+def asked(lens: Lens, node: Predicate, tally: Tally) -> Clause | None:
+    """What a lens says of a condition in its one shape; that it fails is a problem of its mapping."""
     try:
         clause = lens.ask(node)
     except Exception as error:

@@ -57,7 +57,7 @@ class Effect:
     def __str__(self) -> str:
         over = f" over {_listed(list(self.indexes))}" if self.indexes else ""
         if not self.indexes:
-            return f"{self.name}: useless, no index that it takes can be made of these arguments"
+            return f"{self.name}: useless, no index that it takes can be made of these arguments; say which: index=..."
         if not self.answered:
             return f"{self.name}{over}: useless, it has no clause for any of {self.asked:,} conditions"
         if not self.skipped:

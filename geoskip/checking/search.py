@@ -18,6 +18,7 @@ from geoskip.checking.subjects import Subject
 from geoskip.checking.worlds import World
 from geoskip.clauses import Mask, keep_mask
 from geoskip.indexes.base import Index
+from geoskip.predicates import normalise
 
 __all__ = ["search"]
 
@@ -41,12 +42,14 @@ def search(
         for condition in conditions(call, evaluated.values, chance):
             truth = truth_of(condition, call, evaluated)
             matching: Mask = np.any(world.members & truth, axis=1)
+            node = normalise(condition)
             for lens in lenses:
-                clause = asked(lens, condition, tally)
-                keep = np.ones(len(matching), dtype=bool)
-                if clause is not None:
-                    keep = keep_mask(clause, world.metadata(lens.indexes))
-                tally.count(lens, clause, matching, keep)
+                clause = asked(lens, node, tally)
+                if clause is None:
+                    tally.pass_over(lens, len(matching))
+                    continue
+                keep = keep_mask(clause, world.metadata(lens.indexes))
+                tally.count(lens, matching, keep)
                 if wrong := np.flatnonzero(matching & ~keep).tolist():
                     file = min((world.files[number] for number in wrong), key=len)
                     found = {name: [values[row] for row in file] for name, values in rows.items()}
@@ -60,10 +63,11 @@ def _constants(subject: Subject, chance: random.Random) -> Iterator[dict[str, An
     """Which arguments are constant, and their values: none, and every choice that leaves a column."""
     names = list(subject.arguments)
     yield {}
-    usual = [tuple(names[count:]) for count in range(1, len(names))]  # columns first, as most functions take them
+    # columns first, as most functions take them, and as many constants
+    usual = sorted((tuple(names[n:]) for n in range(1, len(names))), key=lambda some: abs(2 * len(some) - len(names)))
     every = [some for count in range(1, len(names)) for some in itertools.combinations(names, count)]
     others = [some for some in every if some not in usual]
-    for some in [*usual, *chance.sample(others, min(_OTHERS, len(others)))]:
-        for _ in range(_CONSTANTS):
+    for _ in range(_CONSTANTS):
+        for some in [*usual, *chance.sample(others, min(_OTHERS, len(others)))]:
             drawn = {name: subject.arguments[name].draw(chance) for name in some}
             yield drawn

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, SourceColumn, index_kinds
+from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.metricdist import MetricDist
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Predicate
@@ -61,7 +62,7 @@ def metadata_of(
     table: dict[str, pa.Array] = {"file": pa.array(range(len(files)))}
     for index in indexes:
         over = [expressions[text] for text in index.expressions()]
-        stored = index.metadata_type(*(SourceColumn(e.text, e.kind, e.values.type) for e in over))
+        stored = index.metadata_type(*_columns(type(index), over))
         fit = getattr(index, "for_file", None)
         summaries = []
         for number, rows in enumerate(files):
@@ -73,6 +74,12 @@ def metadata_of(
             summaries.append(merged if fit is None or merged is None else fit(merged, number % 2 * 10**9))
         table[str(index)] = pa.array(summaries, stored)
     return FileMetadata.of(pa.table(table))
+
+
+def _columns(kind: type[Index], over: Sequence[Expression]) -> list[SourceColumn]:
+    """What an index is told of its expressions; WKB is a geometry to what is over geometries."""
+    types = ("geometry" if issubclass(kind, GeoBox) and e.kind == "binary" else e.kind for e in over)
+    return [SourceColumn(e.text, name, e.values.type) for e, name in zip(over, types, strict=True)]
 
 
 def _files(expressions: Sequence[Expression], length: int, chance: random.Random) -> Iterator[list[int]]:
@@ -148,6 +155,6 @@ def prepared(index: Index, over: Sequence[Expression]) -> Index | None:
     texts = list(index.expressions())
     if texts != [expression.text for expression in over]:
         return None
-    index.metadata_type(*(SourceColumn(e.text, e.kind, e.values.type) for e in over))
+    index.metadata_type(*_columns(type(index), over))
     bound = index.bind([expression.predicate for expression in over])
     return bound.prepare(*(expression.values for expression in over))

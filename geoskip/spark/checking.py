@@ -203,12 +203,21 @@ class _Trial:
                 for condition in conditions(stands, evaluated.values, self.chance):
                     queries.append((sql_of(condition, stands, text), truth_of(condition, stands, evaluated)))
         over = [argument.sql for argument in arguments]
-        held = self._held(frame, [*over, *texts[:1], *(text for text, _ in queries)], deadline)
+        known = {*over, *(name for argument in arguments for name in argument.names)}
+        further = list(dict.fromkeys(t for index in indexes for t in index.expressions() if t not in known))
+        held = self._held(frame, [*over, *texts[:1], *further, *(text for text, _ in queries)], deadline)
+        place = len(over) + 1
+        expressions = list(_expressions(arguments, rows, held.predicates[: len(over)]))
+        for text, predicate in zip(further, held.predicates[place:], strict=False):
+            (found,) = self._values(frame, [text])
+            if found is not None:
+                expressions.append(Expression(text, predicate, self._kind(frame, text), found.values))
         try:
             if (wrong := self._disordered(rows, held.predicates[len(over)], every[0])) is not None:
                 return wrong
             with evaluating(held.evaluator):
-                return self._judged(arguments, rows, indexes, queries, held)
+                predicates = held.predicates[place + len(further) :]
+                return self._judged(held.predicates[len(over)], expressions, rows, indexes, queries, predicates)
         finally:
             java(self.spark).geoskip.release(held.number)
 
@@ -228,12 +237,9 @@ class _Trial:
         return CounterExample(blame, "it is not so for these", rows=shown) if shown else None
 
     def _judged(
-        self, arguments: Sequence[Argument], rows: Mapping[str, list[Any]], indexes: Sequence[Index],
-        queries: Sequence[tuple[str, Mask]], held: _Held,
+        self, call: Predicate, expressions: Sequence[Expression], rows: Mapping[str, list[Any]],
+        indexes: Sequence[Index], queries: Sequence[tuple[str, Mask]], predicates: Sequence[Predicate],
     ) -> CounterExample | None:  # fmt: skip
-        count = len(arguments)
-        expressions = list(_expressions(arguments, rows, held.predicates[:count]))
-        call = held.predicates[count]
         if not isinstance(call, Call) or call.name.lower() not in _spellings(self.name):
             raise MappingError(
                 f"{self.name} is a function of SQL, which Spark replaces by what it is made of: {call}; a mapping is "
@@ -243,14 +249,16 @@ class _Trial:
         if not lenses:
             return None
         world = World(expressions, self.chance)
-        for (text, truth), predicate in zip(queries, held.predicates[count + 1 :], strict=True):
+        for (text, truth), predicate in zip(queries, predicates, strict=True):
             matching: Mask = np.any(world.members & truth, axis=1)
+            node = normalise(predicate)
             for lens in lenses:
-                clause = asked(lens, predicate, self.tally) if _concerns(lens, predicate) else None
-                keep = np.ones(len(matching), dtype=bool)
-                if clause is not None:
-                    keep = keep_mask(clause, world.metadata(lens.indexes))
-                self.tally.count(lens, clause, matching, keep)
+                clause = asked(lens, node, self.tally) if _concerns(lens, node) else None
+                if clause is None:
+                    self.tally.pass_over(lens, len(matching))
+                    continue
+                keep = keep_mask(clause, world.metadata(lens.indexes))
+                self.tally.count(lens, matching, keep)
                 if wrong := np.flatnonzero(matching & ~keep).tolist():
                     file = min((world.files[number] for number in wrong), key=len)
                     return _counter_example(lens, text, predicate, world, file, truth, rows)
@@ -347,9 +355,9 @@ def _spellings(name: str) -> tuple[str, ...]:
     return (plain, SPELLINGS.get(plain, plain))
 
 
-def _concerns(lens: Lens, predicate: Predicate) -> bool:
+def _concerns(lens: Lens, node: Predicate) -> bool:
     """Would a query ask a lens about this vertex?"""
-    return lens.rule is None or lens.rule.concerns(calls_of(normalise(predicate)))
+    return lens.rule is None or lens.rule.concerns(calls_of(node))
 
 
 def _counter_example(
