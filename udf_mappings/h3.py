@@ -32,7 +32,7 @@ from geoskip.identity import identity
 from geoskip.indexes.base import Index
 from geoskip.indexes.casts import uncast
 from geoskip.indexes.gaplist import GapList
-from geoskip.indexes.geobox import Earth, GeoBox
+from geoskip.indexes.geobox import Earth, GeoBox, Sight
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList
@@ -56,7 +56,12 @@ MOST_INTERVALS = 256
 LARGEST_DISK = 20
 _SPREAD = 1.2
 _UNIT = Earth.of_radius(1.0)
-_CONTAINS = Function("array_contains", classes=("org.apache.spark.sql.catalyst.expressions.ArrayContains",))
+_CATALYST = "org.apache.spark.sql.catalyst.expressions."
+_CONTAINS = Function("array_contains", classes=(_CATALYST + "ArrayContains",))
+_FIRST_OF = tuple(
+    Function(name, classes=(_CATALYST + kind,))
+    for name, kind in (("element_at", "ElementAt"), ("getarrayitem", "GetArrayItem"))
+)
 
 
 def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
@@ -103,7 +108,10 @@ def in_descendants(node: Predicate, index: GeoBox) -> Clause | None:
 
 
 def _within(index: GeoBox, latitude: Predicate, longitude: Predicate, cells: list[str], spread: float) -> Clause | None:
-    place = index.sees(Point(longitude, latitude))
+    return _around(index.sees(Point(longitude, latitude)), cells, spread)
+
+
+def _around(place: Sight | None, cells: list[str], spread: float) -> Clause | None:
     if place is None:
         return None
     fewer = list(coarsened(cells, MOST_CIRCLES))
@@ -255,6 +263,29 @@ def in_a_disk(node: Predicate, index: Index) -> Clause | None:
                 values = tuple(Literal(c if kind == "string" else h3.str_to_int(c), kind) for c in cells)
                 return clause_for(In(cell, values), [index])
     return None
+
+
+# ---- Sedona's own
+
+
+@maps(_CONTAINS, *_FIRST_OF, index=GeoBox)
+def in_a_cell_of_sedonas(node: Predicate, index: GeoBox) -> Clause | None:
+    """``array_contains(ST_H3CellIDs(point, 8, true), 613...)`` and ``ST_H3CellIDs(point, 8, true)[0] = 613...``.
+
+    A point has one cell, in which it lies; of other geometries nothing is known, and their files are kept.
+    """
+    match node:
+        case Call(_, (Call(_, (g, *_)) as cells, Literal(int() as cell))) if _CONTAINS.is_called(node):
+            wanted = [h3.int_to_str(cell)]
+        case Comparison(_, Call(_, (Call(_, (g, *_)) as cells, Literal(0 | 1), *_))) | In(
+            Call(_, (Call(_, (g, *_)) as cells, Literal(0 | 1), *_))
+        ) if (found := asked(node)) is not None:
+            wanted = found[1]
+        case _:
+            return None
+    if not any(f.is_called(cells) for f in sedona("ST_H3CellIDs")):
+        return None
+    return _around(index.sees(g), wanted, 1.0)
 
 
 # ---- constants

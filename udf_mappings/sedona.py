@@ -22,7 +22,9 @@ from geoskip.geometry import Flipped, Grown, IfPoint, Itself, Point, Same, Shift
 from geoskip.indexes.geobox import Earth, GeoBox, Sight
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, constant, denotes, maps
+from udf_mappings import shapely_further
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
+from udf_mappings.shapely_further import FUNCTIONS as FURTHER
 
 CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
 SHAPELY = "udf_mappings.shapely_functions."
@@ -33,7 +35,11 @@ Pair = tuple[Sight, Any, bool]
 def functions(*names: str) -> Iterator[Function]:
     """Sedona's functions of these names, in both implementations."""
     for name in names:
-        yield Function(name, classes=(CATALYST + name,), python=(SHAPELY + name.lower(),))
+        yield Function(name, classes=(CATALYST + name,), python=_python(name))
+
+
+def _python(name: str) -> tuple[str, ...]:
+    return (SHAPELY + name.lower(), shapely_further.__name__ + "." + name.lower())
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
@@ -178,6 +184,16 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
     return None
 
 
+@maps(*functions("ST_3DDistance", "ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"), index=GeoBox)
+def no_less_than_the_distance(node: Predicate, index: GeoBox) -> Clause | None:
+    """Near alone: each is the distance of some points of the two, in space or in the plane, so it is no less."""
+    match node:
+        case Comparison("<" | "<=" | "=" | "<=>", Call() as call, Literal(d)) if pair := sides(call, index):
+            g, shape, _ = pair
+            return g.comes_within(shape, d)
+    return None
+
+
 def _globe_of(flag: list[Predicate]) -> Earth | Predicate | None:
     match flag:
         case [] | [Literal(False)]:
@@ -215,8 +231,21 @@ def coordinate(node: Predicate, index: GeoBox) -> Clause | None:
     return None
 
 
+@maps(*functions("ST_XMin", "ST_XMax", "ST_YMin", "ST_YMax"), index=GeoBox)
+def extent(node: Predicate, index: GeoBox) -> Clause | None:
+    """The ends of a row's extent lie between the sides of its box; what they are of EMPTY is left open."""
+    match node:
+        case Comparison(op, Call(name, (g,)), Literal(value)) if (sight := index.sees(g)) is not None:
+            return sight.reaches(_axis(name), op, value)
+        case Not(Comparison("=", Call(name, (g,)), Literal(value))) if (sight := index.sees(g)) is not None:
+            return sight.reaches(_axis(name), "<>", value)
+        case In(Call(name, (g,)), values) if (sight := index.sees(g)) is not None:
+            return sight.reaches(_axis(name), "in", *(v.value for v in values))
+    return None
+
+
 def _axis(name: str) -> int:
-    return 0 if name.lower() == "st_x" else 1
+    return 0 if name.lower().startswith("st_x") else 1
 
 
 # ---- what expressions denote
@@ -243,7 +272,7 @@ def itself(call: Call) -> Itself | None:
 _UNMOVED = (
     *("ST_Normalize", "ST_Reverse", "ST_Envelope", "ST_ConvexHull"),
     *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
-    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW"),
+    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
 )
 
 
@@ -254,10 +283,12 @@ def unmoved(call: Call) -> Same | None:
 
 
 _PARTS = (
-    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN", "ST_CollectionExtract"),
+    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
     *("ST_PointN", "ST_StartPoint", "ST_EndPoint", "ST_Points", "ST_PointOnSurface"),
-    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW"),
-    *("ST_Intersection", "ST_Difference"),
+    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
+    *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
+    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakePolygon", "ST_MakeValid"),
+    *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
 )
 
 
@@ -306,11 +337,20 @@ def grown(call: Call) -> Grown | None:
     return None
 
 
+@denotes(*functions("ST_Expand"))
+def expanded(call: Call) -> Grown | None:
+    """The box with each side moved outward: within the box that is grown by as much."""
+    match call.args:
+        case (g, Literal(r)) if r is not None and float(r) > 0:
+            return Grown(g, float(r))
+    return None
+
+
 # ---- constants
 
 _MADE_OF_TEXT_OR_NUMBERS = (
     *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
-    "ST_PolygonFromEnvelope",
+    *("ST_PolygonFromEnvelope", "ST_MakeEnvelope", "ST_MakePoint", "ST_GeometryFromText"),
 )
 
 
@@ -322,8 +362,8 @@ def _evaluate(entry: ShapelyFunction) -> Callable[..., Any]:
     return evaluate
 
 
-for _name, _entry in FUNCTIONS.items():
+for _name, _entry in {**FUNCTIONS, **FURTHER}.items():
     if _name in _MADE_OF_TEXT_OR_NUMBERS:
         constant(*functions(_name))(_evaluate(_entry))
     else:  # Spark folds Sedona's own; a buffer of GEOS and one of JTS are not the same to the last digit
-        constant(Function(_name, python=(SHAPELY + _name.lower(),)))(_evaluate(_entry))
+        constant(Function(_name, python=_python(_name)))(_evaluate(_entry))

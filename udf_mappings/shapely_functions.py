@@ -30,7 +30,7 @@ import pyproj
 import shapely
 from numpy.typing import NDArray
 
-__all__ = ["FUNCTIONS", "ShapelyFunction"]
+__all__ = ["FUNCTIONS", "ShapelyFunction", "of_shapely"]
 
 EARTH_RADIUS = 6371008.0
 """Metres; Sedona's default for ST_DistanceSphere."""
@@ -55,7 +55,9 @@ FUNCTIONS: dict[str, ShapelyFunction] = {}
 """All functions by their SQL name."""
 
 
-def _function(name: str, takes: str, returns: str, *, optional: int = 0) -> Callable[[Body], Callable[..., Any]]:
+def of_shapely(
+    name: str, takes: str, returns: str, *, optional: int = 0, table: dict[str, ShapelyFunction] = FUNCTIONS
+) -> Callable[[Body], Callable[..., Any]]:
     """Make both forms of a body; ``takes`` names the kinds of its arguments, the last ``optional`` may be left out."""
     kinds = tuple(takes.split())
 
@@ -88,7 +90,7 @@ def _function(name: str, takes: str, returns: str, *, optional: int = 0) -> Call
         for form in (row, vectorised):
             form.__dict__.pop("__wrapped__", None)  # the arguments of the two are not the body's
             form.__dict__["__geoskip_version__"] = _VERSION
-        FUNCTIONS[name] = ShapelyFunction(name, row, vectorised, _SPARK_TYPES[returns])
+        table[name] = ShapelyFunction(name, row, vectorised, _SPARK_TYPES[returns])
         return row
 
     return make
@@ -141,49 +143,49 @@ _WRITE: dict[str, Callable[[Any], Any]] = {
 # ---- constructors and what undoes them
 
 
-@_function("ST_Point", "number number", "geometry")
+@of_shapely("ST_Point", "number number", "geometry")
 def st_point(x: Any, y: Any) -> Any:
     """The point at (x, y): longitude first."""
     return shapely.points(x, y)
 
 
-@_function("ST_GeomFromText", "text count", "geometry", optional=1)
+@of_shapely("ST_GeomFromText", "text count", "geometry", optional=1)
 def st_geomfromtext(text: Any, srid: Any = 0) -> Any:
     """A geometry from its WKT."""
     return shapely.set_srid(shapely.from_wkt(text), srid)
 
 
-@_function("ST_GeomFromWKT", "text count", "geometry", optional=1)
+@of_shapely("ST_GeomFromWKT", "text count", "geometry", optional=1)
 def st_geomfromwkt(text: Any, srid: Any = 0) -> Any:
     """A geometry from its WKT."""
     return shapely.set_srid(shapely.from_wkt(text), srid)
 
 
-@_function("ST_GeomFromWKB", "geometry", "geometry")
+@of_shapely("ST_GeomFromWKB", "geometry", "geometry")
 def st_geomfromwkb(geometry: Any) -> Any:
     """A geometry from its WKB or EWKB."""
     return geometry
 
 
-@_function("ST_GeomFromGeoJSON", "text", "geometry")
+@of_shapely("ST_GeomFromGeoJSON", "text", "geometry")
 def st_geomfromgeojson(text: Any) -> Any:
     """A geometry from its GeoJSON."""
     return shapely.from_geojson(text)
 
 
-@_function("ST_PolygonFromEnvelope", "number number number number", "geometry")
+@of_shapely("ST_PolygonFromEnvelope", "number number number number", "geometry")
 def st_polygonfromenvelope(xmin: Any, ymin: Any, xmax: Any, ymax: Any) -> Any:
     """The rectangle of two corners, in the order xmin, ymin, xmax, ymax."""
     return shapely.box(xmin, ymin, xmax, ymax)
 
 
-@_function("ST_AsText", "geometry", "text")
+@of_shapely("ST_AsText", "geometry", "text")
 def st_astext(geometry: Any) -> Any:
     """WKT, all digits."""
     return shapely.to_wkt(geometry, rounding_precision=-1)
 
 
-@_function("ST_AsBinary", "geometry", "geometry")
+@of_shapely("ST_AsBinary", "geometry", "geometry")
 def st_asbinary(geometry: Any) -> Any:
     """WKB, without the SRID."""
     return shapely.set_srid(geometry, 0)
@@ -192,73 +194,73 @@ def st_asbinary(geometry: Any) -> Any:
 # ---- predicates
 
 
-@_function("ST_Contains", "geometry geometry", "flag")
+@of_shapely("ST_Contains", "geometry geometry", "flag")
 def st_contains(a: Any, b: Any) -> Any:
     """No point of b outside a, and an interior point in common."""
     return shapely.contains(a, b)
 
 
-@_function("ST_Within", "geometry geometry", "flag")
+@of_shapely("ST_Within", "geometry geometry", "flag")
 def st_within(a: Any, b: Any) -> Any:
     """Is a contained by b?"""
     return shapely.within(a, b)
 
 
-@_function("ST_Covers", "geometry geometry", "flag")
+@of_shapely("ST_Covers", "geometry geometry", "flag")
 def st_covers(a: Any, b: Any) -> Any:
     """No point of b outside a."""
     return shapely.covers(a, b)
 
 
-@_function("ST_CoveredBy", "geometry geometry", "flag")
+@of_shapely("ST_CoveredBy", "geometry geometry", "flag")
 def st_coveredby(a: Any, b: Any) -> Any:
     """Is a covered by b?"""
     return shapely.covered_by(a, b)
 
 
-@_function("ST_Intersects", "geometry geometry", "flag")
+@of_shapely("ST_Intersects", "geometry geometry", "flag")
 def st_intersects(a: Any, b: Any) -> Any:
     """A point in common."""
     return shapely.intersects(a, b)
 
 
-@_function("ST_Disjoint", "geometry geometry", "flag")
+@of_shapely("ST_Disjoint", "geometry geometry", "flag")
 def st_disjoint(a: Any, b: Any) -> Any:
     """No point in common."""
     return shapely.disjoint(a, b)
 
 
-@_function("ST_Touches", "geometry geometry", "flag")
+@of_shapely("ST_Touches", "geometry geometry", "flag")
 def st_touches(a: Any, b: Any) -> Any:
     """Points in common, none of them interior to both."""
     return shapely.touches(a, b)
 
 
-@_function("ST_Crosses", "geometry geometry", "flag")
+@of_shapely("ST_Crosses", "geometry geometry", "flag")
 def st_crosses(a: Any, b: Any) -> Any:
     """Interiors meet in a lower dimension, or only partly."""
     return shapely.crosses(a, b)
 
 
-@_function("ST_Overlaps", "geometry geometry", "flag")
+@of_shapely("ST_Overlaps", "geometry geometry", "flag")
 def st_overlaps(a: Any, b: Any) -> Any:
     """Of one dimension, interiors meet, neither contains the other."""
     return shapely.overlaps(a, b)
 
 
-@_function("ST_Equals", "geometry geometry", "flag")
+@of_shapely("ST_Equals", "geometry geometry", "flag")
 def st_equals(a: Any, b: Any) -> Any:
     """The same set of points."""
     return shapely.equals(a, b)
 
 
-@_function("ST_Relate", "geometry geometry text", "flag")
+@of_shapely("ST_Relate", "geometry geometry text", "flag")
 def st_relate(a: Any, b: Any, pattern: Any) -> Any:
     """Does the DE-9IM matrix match a pattern?"""
     return np.vectorize(shapely.relate_pattern, otypes=[bool])(a, b, pattern)
 
 
-@_function("ST_DWithin", "geometry geometry number flag", "flag", optional=1)
+@of_shapely("ST_DWithin", "geometry geometry number flag", "flag", optional=1)
 def st_dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
     """Within a planar distance; on the spheroid, in metres, if asked for."""
     planar = shapely.distance(a, b) <= distance
@@ -268,13 +270,13 @@ def st_dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
 # ---- measures
 
 
-@_function("ST_Distance", "geometry geometry", "number")
+@of_shapely("ST_Distance", "geometry geometry", "number")
 def st_distance(a: Any, b: Any) -> Any:
     """Planar distance; 0 where one is EMPTY, as in JTS."""
     return np.nan_to_num(shapely.distance(a, b), nan=0.0)
 
 
-@_function("ST_DistanceSphere", "geometry geometry number", "number", optional=1)
+@of_shapely("ST_DistanceSphere", "geometry geometry number", "number", optional=1)
 def st_distancesphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
     """Haversine distance of points, or of the centroids of others."""
     lng_a, lat_a, lng_b, lat_b = np.radians([*_place(a), *_place(b)])
@@ -282,7 +284,7 @@ def st_distancesphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
     return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))  # as in Sedona, NaN for some antipodes
 
 
-@_function("ST_DistanceSpheroid", "geometry geometry", "number")
+@of_shapely("ST_DistanceSpheroid", "geometry geometry", "number")
 def st_distancespheroid(a: Any, b: Any) -> Any:
     """Geodesic distance on WGS84 of points, or of the centroids of others."""
     return _spheroid(a, b)
@@ -298,13 +300,13 @@ def _place(geometry: Any) -> tuple[Any, Any]:
     return shapely.get_x(centre), shapely.get_y(centre)
 
 
-@_function("ST_X", "geometry", "number")
+@of_shapely("ST_X", "geometry", "number")
 def st_x(geometry: Any) -> Any:
     """A point's x; NULL for anything else."""
     return _coordinate(shapely.get_x(geometry), geometry)
 
 
-@_function("ST_Y", "geometry", "number")
+@of_shapely("ST_Y", "geometry", "number")
 def st_y(geometry: Any) -> Any:
     """A point's y; NULL for anything else."""
     return _coordinate(shapely.get_y(geometry), geometry)
@@ -316,25 +318,25 @@ def _coordinate(value: Any, geometry: Any) -> Any:
     return np.where(is_point, answers, np.full_like(answers, None))[()]
 
 
-@_function("ST_Area", "geometry", "number")
+@of_shapely("ST_Area", "geometry", "number")
 def st_area(geometry: Any) -> Any:
     """Planar area."""
     return shapely.area(geometry)
 
 
-@_function("ST_Length", "geometry", "number")
+@of_shapely("ST_Length", "geometry", "number")
 def st_length(geometry: Any) -> Any:
     """Planar length of lines; 0 for points and polygons."""
     return np.where(np.isin(shapely.get_dimensions(geometry), (1,)), shapely.length(geometry), 0.0)[()]
 
 
-@_function("ST_IsEmpty", "geometry", "flag")
+@of_shapely("ST_IsEmpty", "geometry", "flag")
 def st_isempty(geometry: Any) -> Any:
     """Has it no point?"""
     return shapely.is_empty(geometry)
 
 
-@_function("ST_IsValid", "geometry", "flag")
+@of_shapely("ST_IsValid", "geometry", "flag")
 def st_isvalid(geometry: Any) -> Any:
     """Is it valid by OGC's rules?"""
     return shapely.is_valid(geometry)
@@ -343,55 +345,55 @@ def st_isvalid(geometry: Any) -> Any:
 # ---- geometries of geometries
 
 
-@_function("ST_Buffer", "geometry number", "geometry")
+@of_shapely("ST_Buffer", "geometry number", "geometry")
 def st_buffer(geometry: Any, radius: Any) -> Any:
     """Everything within a radius, round corners of eight segments a quadrant."""
     return shapely.buffer(geometry, radius, quad_segs=8)
 
 
-@_function("ST_Envelope", "geometry", "geometry")
+@of_shapely("ST_Envelope", "geometry", "geometry")
 def st_envelope(geometry: Any) -> Any:
     """The bounding box."""
     return shapely.envelope(geometry)
 
 
-@_function("ST_ConvexHull", "geometry", "geometry")
+@of_shapely("ST_ConvexHull", "geometry", "geometry")
 def st_convexhull(geometry: Any) -> Any:
     """The convex hull."""
     return shapely.convex_hull(geometry)
 
 
-@_function("ST_Centroid", "geometry", "geometry")
+@of_shapely("ST_Centroid", "geometry", "geometry")
 def st_centroid(geometry: Any) -> Any:
     """The centre of gravity."""
     return shapely.centroid(geometry)
 
 
-@_function("ST_Boundary", "geometry", "geometry")
+@of_shapely("ST_Boundary", "geometry", "geometry")
 def st_boundary(geometry: Any) -> Any:
     """The boundary; NULL for collections, which have none."""
     return shapely.boundary(geometry)
 
 
-@_function("ST_Union", "geometry geometry", "geometry")
+@of_shapely("ST_Union", "geometry geometry", "geometry")
 def st_union(a: Any, b: Any) -> Any:
     """Both together."""
     return shapely.union(a, b)
 
 
-@_function("ST_Intersection", "geometry geometry", "geometry")
+@of_shapely("ST_Intersection", "geometry geometry", "geometry")
 def st_intersection(a: Any, b: Any) -> Any:
     """What both have in common."""
     return shapely.intersection(a, b)
 
 
-@_function("ST_SetSRID", "geometry count", "geometry")
+@of_shapely("ST_SetSRID", "geometry count", "geometry")
 def st_setsrid(geometry: Any, srid: Any) -> Any:
     """The same geometry with another SRID."""
     return shapely.set_srid(geometry, srid)
 
 
-@_function("ST_FlipCoordinates", "geometry", "geometry")
+@of_shapely("ST_FlipCoordinates", "geometry", "geometry")
 def st_flipcoordinates(geometry: Any) -> Any:
     """The geometry with x and y exchanged."""
     return shapely.transform(geometry, lambda xy: xy[:, ::-1])

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from geoskip.clauses import Clause
+from geoskip.clauses import Clause, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.geometry import denotations as d
 from geoskip.geometry.boxes import LARGEST
@@ -102,9 +102,19 @@ class _Sighted(ABC):
 
     def compares(self, axis: int, op: str, *literals: Any) -> Clause | None:
         """May a coordinate (0 for x, 1 for y) satisfy ``op``: an order comparison, "=", "<>", "in" or "not in"?"""
+        return self._compares(axis, op, literals) if self._at()[1].point else None
+
+    def reaches(self, axis: int, op: str, *literals: Any) -> Clause | None:
+        """May an end of a row's extent (its least or greatest x or y) satisfy ``op``? EMPTY's may be anything."""
+        found, view = self._at()
+        clause = self._compares(axis, op, literals) if view.total else None
+        empty = BoxHasRows(str(found), found.counts, View(), (Boxless.EMPTY,), False)
+        return None if clause is None else any_of([clause, empty])
+
+    def _compares(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
         found, view = self._at()
         bounds = [_neighbours(value) for value in literals]
-        if not bounds or not view.point or view.if_point or None in bounds:
+        if not bounds or view.if_point or None in bounds:
             return None
         sides = tuple(b for b in bounds if b is not None)
         kind = {"=": "in", "<=>": "in", "<>": "not in"}.get(op, op)

@@ -1,0 +1,258 @@
+"""All of Sedona's functions are mapped or left with a reason; and through Spark no row is lost by those that are."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import h3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+import geoskip
+import udf_mappings.h3 as cells
+from geoskip import GeoBox
+from geoskip.labelling import fold_constants
+from geoskip.predicates import Call, Column, Comparison, Literal, Not
+from geoskip.registry import current
+from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
+from tests.mapped import files_kept, spark
+from udf_mappings import shapely_further
+from udf_mappings.sedona import CATALYST
+from udf_mappings.sedona_left import LEFT
+from udf_mappings.shapely_functions import FUNCTIONS
+
+H3 = "ST_H3CellIDs"
+
+
+def sedonas(name: str, *args: Any, type: str = "geometry") -> Call:
+    return Call(name, args, CATALYST + name, (), type)
+
+
+# ---- extents, and distances that are no less than the distance
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "value", "expected"),
+    [
+        ("ST_XMin", "<", 1.0, [True, False, True]),
+        ("ST_XMin", ">", 4.5, [False, True, True]),
+        ("ST_XMax", "=", 2.0, [True, False, True]),
+        ("ST_YMax", ">=", 9.0, [False, True, True]),
+        ("ST_YMin", "<=", 3.0, [True, False, True]),
+    ],
+)
+def test_ends_of_an_extent(name: str, op: str, value: float, expected: list[bool]) -> None:
+    rows = [["LINESTRING (0 2, 2 3)"], ["POLYGON ((4 4, 9 4, 9 9, 4 4))"], ["POINT EMPTY", "POINT (3 3.5)"]]
+    node = Comparison(op, sedonas(name, GEOM, type="double"), Literal(value))
+    assert kept(node, SHAPES, collected(SHAPES, rows)) == expected
+
+
+def test_an_extent_is_not_seen_through_what_shrinks() -> None:
+    node = Comparison("<", sedonas("ST_XMin", sedonas("ST_Boundary", GEOM), type="double"), Literal(1.0))
+    assert kept(node, SHAPES, collected(SHAPES, [["POINT (3 3)"]])) == [True]
+
+
+@pytest.mark.parametrize("name", ["ST_3DDistance", "ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"])
+def test_other_distances_are_no_less(name: str) -> None:
+    files = collected(SHAPES, [["POINT (0 0)"], ["POINT (9 9)"], ["LINESTRING (3 3, 20 20)"], ["POINT EMPTY"]])
+    measured = sedonas(name, GEOM, Literal(shapely.Point(9, 8), "geometry"), type="double")
+    assert kept(Comparison("<=", measured, Literal(1.0)), SHAPES, files) == [False, True, True, True]
+    assert kept(Comparison(">", measured, Literal(1.0)), SHAPES, files) == [True] * 4  # nothing is known of far
+
+
+@pytest.mark.parametrize("way", ["ST_Expand", "ST_Buffer"])
+def test_what_grows(way: str) -> None:
+    grown = sedonas(way, GEOM, Literal(1.0))
+    files = collected(SHAPES, [["POINT (0 0)"], ["POINT (5 5)"]])
+    assert kept(sedonas("ST_Contains", grown, Literal(shapely.Point(0.9, 0.9))), SHAPES, files) == [True, False]
+
+
+# ---- the shapely-backed ones
+
+
+@pytest.mark.parametrize("name", shapely_further.FUNCTIONS)
+def test_further_functions_are_bound_by_their_own_name(name: str) -> None:
+    entry = shapely_further.FUNCTIONS[name]
+    assert getattr(shapely_further, name.lower()) is entry.function
+    assert name not in FUNCTIONS
+
+
+def further(name: str, *args: Any) -> Call:
+    wrapped = tuple(arg if isinstance(arg, Call | Column | Literal) else Literal(arg) for arg in args)
+    return Call(name, wrapped, f"python:udf_mappings.shapely_further.{name.lower()}#1")
+
+
+def test_a_constant_is_transformed_by_the_functions_own_body() -> None:
+    mercator = shapely_further.st_transform(shapely.to_wkb(shapely.box(8, 47, 9, 48)), "EPSG:4326", "EPSG:3857")
+    back = further("ST_Transform", Literal(shapely.from_wkb(mercator), "geometry"), "EPSG:3857", "EPSG:4326")
+    folded = fold_constants(back)
+    assert isinstance(folded, Literal)
+    assert shapely.equals_exact(folded.value, shapely.box(8, 47, 9, 48), 1e-9)
+    files = collected(PAIR, [[(8.5, 47.5)], [(10.0, 47.5)]])
+    assert kept(call("ST_Contains", back, call("ST_Point", LNG, LAT)), PAIR, files) == [True, False]
+    wrong = further("ST_Transform", Literal(shapely.Point(0, 0), "geometry"), "EPSG:4326", "nonsense")
+    assert fold_constants(wrong) == wrong
+    assert SHAPES.sees(further("ST_Transform", GEOM, "EPSG:4326", "EPSG:3857")) is None
+
+
+def test_extents_and_envelopes_of_the_shapely_backed() -> None:
+    files = collected(SHAPES, [["POINT (1 1)"], ["POINT (5 5)"]])
+    envelope = further("ST_MakeEnvelope", 0.0, 0.0, 2.0, 2.0, 4326)
+    assert kept(call("ST_Within", GEOM, envelope), SHAPES, files) == [True, False]
+    assert kept(Comparison(">", further("ST_XMax", GEOM), Literal(4)), SHAPES, files) == [False, True]
+    assert shapely_further.st_xmin(shapely.to_wkb(shapely.Point())) is None
+
+
+# ---- cells
+
+
+def test_cells_of_sedonas_own() -> None:
+    files = collected(PAIR, [[(10.0, 48.4)], [(12.0, 48.4)]])
+    cell = h3.str_to_int(h3.latlng_to_cell(48.4, 10.0, 7))
+    point = Call("ST_Point", (LNG, LAT), CATALYST + "ST_Point", (), "geometry")
+    ids = Call(H3, (point, Literal(7, "int"), Literal(True)), CATALYST + H3, (), "array<bigint>")
+    wanted = Literal(cell, "bigint")
+    assert kept(spark("ArrayContains", "array_contains", ids, wanted), PAIR, files) == [True, False]
+    first = spark("GetArrayItem", "getarrayitem", ids, 0, type="bigint")
+    assert kept(Comparison("=", first, wanted), PAIR, files) == [True, False]
+    assert kept(Not(Comparison("=", first, wanted)), PAIR, files) == [True, True]
+    others = collected(SHAPES, [["POLYGON ((12 48, 13 48, 13 49, 12 48))"]])
+    of_shapes = Call(H3, (GEOM, Literal(7, "int"), Literal(True)), CATALYST + H3, (), "array<bigint>")
+    assert kept(spark("ArrayContains", "array_contains", of_shapes, wanted), SHAPES, others) == [True]
+    assert cells.LISTS
+
+
+# ---- through Spark
+
+
+@pytest.fixture(scope="module")
+def sedona(spark: Any) -> Any:
+    from geoskip.spark import sedona as jar
+
+    if not jar.is_there(spark):
+        pytest.skip("Sedona is not released for this Spark")
+    return spark
+
+
+@pytest.mark.spark
+def test_every_function_is_mapped_or_left_with_a_reason(sedona: Any) -> None:
+    registered = sedona._jsparkSession.sessionState().functionRegistry()
+    names = set()
+    found = registered.listFunction().iterator()
+    while found.hasNext():
+        kind = registered.lookupFunction(found.next()).get().getClassName()
+        if kind.startswith(CATALYST) and not kind.rpartition(".")[2].startswith("RS_"):
+            names.add(kind.rpartition(".")[2])
+    registry, box = current(), GeoBox
+    some = (Column("g"), Literal(1.0), Literal(1.0), Literal("T********"))
+
+    def is_mapped(name: str) -> bool:
+        calls = [Call(name, some[:count], CATALYST + name) for count in range(1, 5)]
+        return any(
+            registry.rules_for([one], box) or registry.denotation(one) or registry.evaluator(one) for one in calls
+        )
+
+    neither = {name for name in names if not is_mapped(name) and name not in LEFT} - {H3}
+    both = {name for name in LEFT if is_mapped(name)}
+    assert (neither, both, LEFT.keys() - names) == (set(), set(), set())
+
+
+SHAPES_OF_FILES = [
+    ["POINT (1 1)", "POINT (2 2)", "POINT Z (1 1 7)"],
+    ["LINESTRING (4 4, 6 5)", "LINESTRING M (5 5 1, 5 6 2)", "MULTIPOINT ((4 4), (6 6))"],
+    ["POLYGON ((10 10, 14 10, 14 14, 10 14, 10 10), (11 11, 12 11, 12 12, 11 12, 11 11))", "POINT (12.5 12.5)"],
+    ["POINT EMPTY", "POLYGON EMPTY", "POINT (30 30)"],
+    ["POINT (100 80)", None],
+    ["MULTILINESTRING ((-6 -6, -5 -6), (-7 -7, -8 -8))"],
+]
+Q = "ST_GeomFromText('POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0))', 4326)"
+HOLE = "ST_GeomFromText('POLYGON ((9 9, 15 9, 15 15, 9 15, 9 9), (10.5 10.5, 13 10.5, 13 13, 10.5 13, 10.5 10.5))')"
+LINE = "ST_GeomFromText('LINESTRING (4 4, 6 5)')"
+BOXED = "NOT ST_IsEmpty(geom)"  # of which Sedona throws, with these
+INVALID = "ST_GeomFromText('POLYGON ((0 0, 3 3, 3 0, 0 3, 0 0))')"
+
+
+def of_shapes() -> list[str]:
+    """Every predicate and distance in both argument orders and under NOT, over constants of each sort."""
+    found = []
+    for name in ("Intersects", "Touches", "Crosses", "Overlaps", "Contains", "Covers", "Within", "CoveredBy", "Equals"):
+        for constant in (Q, HOLE, LINE):
+            for sides in (f"geom, {constant}", f"{constant}, geom"):
+                found += [f"ST_{name}({sides})", *([f"NOT ST_{name}({sides})"] if constant is Q else [])]
+    for name in ("Disjoint", "OrderingEquals"):
+        found += [f"ST_{name}(geom, {Q})", f"NOT ST_{name}({Q}, geom)"]
+    found += [f"ST_Distance(geom, {LINE}) < 2", f"ST_Distance({LINE}, geom) >= 20", f"NOT ST_Distance(geom, {Q}) <= 4"]
+    found += [f"{BOXED} AND ST_3DDistance(ST_Force3D(geom), ST_Force3D({LINE})) <= 2"]
+    for near in ("ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"):
+        found += [f"{BOXED} AND {near}(geom, {LINE}) < 2", f"{BOXED} AND NOT {near}({LINE}, geom) < 4"]
+    found += [f"ST_DWithin(geom, {Q}, 2)", f"NOT ST_DWithin({Q}, geom, 20)", f"ST_Relate(geom, {Q}, 'T********')"]
+    for side in ("XMin", "XMax", "YMin", "YMax"):
+        found += [
+            f"ST_{side}(geom) < 2",
+            f"ST_{side}(geom) > 50",
+            f"ST_{side}(geom) <> 1",
+            f"ST_{side}(geom) IN (4, 5)",
+        ]
+    found += [
+        f"{BOXED} AND ST_Intersects(ST_Expand(geom, 1), {Q})",
+        f"{BOXED} AND ST_Within(ST_Buffer(geom, 0.1), {Q})",
+        f"{BOXED} AND ST_Intersects(ST_ClosestPoint(geom, {Q}), {Q})",
+        f"{BOXED} AND ST_Intersects(ST_MakeValid(ST_Multi(geom)), {Q})",
+        f"{BOXED} AND ST_Intersects(ST_Segmentize(geom, 1), {LINE})",
+        f"{BOXED} AND ST_Intersects(ST_ForceRHR(ST_Force3D(geom)), {Q})",
+        f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})",
+        f"ST_Contains(ST_Transform(ST_Transform({Q}, 'EPSG:4326', 'EPSG:3857'), 'EPSG:3857', 'EPSG:4326'), geom)",
+        f"ST_Intersects(geom, {INVALID}) OR ST_X(geom) = 100",
+        f"ST_Distance(geom, {Q}) < 1 AND NOT ST_Intersects(geom, {Q})",
+        "ST_Intersects(geom, ST_GeomFromText('POLYGON EMPTY'))",
+    ]
+    return found
+
+
+@pytest.mark.spark
+def test_no_shape_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> None:
+    place = tmp_path / "shapes"
+    place.mkdir()
+    for number, rows in enumerate(SHAPES_OF_FILES):
+        data = [None if row is None else shapely.to_wkb(shapely.from_wkt(row)) for row in rows]
+        pq.write_table(pa.table({"wkb": pa.array(data, pa.binary())}), place / f"part-{number}.parquet")
+    geoskip.dataset(sedona, str(place)).create_index(GeoBox("ST_GeomFromWKB(wkb)"))
+    frame = sedona.read.parquet(str(place)).selectExpr("*", "ST_GeomFromWKB(wkb) AS geom")
+    asked = of_shapes()
+    found = files_kept(frame, asked)
+    skipping = [text for text in asked if found[text] < len(SHAPES_OF_FILES)]
+    assert len(skipping) > 0.6 * len(asked)
+    assert found[f"ST_Contains({Q}, geom)"] == found[f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})"] == 2  # and EMPTY
+    assert found["ST_XMax(geom) > 50"] == 2  # with the file of EMPTY
+
+
+@pytest.mark.spark
+def test_no_place_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> None:
+    place = tmp_path / "places"
+    place.mkdir()
+    table = pq.read_table("datasets/airports.parquet", columns=["lng", "lat"]).sort_by("lng")
+    for number in range(10):
+        some = table.slice(number * 300, 60)
+        rows = {name: [*some[name].to_pylist(), None] for name in ("lng", "lat")}
+        pq.write_table(pa.table(rows), place / f"part-{number}.parquet")
+    geoskip.dataset(sedona, str(place)).create_index(GeoBox("lng", "lat"))
+    frame = sedona.read.parquet(str(place))
+    new_york = "ST_Point(-73.8, 40.6)"
+    cell = h3.str_to_int(h3.latlng_to_cell(40.6, -73.8, 3))
+    most = {
+        f"ST_DistanceSphere(ST_Point(lng, lat), {new_york}) < 200000": 3,
+        f"ST_DistanceSphere({new_york}, ST_Point(lng, lat), 3959) < 120": 3,
+        f"ST_DistanceSpheroid(ST_Point(lng, lat), {new_york}) <= 200000": 3,
+        f"ST_DWithin(ST_Point(lng, lat), {new_york}, 200000, true)": 3,
+        f"NOT ST_DWithin(ST_Point(lng, lat), {new_york}, 30000000, true)": 0,
+        f"array_contains(ST_H3CellIDs(ST_Point(lng, lat), 3, true), {cell}L)": 3,
+        f"ST_H3CellIDs(ST_Point(lng, lat), 3, true)[0] = {cell}L": 3,
+        "ST_Contains(ST_PolygonFromEnvelope(-75.0, 40.0, -73.0, 41.0), ST_SetSRID(ST_Point(lng, lat), 4326))": 3,
+    }
+    found = files_kept(frame.where("lng IS NOT NULL"), most)
+    assert all(found[text] <= count for text, count in most.items()), found
+    assert math.isclose(cells.circle(h3.int_to_str(cell), 1.0)[0].x, -74, abs_tol=2)
