@@ -16,32 +16,34 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECAS
 
 @dataclass(frozen=True)
 class Bound:
-    """How much may be without metadata for a refresh to come before a query."""
+    """How much may be without metadata for a refresh to come before a query; without either bound, anything."""
 
     files: int | None = None
     bytes: int | None = None
 
     @classmethod
-    def of(cls, given: int | str | None) -> Bound | None:
-        """A number of files, or a text such as ``64 MiB``.
+    def of(cls, given: bool | int | str | None) -> Bound | None:
+        """A number of files, a text such as ``64 MiB``, or True for whatever it is.
 
         >>> Bound.of(100), Bound.of("64 MiB"), Bound.of("1.5 kB")
         (Bound(files=100, bytes=None), Bound(files=None, bytes=67108864), Bound(files=None, bytes=1500))
         """
-        if given is None:
+        if given is None or given is False:
             return None
+        if given is True:
+            return cls()
         if isinstance(given, str) and (found := _SIZE.fullmatch(given)):
             step = 1024 if found[3] else 1000
             return cls(bytes=int(float(found[1]) * step ** " kmgt".index(found[2].lower() or " ")))
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        if isinstance(given, int) and given > 0:
             return cls(files=given)
         raise InvalidSpecificationError(
-            f"auto_refresh= takes a number of files, such as 100, or a size, such as '64 MiB', got {given!r}"
+            f"auto_refresh= takes a number of files, such as 100, a size, such as '64 MiB', or True, got {given!r}"
         )
 
     def allows(self, files: int, size: int) -> bool:
         """Is so much not too much?"""
-        return files <= self.files if self.files is not None else size <= (self.bytes or 0)
+        return (self.files is None or files <= self.files) and (self.bytes is None or size <= self.bytes)
 
 
 def duration(given: timedelta | float | str) -> timedelta:

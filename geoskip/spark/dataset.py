@@ -39,7 +39,7 @@ def dataset(
     metadata: str | None = None,
     store: Store | None = None,
     encryption: Encryption | None = None,
-    auto_refresh: int | str | None = None,
+    auto_refresh: bool | int | str | None = None,
     **reader_options: Any,
 ) -> Dataset:
     """The handle of a dataset given as a file, directory, glob or list of them, or as a table of the catalogue.
@@ -49,7 +49,7 @@ def dataset(
     another folder (for data that are read-only), ``store`` another store, ``encryption`` how metadata are protected:
     such a dataset is known to queries of this driver once its handle was made. With ``auto_refresh`` each
     :meth:`Dataset.to_df` indexes what is new before, where that are at most so many files (``100``) or bytes
-    (``"64 MiB"``).
+    (``"64 MiB"``), or whatever it is (``True``).
     """
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from types import TracebackType
+from typing import Any
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.amounts import Bound
@@ -63,16 +64,20 @@ class Keeper:
         self.stop()
 
     def _run(self) -> None:
-        while not self._stop.is_set() and not self._place.spark.sparkContext._jsc.sc().isStopped():
+        while self._goes_on():
             try:
                 self.last = refresh(self._place)
-            except GeoskipError as error:
-                warnings.warn(f"{self._place.name} was not refreshed: {error}", stacklevel=1)
-            except Exception as error:  # the session may end at any time
-                if self._place.spark.sparkContext._jsc is None:
+            except Exception as error:
+                if not self._goes_on():
                     return
-                warnings.warn(f"{self._place.name} was not refreshed: {type(error).__name__}", stacklevel=1)
+                told = error if isinstance(error, GeoskipError) else type(error).__name__
+                warnings.warn(f"{self._place.name} was not refreshed: {told}", stacklevel=1)
             with self._turn:
                 self._turns += 1
                 self._turn.notify_all()
             self._stop.wait(self._every)
+
+    def _goes_on(self) -> bool:
+        """Was it not stopped, and is the session still there?"""
+        context: Any = self._place.spark.sparkContext._jsc
+        return not self._stop.is_set() and context is not None and not context.sc().isStopped()
