@@ -1,8 +1,9 @@
 """Apache Sedona's spatial functions, mapped to GeoBox (SEMANTICS section 8: the families of predicates).
 
 Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
-``org.apache.spark.sql.sedona_sql.expressions``) and the shapely-backed functions of
-:mod:`udf_mappings.shapely_functions`. Argument orders and units are those of Sedona's reference for Spark SQL and of
+``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
+:mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_further`. What of Sedona's is not mapped, and why,
+is in :mod:`udf_mappings.sedona_left`. Argument orders and units are those of Sedona's reference for Spark SQL and of
 its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in sedona-common): x is the
 longitude, planar distances are in the units of the coordinates, those on the globe in metres. None compares SRIDs.
 
@@ -22,12 +23,12 @@ from geoskip.geometry import Flipped, Grown, IfPoint, Itself, Point, Same, Shift
 from geoskip.indexes.geobox import Earth, GeoBox, Sight
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, constant, denotes, maps
-from udf_mappings import shapely_further
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
 from udf_mappings.shapely_further import FUNCTIONS as FURTHER
 
 CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
 SHAPELY = "udf_mappings.shapely_functions."
+MORE_OF_SHAPELY = "udf_mappings.shapely_further."
 
 Pair = tuple[Sight, Any, bool]
 
@@ -39,7 +40,8 @@ def functions(*names: str) -> Iterator[Function]:
 
 
 def _python(name: str) -> tuple[str, ...]:
-    return (SHAPELY + name.lower(), shapely_further.__name__ + "." + name.lower())
+    found = SHAPELY if name in FUNCTIONS else MORE_OF_SHAPELY if name in FURTHER else None
+    return () if found is None else (found + name.lower(),)
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
