@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from geoskip import predicates as p
 from geoskip.clauses import Clause, all_of, any_of, keep_mask
+from geoskip.errors import MetadataError
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import Labeller, clause_for, fold_constants, gather
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
 from geoskip.stores.elasticsearch import ElasticsearchStore, translation
 from geoskip.stores.elasticsearch.cells import encoded
+from geoskip.stores.elasticsearch.documents import slots_of
 from geoskip.stores.elasticsearch.files import SearchFiles
 from geoskip.stores.elasticsearch.keys import keys_of
 from geoskip.stores.elasticsearch.translation import translated
@@ -290,6 +292,31 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
         del proxy.seen[:]
         assert snapshot.files.kept(clause).tolist() == kept.tolist()
         assert proxy.seen == [], "what the server said of a snapshot holds"
+
+
+def test_large_summaries_are_read_from_the_documents_of_the_files(search_server: Any) -> None:
+    listed = ValueList("s").bind([p.Column("s", "string")])
+    values = pa.struct([("values", pa.list_(pa.binary())), ("nulls", pa.int64()), ("rows", pa.int64())])
+    entry = IndexEntry(listed, (("s", "string"),), values)
+    lists = [None if n == 3 else [b"%05d" % (100 * n + i) for i in range(100)] for n in range(8)]
+    summaries = [None if found is None else {"values": found, "nulls": 0, "rows": 9} for found in lists]
+    rows = [FileRow(f"f{n}", 5, 6, summaries={str(listed): summary}) for n, summary in enumerate(summaries)]
+    store = ElasticsearchStore(search_server.url, "large", settings=QUICK, timeout=20)
+    store.drop()
+    header = store.commit(Header("file:/data", {}, (entry,)), build_table([entry], rows), expected=None)
+    (part,) = header.parts
+    store.amend(header, pa.array([n == 1 for n in range(8)]), build_table([entry], []), expected=1)
+    found = store.load(2).files
+    assert found.column("path").to_pylist() == [f"f{n}" for n in range(8) if n != 1]
+    assert found.summary(str(listed), "values").to_pylist() == [lists[n] for n in range(8) if n != 1]
+    assert found.column(str(listed)).is_valid().to_pylist() == [n != 3 for n in range(8) if n != 1]
+    change = {"doc": {"summaries": {slots_of([entry])[0].name: {"nulls": 1}}}}
+    store.server.tell("POST", f"/large/_update/{part.name}-5", change, refresh="true")
+    with pytest.raises(MetadataError, match=r"valuelist\(s\) of .* is damaged: its checksum differs"):
+        ElasticsearchStore(search_server.url, "large", timeout=20).load(2).files.table()
+    store.server.tell("DELETE", f"/large/_doc/{part.name}-5", refresh="true")
+    with pytest.raises(MetadataError, match="has lost row 5"):
+        ElasticsearchStore(search_server.url, "large", timeout=20).load(2).files.table()
 
 
 def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,14 @@
 """The search store: metadata on an Elasticsearch or OpenSearch server, format 1 as everywhere.
 
-One alias, and behind it one index, holds the metadata of a dataset, in documents of four kinds:
+One alias, and behind it one index, holds the metadata of a dataset, in documents of five kinds:
 
 * ``log``, whose id is ``log``: the ``format`` and the ``identity`` of the current log;
 * ``snapshot-<identity>-00000001``: a snapshot, its header as text, with a checksum, as the Parquet store writes it;
 * ``operation-<identity>-00000001``: an entry of the operation log, as text too;
 * ``<part>-<row>``: a file: its path, size, time, tag and rows, its ``summaries``, exact and never indexed
   (:mod:`~geoskip.stores.elasticsearch.cells`), and its ``keys``, which queries compare
-  (:mod:`~geoskip.stores.elasticsearch.keys`).
+  (:mod:`~geoskip.stores.elasticsearch.keys`);
+* ``<part>-<column>-<row>``: the same values of up to 4,096 rows of a column, where they are small, to be read at once.
 
 A header names parts and says which of their rows were removed since, as in the Parquet store: a part never changes, and
 a small change is a small part. It also has the checksum of each part's column and field, which reading compares.

@@ -3,6 +3,9 @@
 A document has the members ``part`` and ``row``, which are its place in the files table, the base columns under their
 own names, ``summaries`` with an object an index (see :mod:`geoskip.stores.elasticsearch.cells`), which a server keeps
 as it is, and ``keys`` (see :mod:`geoskip.stores.elasticsearch.keys`), which it can compare.
+
+Columns of small values, such as paths and bounds, are there once more, in documents of some thousand rows of one
+column: to read a column of all files from a document each takes a server very much longer.
 """
 
 from __future__ import annotations
@@ -10,26 +13,37 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, IndexEntry, Part, PartColumn, Wanted
 from geoskip.stores.elasticsearch.cells import checksum, decoded, encoded
 from geoskip.stores.elasticsearch.keys import key_fields, keys_of
 
-__all__ = ["KEYS", "Columns", "PartWriter", "Slot", "key_properties", "slots_of"]
+__all__ = ["BLOCKS", "KEYS", "VALUES", "Columns", "PartWriter", "Slot", "key_properties", "of_documents", "slots_of"]
 
 KEYS = "*keys"
 """The leaf of a part's column that says that all of its documents have keys; no field's member is called so."""
+BLOCKS = "*blocks"
+"""The leaf that says that the column is also there in blocks."""
+VALUES = "v"
+"""What a block calls the values of a base column."""
+THERE = "#"
+"""The leaf that says of which rows an index has a summary."""
 _BLOCK = 4096
 """Rows whose values one checksum is taken over, and that are made into documents at a time."""
+_SMALL = 200
+"""Bytes of a column's values, on average, up to which it is kept in blocks too."""
 
 Cells = list[Any]
+CellsOf = Callable[[str, str], Cells]
+"""The values of a column's leaf, by their names."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,8 @@ class PartWriter:
         self.keyed = keyed
         self._bytes: dict[str, int] = {}
         self._crcs: dict[str, dict[str, list[int]]] = {}
+        self._block: dict[str, dict[str, Cells]] = {}
+        self._large: set[str] = set()
 
     def documents(self) -> Iterator[tuple[str, str]]:
         """Each document as (id, JSON)."""
@@ -82,6 +98,17 @@ class PartWriter:
             for document, summary, key in zip(made, summaries, keys, strict=True):
                 document |= {"summaries": summary, "keys": key}
                 yield f"{self.name}-{document['row']}", json.dumps(document, separators=(",", ":"))
+            yield from self._blocks(start, rows.num_rows)
+
+    def _blocks(self, start: int, count: int) -> Iterator[tuple[str, str]]:
+        for column, cells in self._block.items():
+            if start == 0 and self._bytes[column] > _SMALL * count:
+                self._large.add(column)
+            if column not in self._large:
+                self._crcs[column].setdefault(BLOCKS, []).append(count)
+                block = {"kind": "block", "part": self.name, "column": column, "row": start, "summaries": cells}
+                yield f"{self.name}-{column}-{start}", json.dumps(block, separators=(",", ":"))
+        self._block = {}
 
     def part(self) -> Part:
         """What a header says of it."""
@@ -98,6 +125,7 @@ class PartWriter:
     def _add(self, slot: Slot, rows: pa.Table, summaries: list[Any], keys: list[Any]) -> None:
         column = rows[slot.entry.name].combine_chunks()
         known = np.asarray(column.is_valid())
+        self._cells(slot.name, THERE, column.is_valid())
         leaves = slot.leaves()
         cells = {
             leaf: self._cells(slot.name, leaf, child)
@@ -119,6 +147,7 @@ class PartWriter:
             raise MetadataError(f"values of {column} cannot be stored: {error}") from error
         self._bytes[column] = self._bytes.get(column, 0) + len(text)
         self._crcs.setdefault(column, {}).setdefault(leaf, []).append(checksum(cells))
+        self._block.setdefault(column, {})[leaf or VALUES] = cells
         return cells
 
 
@@ -154,6 +183,23 @@ class Columns:
         ]
         return pa.schema([*(BASE_SCHEMA.field(name) for name in self.base), *narrowed])
 
+    def in_blocks(self, parts: Sequence[Part]) -> bool:
+        """Are all of them in blocks?"""
+        return all(
+            BLOCKS in part.columns[name].leaves for part in parts for name in self.names() if name in part.columns
+        )
+
+    def names(self) -> list[str]:
+        """The columns as parts call them."""
+        return [*self.base, *(slot.name for slot, _ in self.fields)]
+
+    def leaves(self) -> list[str]:
+        """The members of blocks that hold them."""
+        found = dict.fromkeys([VALUES, THERE])
+        for slot, names in self.fields:
+            found |= dict.fromkeys(leaf for name, leaf in slot.leaves().items() if name in names)
+        return [f"summaries.{leaf}" for leaf in found]
+
     def members(self) -> list[str]:
         """The members of documents that hold them."""
         found = list(self.base)
@@ -164,33 +210,27 @@ class Columns:
 
     def bytes(self, part: Part) -> int:
         """About how many bytes a server sends of them."""
-        names = {*self.base, *(slot.name for slot, _ in self.fields)}
+        names = self.names()
         return sum(column.bytes for name, column in part.columns.items() if name in names) + 100 * part.rows
 
-    def read(self, part: Part, sources: Sequence[Mapping[str, Any]], *, whole: bool = True) -> pa.Table:
-        """The table of a part's documents, in the order of its rows; checksums are compared if all are there."""
-        columns: list[pa.Array] = []
-        for name in self.base:
-            cells = [source.get(name) for source in sources]
-            columns.append(self._array(part, name, "", cells, BASE_SCHEMA.field(name).type, whole))
+    def read(self, part: Part, count: int, cells: CellsOf, *, whole: bool = True) -> pa.Table:
+        """The table of ``count`` rows of a part; where these are all of them their checksums are compared."""
+        columns = [
+            self._array(part, name, "", cells(name, ""), BASE_SCHEMA.field(name).type, whole) for name in self.base
+        ]
         for slot, names in self.fields:
-            columns.append(self._struct(part, slot, names, sources, whole))
+            kind = self.schema.field(slot.entry.name).type
+            if slot.name not in part.columns:
+                columns.append(pa.nulls(count, kind))
+                continue
+            leaves = slot.leaves()
+            there = self._array(part, slot.name, THERE, cells(slot.name, THERE), pa.bool_(), whole)
+            arrays = [
+                self._array(part, slot.name, leaves[name], cells(slot.name, leaves[name]), kind.field(name).type, whole)
+                for name in names
+            ]
+            columns.append(pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pc.invert(there)))
         return pa.Table.from_arrays(columns, schema=self.schema)
-
-    def _struct(
-        self, part: Part, slot: Slot, names: list[str], sources: Sequence[Mapping[str, Any]], whole: bool
-    ) -> pa.Array:
-        kind = self.schema.field(slot.entry.name).type
-        if slot.name not in part.columns:
-            return pa.nulls(len(sources), kind)
-        summaries = [(source.get("summaries") or {}).get(slot.name) for source in sources]
-        leaves, arrays = slot.leaves(), []
-        for name in names:
-            leaf = leaves[name]
-            cells = [None if summary is None else summary.get(leaf) for summary in summaries]
-            arrays.append(self._array(part, slot.name, leaf, cells, kind.field(name).type, whole))
-        missing = pa.array([summary is None for summary in summaries], pa.bool_())
-        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=missing)
 
     def _array(self, part: Part, column: str, leaf: str, cells: Cells, kind: pa.DataType, whole: bool) -> pa.Array:
         what = f"{part.columns[column].name if column in part.columns else column} of {part.name} in {self.location}"
@@ -204,6 +244,20 @@ class Columns:
             raise
         except Exception as error:  # whatever hostile values make Arrow raise
             raise MetadataError(f"{what} cannot be read: {error}") from error
+
+
+def of_documents(sources: Sequence[Mapping[str, Any]]) -> CellsOf:
+    """The values that documents of files hold, a document a row."""
+
+    def cells(column: str, leaf: str) -> Cells:
+        if not leaf:
+            return [source.get(column) for source in sources]
+        summaries = [(source.get("summaries") or {}).get(column) for source in sources]
+        if leaf == THERE:
+            return [summary is not None for summary in summaries]
+        return [None if summary is None else summary.get(leaf) for summary in summaries]
+
+    return cells
 
 
 def key_properties(slots: Iterable[Slot]) -> dict[str, dict[str, Any]]:

@@ -24,7 +24,7 @@ from geoskip.clauses import Clause, Mask, keep_mask, parts_of
 from geoskip.errors import MetadataError
 from geoskip.metadata import FileMetadata, Header, Part, Wanted
 from geoskip.metadata.tables import conformed
-from geoskip.stores.elasticsearch.documents import KEYS, Columns, Slot, slots_of
+from geoskip.stores.elasticsearch.documents import KEYS, VALUES, CellsOf, Columns, Slot, of_documents, slots_of
 from geoskip.stores.elasticsearch.server import Refused, Server
 from geoskip.stores.elasticsearch.translation import Translated, translated
 
@@ -32,6 +32,8 @@ __all__ = ["SearchFiles", "read_parts"]
 
 Json = dict[str, Any]
 _LARGEST_PAGE = 8 << 20
+_BLOCKS = 4096
+_BLOCKS_A_PAGE = 24
 _FEW = 2000
 """So many files' summaries are asked for by name."""
 
@@ -48,6 +50,8 @@ def read_parts(
     found: dict[str, list[Any]] = {part.name: [] for part in parts}
     rows, size = sum(part.rows for part in parts), sum(columns.bytes(part) for part in parts)
     page = max(100, _LARGEST_PAGE * rows // max(1, size))
+    if columns.in_blocks(parts):
+        return _together(columns, parts, _blocks(server, index, parts, columns))
     body = {"query": _of(parts), "sort": _ORDER, "_source": columns.members() or False}
     if rows:
         for answer in server.pages(index, body, rows, page, filter_path=_HITS):
@@ -56,12 +60,47 @@ def read_parts(
                 if row != len(found[name]):
                     raise MetadataError(f"{server.location} has lost row {len(found[name])} of {name}")
                 found[name].append(hit.get("_source", {}))
-    tables = [columns.schema.empty_table()]
     for part in parts:
         if len(found[part.name]) != part.rows:
             raise MetadataError(f"{server.location} has {len(found[part.name])} of {part.rows} rows of {part.name}")
+    return _together(columns, parts, {part.name: of_documents(found[part.name]) for part in parts})
+
+
+def _blocks(server: Server, index: str, parts: Sequence[Part], columns: Columns) -> dict[str, CellsOf]:
+    """The values of columns, by part, read in blocks of rows."""
+    found: dict[tuple[str, str, str], list[Any]] = {}
+    rows: dict[tuple[str, str], int] = {}
+    wanted = {"bool": {"filter": [_of(parts, "block"), {"terms": {"column": columns.names()}}]}}
+    body = {"query": wanted, "sort": [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}], "_source": columns.leaves()}
+    count = sum(part.rows for part in parts) // _BLOCKS + len(parts)
+    for answer in server.pages(index, body, count * len(columns.names()), _BLOCKS_A_PAGE, filter_path=_HITS):
+        for hit in answer.get("hits", {}).get("hits", ()):
+            part, column, row = hit["sort"]
+            if row != rows.get((part, column), 0):
+                raise MetadataError(f"{server.location} has lost rows of {column} of {part}")
+            cells = hit["_source"]["summaries"]
+            for leaf, values in cells.items():
+                found.setdefault((part, column, leaf), []).extend(values)
+            rows[part, column] = row + max(map(len, cells.values()), default=0)
+
+    def of_part(part: Part) -> CellsOf:
+        def cells(column: str, leaf: str) -> list[Any]:
+            values = found.get((part.name, column, leaf or VALUES), [])
+            if len(values) != part.rows:
+                raise MetadataError(f"{server.location} has {len(values)} of {part.rows} rows of {part.name}")
+            return values
+
+        return cells
+
+    return {part.name: of_part(part) for part in parts}
+
+
+def _together(columns: Columns, parts: Sequence[Part], cells: Mapping[str, CellsOf]) -> pa.Table:
+    """The rows of some parts that were not removed."""
+    tables = [columns.schema.empty_table()]
+    for part in parts:
         left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
-        tables.append(columns.read(part, found.pop(part.name)).take(pa.array(left)))
+        tables.append(columns.read(part, part.rows, cells[part.name]).take(pa.array(left)))
     return pa.concat_tables(tables)
 
 
@@ -164,7 +203,8 @@ class SearchFiles(FileMetadata):
             names = [(of.name, row) for of, row in pairs if of is part]
             if any(name not in found for name in names):
                 raise MetadataError(f"{self._server.location} has lost rows of {part.name}")
-            tables.append(columns.read(part, [found[name] for name in names], whole=False))
+            sources = of_documents([found[name] for name in names])
+            tables.append(columns.read(part, len(names), sources, whole=False))
         return conformed(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
 
     def _is_keyed(self, slot: Slot) -> bool:
@@ -182,8 +222,8 @@ _HITS = f"{_WHOLE},hits.hits.sort,hits.hits._source"
 _NUMBERS = f"{_WHOLE},hits.total.value,hits.hits.sort,aggregations"
 
 
-def _of(parts: Sequence[Part]) -> Json:
-    return {"terms": {"part": [part.name for part in parts]}}
+def _of(parts: Sequence[Part], kind: str = "file") -> Json:
+    return {"bool": {"filter": [{"terms": {"part": [part.name for part in parts]}}, {"term": {"kind": kind}}]}}
 
 
 def _all(parts: Sequence[Part]) -> Json:

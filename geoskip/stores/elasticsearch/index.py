@@ -29,6 +29,7 @@ _MAPPINGS: Json = {
         "text": {"type": "keyword", "index": False, "doc_values": False},
         "part": {"type": "keyword"},
         "row": {"type": "integer"},
+        "column": {"type": "keyword"},
         "path": {"type": "keyword", "ignore_above": 4096},
         "size": {"type": "long"},
         "mtime": {"type": "long"},
