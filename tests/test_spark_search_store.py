@@ -91,6 +91,11 @@ def test_queries_read_every_file_while_the_server_is_away(spark: Any, proxy: Pro
     again = geoskip.dataset(spark, str(place), store=store_at(proxy))
     assert again.refresh_index().read == 1
     assert kept(spark, place, "temp = 15") == (1, 5)
+    store.server.tell("DELETE", "/spark-000001")
+    lost = geoskip.explain(spark.read.parquet(str(place)).where("temp = 15"))
+    assert (lost.files_kept, "has none" in lost.scans[0].reasons[0]) == (5, True)
+    again.create_index(MinMax("temp"))
+    assert kept(spark, place, "temp = 15") == (1, 5)
     proxy.close()
     report = same_as_off(lambda: spark.read.parquet(str(place)).where("temp = 15"))
     assert (report.files_kept, report.files_total) == (5, 5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from geoskip.errors import MetadataError
 from geoskip.metadata import Snapshot
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
@@ -74,11 +75,18 @@ class Known:
             return tuple(self._stores)
 
     def snapshot(self, root: str) -> Snapshot | None:
-        """The latest snapshot of the dataset at ``root``, None where there is none. Raises MetadataError."""
+        """The latest snapshot of the dataset at ``root``, None where there is none.
+
+        Raises MetadataError, also where a store that a handle brought has none: maybe it has lost them.
+        """
         store = self.store(root)
         encryption: Encryption | None = getattr(store, "encryption", None)
         number = store.latest()
         if number is None:
+            with self._lock:
+                brought = root not in self._defaults
+            if brought:
+                raise MetadataError(f"{store.location} has none")
             return None
         key = f"{store.identity()}:{number}"
         with self._lock:
