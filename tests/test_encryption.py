@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -337,59 +335,6 @@ def test_a_service_that_is_down_is_asked_again(tmp_path: Path) -> None:
         store.load(1)
     service.down = False
     assert store.load(1).header.files == 2
-
-
-# --- what others might put there --------------------------------------------------------------------------------------
-
-
-def test_an_entry_serves_in_its_own_place_alone(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    header = begun(store)
-    store.commit(header, table({"c": 1}), expected=1)
-    log = tmp_path / "_geoskip" / "_log" / f"_{header.identity}"
-    operations = tmp_path / "_geoskip" / "_operations" / f"_{header.identity}"
-    shutil.copy(log / "_00000001.json", log / "_00000002.json")
-    shutil.copy(operations / "_00000001.json", operations / "_00000002.json")
-    for action in (lambda: store_of(tmp_path).load(2), lambda: store_of(tmp_path).operation(2)):
-        with pytest.raises(MetadataError, match="not what was sealed for this place"):
-            action()
-
-
-def test_a_part_does_not_serve_for_another(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    header = begun(store)
-    store.commit(header, table({NAME: 500, "b": 900}), expected=1)
-    first, second = (tmp_path / "_geoskip" / store.load(number).header.parts[0].name for number in (1, 2))
-    shutil.copy(first, second)
-    with pytest.raises(MetadataError, match="is damaged"):
-        store_of(tmp_path).load(2)
-
-
-def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    begun(store_of(tmp_path))
-    expected = store_of(tmp_path).load(1).files.table()
-    (part,) = (tmp_path / "_geoskip" / "_parts").iterdir()
-    (entry,) = (tmp_path / "_geoskip" / "_log").rglob("*.json")
-    for file in (part, entry):
-        data = file.read_bytes()
-        for position in range(0, len(data), max(1, len(data) // 150)):
-            flipped = bytearray(data)
-            flipped[position] ^= 4
-            file.write_bytes(flipped)
-            try:
-                assert store_of(tmp_path).load(1).files.table().equals(expected)
-            except MetadataError:
-                continue
-            assert position < 4 or file is entry, "the first bytes of a part are no data, white space in JSON neither"
-        file.write_bytes(data)
-
-
-def test_sealed_entries_name_no_more_than_they_must(tmp_path: Path) -> None:
-    header = begun(store_of(tmp_path))
-    text = (tmp_path / "_geoskip" / "_log" / f"_{header.identity}" / "_00000001.json").read_text()
-    held = json.loads(text)["header"]
-    assert set(held) == {"format", "identity", "number", "base", "keys", "sealed"}
-    assert sorted(key["master"] for key in held["keys"].values()) == ["base", "hr"]
 
 
 def test_a_damaged_snapshot_can_be_replaced_by_who_says_how(tmp_path: Path) -> None:
