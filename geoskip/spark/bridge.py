@@ -40,6 +40,8 @@ __all__ = ["Bridge"]
 Json = Mapping[str, Any]
 _MOST_DECISIONS = 1000
 _MOST_CELLS = 50_000_000
+_LONGEST = 1000
+"""So many characters of a reason are told, whatever lies in the metadata."""
 _RECHECK = 2000
 _FEW = 16
 """So many indexes are not worth a look at which of them a query concerns."""
@@ -163,7 +165,7 @@ class Bridge:
         key = next(self._numbers)
         with self._lock:
             self._remember(key, Remembered(tuple(decisions), tuple(request["conditions"]), tuple(roots)))
-        report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(reasons))})
+        report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(text[:_LONGEST] for text in reasons))})
         return "\n".join([report, *lines])
 
     def _remember(self, key: int, answer: Remembered) -> None:
