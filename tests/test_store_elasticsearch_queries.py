@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import Labeller, clause_for, fold_constants, gather
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
-from geoskip.stores.elasticsearch import ElasticsearchStore, translation
+from geoskip.stores.elasticsearch import ElasticsearchStore, documents, translation
 from geoskip.stores.elasticsearch.cells import encoded
 from geoskip.stores.elasticsearch.documents import slots_of
 from geoskip.stores.elasticsearch.files import SearchFiles
@@ -317,6 +318,18 @@ def test_large_summaries_are_read_from_the_documents_of_the_files(search_server:
     store.server.tell("DELETE", f"/large/_doc/{part.name}-5", refresh="true")
     with pytest.raises(MetadataError, match="has lost row 5"):
         ElasticsearchStore(search_server.url, "large", timeout=20).load(2).files.table()
+
+
+def test_columns_whose_later_values_are_large_are_not_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_BLOCK", 4)
+    monkeypatch.setattr(documents, "_LARGEST_BLOCK", 1000)
+    monkeypatch.setattr(documents, "_SMALL", 400)
+    paths = [*"abcdefgh", *("x" * 500 + str(n) for n in range(4)), *"ijkl"]
+    writer = documents.PartWriter("p", build_table([], [FileRow(path, 5, 6) for path in paths]), (), frozenset())
+    made = [json.loads(text) for _, text in writer.documents()]
+    assert len([document for document in made if document["kind"] == "file"]) == 16
+    leaves = {name: column.leaves for name, column in writer.part().columns.items()}
+    assert [name for name in leaves if documents.BLOCKS in leaves[name]] == ["size", "mtime", "etag", "rows"]
 
 
 def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

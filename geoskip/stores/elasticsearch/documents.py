@@ -38,6 +38,7 @@ THERE = "#"
 """The leaf that says of which rows an index has a summary."""
 _BLOCK = 4096
 """Rows whose values one checksum is taken over, and that are made into documents at a time."""
+_LARGEST_BLOCK = 4 << 20
 _SMALL = 200
 """Bytes of a column's values, on average, up to which it is kept in blocks too."""
 
@@ -102,12 +103,16 @@ class PartWriter:
 
     def _blocks(self, start: int, count: int) -> Iterator[tuple[str, str]]:
         for column, cells in self._block.items():
-            if start == 0 and self._bytes[column] > _SMALL * count:
+            if (start == 0 and self._bytes[column] > _SMALL * count) or column in self._large:
                 self._large.add(column)
-            if column not in self._large:
-                self._crcs[column].setdefault(BLOCKS, []).append(count)
-                block = {"kind": "block", "part": self.name, "column": column, "row": start, "summaries": cells}
-                yield f"{self.name}-{column}-{start}", json.dumps(block, separators=(",", ":"))
+                continue
+            block = {"kind": "block", "part": self.name, "column": column, "row": start, "summaries": cells}
+            text = json.dumps(block, separators=(",", ":"))
+            if len(text) > _LARGEST_BLOCK:  # the first files were unlike these: nobody reads the blocks so far
+                self._large.add(column)
+                continue
+            self._crcs[column].setdefault(BLOCKS, []).append(count)
+            yield f"{self.name}-{column}-{start}", text
         self._block = {}
 
     def part(self) -> Part:
