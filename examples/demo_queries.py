@@ -98,6 +98,8 @@ class Query:
     table: str
     sql: str
     paper: bool = False
+    both: bool = True
+    """Is it asked of both layouts, or of the clustered one alone?"""
 
 
 TRIANGLE = "POLYGON((-78.63 35.77, -78.91 36.02, -79.06 35.90, -78.87 35.70, -78.63 35.77))"
@@ -117,6 +119,8 @@ def queries() -> tuple[Query, ...]:
     two_states = inside(states()["Indiana"].union(states()["Illinois"]))
     roanoke = inside(counties()["Roanoke County, Virginia"])  # the city of Salem is a hole in it
     chicago = "ST_DistanceSphere(ST_Point(lng, lat), ST_Point(-87.65, 41.85)) <= 50000"
+    denver = "kilometres(lng, lat, -104.99D, 39.74D) < 40"
+    hostile = "SELECT * FROM weblog WHERE get_agent_name(user_agent) = 'Hacker'"
     in_triangle = f"ST_CONTAINS(ST_WKTToSQL('{TRIANGLE}'), ST_POINT(lat, lng))"
     in_virginia = f"ST_CONTAINS(ST_WKTToSQL('{VIRGINIA}'), lat, lng)"
     return (
@@ -141,7 +145,7 @@ def queries() -> tuple[Query, ...]:
         Query("Indiana or Illinois, as one shape", "zipcodes", zips + two_states),
         Query("NOT in Texas", "zipcodes", zips + "NOT " + inside(states()["Texas"])),
         Query("within 50 km of Chicago", "zipcodes", zips + chicago),
-        Query("a function of one's own: near Denver", "zipcodes", f"{zips}kilometres(lng, lat, -104.99D, 39.74D) < 40"),
+        Query("a function of one's own: near Denver", "zipcodes", zips + denver, both=False),
         Query("lat and lng BETWEEN", "zipcodes", zips + "lat BETWEEN 35 AND 37 AND lng BETWEEN -80 AND -77"),
         Query(
             "paper, I: max(delay) in a polygon",
@@ -149,11 +153,9 @@ def queries() -> tuple[Query, ...]:
             f"SELECT max(delay) FROM flights WHERE {in_triangle.replace('ST_POINT(lat, lng)', 'lat, lng')}",
             paper=True,
         ),
-        Query("Indiana or Illinois, as one shape", "flights", flown + two_states),
+        Query("Indiana or Illinois, as one shape", "flights", flown + two_states, both=False),
         Query("within 50 km of Chicago", "flights", flown + chicago),
         Query("Roanoke County OR distance > 4900", "flights", f"{flown}{roanoke} OR distance > 4900"),
         Query("delay > 1000", "flights", flown + "delay > 1000"),
-        Query(
-            "paper, V-F: hostile agents", "weblog", "SELECT * FROM weblog WHERE get_agent_name(user_agent) = 'Hacker'"
-        ),
+        Query("paper, V-F: hostile agents", "weblog", hostile),
     )

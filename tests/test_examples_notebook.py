@@ -13,7 +13,15 @@ import pytest
 from examples.run_notebook import NOTEBOOK, executed, tidied
 
 OF_A_MACHINE = re.compile(r"/(?:tmp|home|root|Users|work|var)/|\\\\Users\\\\")
-SMALL = {"GEOSKIP_FILES": "8", "GEOSKIP_EVERY": "40", "GEOSKIP_SEDONA": "", "SPARK_LOCAL_IP": "127.0.0.1"}
+SMALL = {
+    "GEOSKIP_FILES": "4",
+    "GEOSKIP_EVERY": "100",
+    "GEOSKIP_SEDONA": "",
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    # a short run of small queries, as in conftest.py
+    "PYSPARK_SUBMIT_ARGS": "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' "
+    "--conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 pyspark-shell",
+}
 
 
 def pictures_in(book: Any) -> int:
