@@ -258,6 +258,8 @@ def test_an_index_that_is_added_has_its_own_key(tmp_path: Path) -> None:
 def test_a_key_is_given_where_one_is_needed(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpecificationError, match="needs key="):
         Encryption(RING, indexes={PAY: "hr"})
+    with pytest.raises(InvalidSpecificationError, match=r"names 'MinMax\(pay\)', which is no index"):
+        Encryption(RING, "base", indexes={"MinMax(pay)": "hr"})
     with pytest.raises(InvalidSpecificationError, match="'encrypted' or 'signed'"):
         Encryption(RING, "base", footer="plain")  # type: ignore[arg-type]
     with pytest.raises(InvalidSpecificationError, match="wrap_key and unwrap_key"):

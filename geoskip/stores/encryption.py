@@ -43,7 +43,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
-from geoskip.indexes.base import Index
+from geoskip.indexes.base import Index, index_kinds
 from geoskip.metadata import BASE_SCHEMA, FORMAT
 from geoskip.stores.keys import KeyKeeper, decrypted, encrypted
 
@@ -80,6 +80,11 @@ class Encryption:
             raise InvalidSpecificationError(f"Encryption(footer=) takes 'encrypted' or 'signed', got {self.footer!r}")
         if self.indexes and not self.key:
             raise InvalidSpecificationError("Encryption(indexes=) needs key= for all that is not of these indexes")
+        for name in self.masters:
+            if name.partition("(")[0] not in index_kinds():  # else it would silently be under the base key
+                raise InvalidSpecificationError(
+                    f"Encryption(indexes=) names {name!r}, which is no index; it takes MinMax('pay') or 'minmax(pay)'"
+                )
 
     @cached_property
     def masters(self) -> dict[str, str]:
@@ -290,27 +295,11 @@ class Vault:
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    def writing(self, protection: Protection, leaves: Mapping[str, list[str]]) -> Any:
-        """Properties for pyarrow to write a part with: ``leaves`` has the paths of its columns' leaves by data key."""
-        from pyarrow.parquet.encryption import EncryptionConfiguration, KmsConnectionConfig
-
-        for id in (protection.base, *leaves):
-            self.data_key(protection.keys[id])
-        how = EncryptionConfiguration(
-            footer_key=protection.base,
-            column_keys=dict(leaves),
-            plaintext_footer=protection.footer == "signed",
-            data_key_length_bits=256,
-        )
-        return self._factory.file_encryption_properties(KmsConnectionConfig(), how)
-
-    def reading(self, protection: Protection) -> Any:
-        """Properties for pyarrow to read a part with."""
-        from pyarrow.parquet.encryption import DecryptionConfiguration, KmsConnectionConfig
-
+    def factory(self, protection: Protection) -> Any:
+        """What pyarrow makes properties with, for parts under these data keys."""
         with self._lock:
             self._known.update(protection.keys)
-        return self._factory.file_decryption_properties(KmsConnectionConfig(), DecryptionConfiguration())
+        return self._factory
 
     @cached_property
     def _factory(self) -> Any:
@@ -346,15 +335,25 @@ class PartKeys:
 
     def writing(self, leaves: Mapping[str, list[str]]) -> Any:
         """Properties for pyarrow to write a part with, from the paths of the leaves of each column."""
+        from pyarrow.parquet.encryption import EncryptionConfiguration, KmsConnectionConfig
+
+        base = self.protection.base
         by_key: dict[str, list[str]] = {}
         for column, paths in leaves.items():
             if self.covers(column):
                 by_key.setdefault(self.protection.key_of(column), []).extend(paths)
-        return self.vault.writing(self.protection, by_key)
+        for id in (base, *by_key):
+            self.vault.data_key(self.protection.keys[id])
+        signed = self.protection.footer == "signed"
+        how = EncryptionConfiguration(base, column_keys=by_key, plaintext_footer=signed, data_key_length_bits=256)
+        return self.vault.factory(self.protection).file_encryption_properties(KmsConnectionConfig(), how)
 
     def reading(self) -> Any:
         """Properties for pyarrow to read a part with, once."""
-        return self.vault.reading(self.protection)
+        from pyarrow.parquet.encryption import DecryptionConfiguration, KmsConnectionConfig
+
+        factory = self.vault.factory(self.protection)
+        return factory.file_decryption_properties(KmsConnectionConfig(), DecryptionConfiguration())
 
 
 def _keys(entry: Json, location: str) -> tuple[dict[str, DataKey], str]:
