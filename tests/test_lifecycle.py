@@ -533,6 +533,13 @@ def test_a_half_written_entry_is_passed_over(parquet: ParquetStore, data: Number
     assert [row.verb for row in history(parquet)] == ["create", "refresh"]
 
 
+def test_a_damaged_snapshot_stops_writers_with_the_way_out(parquet: ParquetStore, data: Numbers) -> None:
+    (damaged,) = (Path(parquet.location) / "_log").glob("*/*.json")
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    with pytest.raises(MetadataError, match=r"damaged.*; dataset\.repair\(\) builds anew"):
+        refresh(ParquetStore(parquet.location), data)
+
+
 def test_an_entry_of_a_newer_format_stops_writers_and_no_reader(parquet: ParquetStore, data: Numbers) -> None:
     number = parquet.operations()[-1] + 1
     parquet.record(number, {"format": 99, "operation": "x"}, identity=parquet.identity())

@@ -98,16 +98,21 @@ def perform(
 
 
 def latest(store: Store) -> Snapshot | None:
-    """The latest snapshot, None where there is none; looked up again if it is vacuumed in this moment."""
+    """The latest snapshot, None where there is none; looked up again if it is vacuumed in this moment.
+
+    Raises MetadataError for one that cannot be read.
+    """
     while True:
         number = store.latest()
         if number is None:
             return None
         try:
             return store.load(number)
-        except MetadataError:
+        except MetadataError as error:
             if store.latest() == number:
-                raise
+                newer = "upgrade geoskip" in str(error)
+                way_out = "" if newer else "; dataset.repair() builds anew what cannot be read"
+                raise MetadataError(f"{error}{way_out}") from error
 
 
 @contextmanager
