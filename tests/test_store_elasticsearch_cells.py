@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
+import random
 import re
 import struct
 
@@ -105,6 +107,25 @@ def test_any_bits_in_a_double_come_back(values):
         pa.float64(), len(values), [None, pa.py_buffer(struct.pack(f"<{len(values)}Q", *values))]
     )
     assert of_bits(decoded(through_a_server(encoded(array)), pa.float64())) == values
+
+
+@pytest.mark.parametrize("name", ["lists", "structs in lists", "maps", "dictionaries", "lists of binary"])
+def test_damaged_messages_are_refused_or_are_values(name):
+    chance, array = random.Random(name), SAMPLES[name]
+    for _ in range(60):
+        cells = encoded(array)
+        at = chance.randrange(len(cells))
+        if cells[at] is not None:
+            data = bytearray(base64.b64decode(cells[at].removeprefix("z:")))
+            for _ in range(chance.choice([1, 1, 5])):
+                data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            data = data[: chance.choice([len(data), chance.randrange(len(data))])]
+            cells[at] = ("z:" if cells[at].startswith("z:") else "") + base64.b64encode(data).decode()
+        try:
+            found = decoded(cells, array.type)
+        except Exception:
+            continue
+        assert len(found.to_pylist()) == len(array)
 
 
 @pytest.mark.parametrize(

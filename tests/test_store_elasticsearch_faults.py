@@ -87,9 +87,10 @@ def test_a_query_that_the_server_fails_reads_every_file(proxy: Proxy, reopen: An
 
 
 def test_a_server_that_hangs_costs_one_wait_and_not_one_a_query(proxy: Proxy, reopen: Any) -> None:
-    store = reopen(timeout=0.6)
-    reopen().commit(HEADER, files(*range(10)), expected=None)
+    store = reopen()
+    store.commit(HEADER, files(*range(10)), expected=None)
     snapshot = store.load(1)
+    store.server.timeout = 0.6
     proxy.fault = lambda request: "hang"
     del proxy.seen[:]
     started = time.monotonic()

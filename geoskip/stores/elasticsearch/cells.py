@@ -209,9 +209,7 @@ def _message(one: pa.Array, schema: pa.Schema) -> str:
 def _from_messages(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     schema = pa.schema([("cell", kind)])
     parts = [pa.nulls(1, kind) if cell is None else _read(cell, schema) for cell in cells]
-    found = pa.concat_arrays(parts)
-    found.validate(full=True)
-    return found
+    return pa.concat_arrays(parts)
 
 
 def _read(cell: Any, schema: pa.Schema) -> pa.Array:
@@ -229,6 +227,7 @@ def _read(cell: Any, schema: pa.Schema) -> pa.Array:
     (column,) = batch.columns
     if len(column) != 1:
         raise ValueError(f"a message of {len(column)} values where one was expected")
+    column.validate(full=True)  # before anything looks into it
     return column
 
 

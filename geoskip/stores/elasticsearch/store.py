@@ -58,6 +58,9 @@ class ElasticsearchStore(Store):
     index when it is made: ``{"number_of_replicas": 2}``. Of more files than ``ask_above`` the server evaluates the
     clauses that it can, instead of sending columns.
 
+    Queries need to be allowed to search, to get, and to open points in time; builds also to write, delete and refresh,
+    and the first one to make the index.
+
     Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of the data.
     """
 
