@@ -16,6 +16,7 @@ from geoskip.clauses import Clause
 from geoskip.indexes.base import Index
 from geoskip.indexes.casts import uncast
 from geoskip.indexes.days import of_the_day
+from geoskip.inlining import Template, recognised
 from geoskip.predicates import And, Call, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 
@@ -48,22 +49,37 @@ class Watch:
 class Asking:
     """The indexes and mappings of one decision."""
 
-    def __init__(self, indexes: Sequence[Index], registry: Registry, report: Report, watch: Watch | None) -> None:
+    def __init__(
+        self,
+        indexes: Sequence[Index],
+        registry: Registry,
+        report: Report,
+        watch: Watch | None,
+        templates: Sequence[Template] = (),
+    ) -> None:
         self.registry = registry
         self.report = report
         self.watch = watch or Watch()
+        self.templates = templates
         self._indexes = [(str(index), index) for index in indexes]
         self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
 
     def about(self, node: Predicate) -> list[Clause]:
         """What indexes and mappings say of a vertex itself."""
-        rules = {id(mapping): mapping for call in calls_of(node) for mapping in self._mappings(call)}.values()
-        single = [mapping for mapping in rules if not mapping.together]
         found: list[Clause] = []
         for name, index in self._indexes:
             self.ask(name, index.clause, (node,), found)
             for implied in of_the_day(node, index):
                 self.ask(name, index.clause, (implied,), found)
+        for version in (node, *recognised(node, self.templates)):
+            self._map(version, found)
+        return found
+
+    def _map(self, node: Predicate, found: list[Clause]) -> None:
+        """What the mappings of its calls say of a vertex."""
+        rules = {id(mapping): mapping for call in calls_of(node) for mapping in self._mappings(call)}.values()
+        single = [mapping for mapping in rules if not mapping.together]
+        for _, index in self._indexes if single else ():
             for mapping in single:
                 if isinstance(index, mapping.indexes):
                     self.ask(f"mapping {mapping.name}", mapping.rule, (node, index), found)
@@ -71,7 +87,6 @@ class Asking:
             if mapping.together:
                 for indexes in itertools.islice(self._combinations(mapping, node), _MOST_TOGETHER):
                     self.ask(f"mapping {mapping.name}", mapping.rule, (node, *indexes), found)
-        return found
 
     def ask(self, name: str, rule: Callable[..., object], arguments: tuple[object, ...], found: list[Clause]) -> None:
         """Put what a rule answers to what was found, if that is a clause."""

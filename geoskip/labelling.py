@@ -31,6 +31,7 @@ from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.conditionals import is_catalysts, spread
 from geoskip.indexes.base import Index
 from geoskip.indexes.declared import inverted, values_needed
+from geoskip.inlining import Template
 from geoskip.predicates import (
     And,
     Call,
@@ -59,13 +60,19 @@ Report = Callable[[str], None]
 
 
 def clause_for(
-    predicate: Predicate, indexes: Sequence[Index], report: Report = lambda text: None, *, watch: Watch | None = None
+    predicate: Predicate,
+    indexes: Sequence[Index],
+    report: Report = lambda text: None,
+    *,
+    watch: Watch | None = None,
+    templates: Sequence[Template] = (),
 ) -> Clause:
     """The clause that represents a predicate, given the indexes at hand; KEEP_ALL where nothing is known.
 
-    ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked.
+    ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked;
+    ``templates`` are of functions that the engine has replaced by what they are made of.
     """
-    return Labeller(indexes, report=report, watch=watch).true(
+    return Labeller(indexes, report=report, watch=watch, templates=templates).true(
         gather(normalise(fold_constants(predicate, report=report)))
     )
 
@@ -149,11 +156,12 @@ class Labeller:
         registry: Registry | None = None,
         report: Report = lambda text: None,
         watch: Watch | None = None,
+        templates: Sequence[Template] = (),
     ) -> None:
         self.indexes = tuple(indexes)
         self.registry = registry or current()
         self.report = report
-        self._asking = Asking(self.indexes, self.registry, report, watch)
+        self._asking = Asking(self.indexes, self.registry, report, watch, templates)
         self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
         self._depth = 0
 

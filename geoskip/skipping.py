@@ -16,6 +16,7 @@ from geoskip.asking import Source, Watch
 from geoskip.clauses import KEEP_ALL, Clause, Mask, parts_of
 from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
+from geoskip.inlining import Template
 from geoskip.labelling import clause_for
 from geoskip.metadata import Snapshot
 from geoskip.predicates import Predicate
@@ -62,11 +63,12 @@ def decide(
     *,
     evaluator: Evaluator | None = None,
     watch: Watch | None = None,
+    templates: Sequence[Template] = (),
 ) -> Decision:
     """The decision of one predicate over a snapshot, with those of its indexes that may be used.
 
     ``evaluator`` is the engine's, for conditions on single values that cannot be looked up; ``watch`` shows to another
-    thread what is being asked.
+    thread what is being asked; ``templates`` are of functions of SQL.
     """
     seen = watch or Watch()
     seen.sources = []
@@ -75,7 +77,7 @@ def decide(
     usable = snapshot.indexes if indexes is None else tuple(indexes)
     with evaluating(evaluator, reasons.append):
         try:
-            clause = clause_for(predicate, usable, report=reasons.append, watch=seen)
+            clause = clause_for(predicate, usable, report=reasons.append, watch=seen, templates=templates)
         except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
             reasons.append(f"the predicate could not be labelled: {_named(error)}")
             clause = KEEP_ALL

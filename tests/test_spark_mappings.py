@@ -13,7 +13,6 @@ from pyspark.sql.functions import col, pandas_udf, udf
 
 import geoskip
 from geoskip import MinMax, ValueList, check_mapping, mappings, maps
-from geoskip.errors import MappingError
 from geoskip.predicates import Call, Comparison, Literal
 from tests.conftest import four_tens, same_as_off
 
@@ -36,10 +35,17 @@ def above(bound: int) -> Any:
 
     def rule(node: Any, index: Any) -> Any:
         match node:
-            case Comparison(">", Call(_, (temp,)), Literal()):
+            case Comparison(">", Call(_, (temp, *_)), Literal()):
                 return index.clause(Comparison(">", temp, Literal(bound, "bigint")))
 
     return rule
+
+
+def at_least(node: Any, index: Any) -> Any:
+    """``even(t, n) > v`` where t > v, as long as n is not below 0."""
+    match node:
+        case Comparison(">", Call(_, (temp, _)), Literal(int() as value)):
+            return index.clause(Comparison(">", temp, Literal(value, "bigint")))
 
 
 def half(node: Any, index: Any) -> Any:
@@ -152,9 +158,19 @@ def test_functions_of_sql_are_what_they_are_made_of(own: Any) -> None:
             "is_high(temp, 10) AND warm(id)": 2,
         }.items():
             assert same_as_off(lambda text=text: own.table("t").where(text)).files_kept == kept, text
+        own.sql("CREATE OR REPLACE TEMPORARY FUNCTION even(t BIGINT, n BIGINT) RETURNS BIGINT RETURN t - t % 2 - n")
+        assert same_as_off(lambda: own.table("t").where("even(temp, 0) > 27")).files_kept == 4
         with mappings():
-            maps("warm", index=MinMax)(half)
-            with pytest.raises(MappingError, match="warm is a function of SQL"):
-                check_mapping("warm", spark=own, rows=["bigint"])
+            maps("even", index=MinMax)(above(27))
+            assert same_as_off(lambda: own.table("t").where("even(temp, 0) > 27")).files_kept == 2
+            assert same_as_off(lambda: own.table("t").where("even(temp, id) > 27")).files_kept == 2
+            assert same_as_off(lambda: own.table("t").where("temp - temp % 2 > 27")).files_kept == 4
+            wrong = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]])
+            assert wrong.counter_example is not None, str(wrong)
+        with mappings():
+            maps("even", index=MinMax)(at_least)
+            found = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]], seconds=0.1)
+            assert found.ok, str(found)
+            assert found.skipped
     finally:
         own.sql("DROP FUNCTION IF EXISTS is_high")

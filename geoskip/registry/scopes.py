@@ -187,6 +187,11 @@ class Registry:
         found = {id(m): m for call in calls for m in self.rules_of(call)}
         return [m for m in found.values() if not m.together and issubclass(index, m.indexes)]
 
+    def bare_names(self) -> list[str]:
+        """The names that mappings are bound to by name alone."""
+        found = (f.name for m in self.mappings.values() for f in m.functions if isinstance(f, Named))
+        return list(dict.fromkeys(found))
+
     def strangers(self, call: Call) -> list[Mapping]:
         """The mappings of the call's bare name that are bound to another function of that name."""
         found = (self.mappings.get(name) for name in self._names.under(call.name.lower()))

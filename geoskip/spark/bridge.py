@@ -25,12 +25,13 @@ import numpy as np
 from geoskip.asking import Watch
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
+from geoskip.inlining import Template
 from geoskip.metadata import BUDGET, IndexEntry, Snapshot, bytes_of
 from geoskip.predicates import And, Predicate, columns_of
 from geoskip.registry import current
 from geoskip.skipping import Decision, decide
 from geoskip.spark.audit import lost_rows, name_of
-from geoskip.spark.catalyst import AND, Translator
+from geoskip.spark.catalyst import AND, Translator, inlined
 from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
 from geoskip.spark.signature import renamer, retyped, unusable
@@ -43,6 +44,8 @@ _MOST_CELLS = 50_000_000
 _LONGEST = 1000
 """So many characters of a reason are told, whatever lies in the metadata."""
 _RECHECK = 2000
+_LOOKED_FOR_AGAIN = 5.0
+"""Seconds after which it is asked again what a function of SQL is made of. An old answer loses nothing."""
 _FEW = 16
 """So many indexes are not worth a look at which of them a query concerns."""
 _EVALUATION = 0.2
@@ -97,6 +100,7 @@ class Bridge:
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
         self._lock = threading.Lock()
+        self._inlined: dict[tuple[str, str], tuple[Template | None, float]] = {}
 
     def answer(self, request: str, java: Any = None) -> str:
         """The answer to one request; never raises. ``java`` is who asks, and evaluates for single values."""
@@ -200,10 +204,11 @@ class Bridge:
             predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
             if not masks:
                 reasons.extend(retyped(snapshot.header, predicate))
+            templates = self._templates(request, java)
             evaluator = None
             if java is not None:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
-            decision = decide(snapshot, predicate, indexes, evaluator=evaluator, watch=watch)
+            decision = decide(snapshot, predicate, indexes, evaluator=evaluator, watch=watch, templates=templates)
             reasons.extend(decision.reasons)
             decisions.append(decision)
             masks.append(~decision.keep)
@@ -223,6 +228,22 @@ class Bridge:
             else:
                 reasons.append(f"{entry.name} is not used: {why}")
         return tuple(usable)
+
+    def _templates(self, request: Json, java: Any) -> list[Template]:
+        """The functions of SQL that mappings name, as what Spark replaces them by in this session."""
+        found = [self._template(name, request, java) for name in current().bare_names()] if java is not None else []
+        return [template for template in found if template is not None]
+
+    def _template(self, name: str, request: Json, java: Any) -> Template | None:
+        key = (name, json.dumps(request.get("settings", {}), sort_keys=True))
+        known = self._inlined.get(key)
+        if known is None or time.monotonic() > known[1]:
+            try:
+                made = inlined(name, java.inlined(request["number"], name))
+            except Exception:
+                made = None
+            known = self._inlined[key] = (made, time.monotonic() + _LOOKED_FOR_AGAIN)
+        return known[0]
 
     def _changed(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
         """Files to be skipped that have another content by now, where asking is cheap: local files, not too many.

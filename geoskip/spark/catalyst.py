@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import json
 import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from decimal import Decimal
 from typing import Any
 
 from geoskip.identity import Unidentifiable, identity
+from geoskip.inlining import Template
 from geoskip.predicates import (
     And,
     Call,
@@ -37,10 +39,12 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
     columns_of,
+    normalise,
+    walk,
 )
 from geoskip.registry import SPELLINGS, current
 
-__all__ = ["AND", "UNIDENTIFIED", "Translator", "type_name"]
+__all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "type_name"]
 
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"
@@ -145,6 +149,23 @@ class Translator:
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
         return Call(name, children, node["class"], tuple(node.get("args", ())), result)
+
+
+def inlined(name: str, written: str | None) -> Template | None:
+    """A function of SQL as ``Geoskip.inlined`` wrote it; None where it is a function that stays a call."""
+    if written is None:
+        return None
+    *markers, body = (normalise(Translator().predicate(node)) for node in json.loads(written))
+    if isinstance(body, Call) and body.name.lower() == SPELLINGS.get(name.lower(), name.lower()):
+        return None
+    if not columns_of(body) or isinstance(body, Column) or body in markers or not all(map(_is_itself, walk(body))):
+        return None
+    return Template(name, body, tuple(markers), getattr(body, "type", "boolean"))
+
+
+def _is_itself(vertex: Predicate) -> bool:
+    """Is a vertex that looks the same the same? Not what is unknown, nor a function that cannot be told from another."""
+    return not isinstance(vertex, Opaque) and not (getattr(vertex, "implementation", None) or "").endswith(UNIDENTIFIED)
 
 
 def _believed(call: Call) -> Predicate:

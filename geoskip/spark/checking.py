@@ -38,11 +38,12 @@ from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
 from geoskip.geometry.denotations import Denotation
 from geoskip.indexes.base import Index
+from geoskip.inlining import Template, recognised
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Column, Literal, Predicate, normalise
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import quietly
-from geoskip.spark.catalyst import Translator
+from geoskip.spark.catalyst import Translator, inlined
 from geoskip.spark.evaluator import SparkEvaluator
 from geoskip.spark.session import disabled, java
 from geoskip.spark.trying import Argument, arguments_for, literal_sql, sql_of
@@ -217,7 +218,9 @@ class _Trial:
                 return wrong
             with evaluating(held.evaluator):
                 predicates = held.predicates[place + len(further) :]
-                return self._judged(held.predicates[len(over)], expressions, rows, indexes, queries, predicates)
+                call = normalise(held.predicates[len(over)])
+                templates = self._templates(call, held.number)
+                return self._judged(call, templates, expressions, rows, indexes, queries, predicates)
         finally:
             java(self.spark).geoskip.release(held.number)
 
@@ -236,22 +239,29 @@ class _Trial:
         blame = f"declare({self.name}, monotone={way!r})"
         return CounterExample(blame, "it is not so for these", rows=shown) if shown else None
 
+    def _templates(self, call: Predicate, number: int) -> list[Template]:
+        """What a function of SQL is made of."""
+        if isinstance(call, Call) and call.name.lower() in _spellings(self.name):
+            return []
+        made = inlined(self.name, java(self.spark).geoskip.inlined(number, self.name))
+        return [made] if made is not None else []
+
     def _judged(
-        self, call: Predicate, expressions: Sequence[Expression], rows: Mapping[str, list[Any]],
-        indexes: Sequence[Index], queries: Sequence[tuple[str, Mask]], predicates: Sequence[Predicate],
+        self, call: Predicate, templates: Sequence[Template], expressions: Sequence[Expression],
+        rows: Mapping[str, list[Any]], indexes: Sequence[Index], queries: Sequence[tuple[str, Mask]],
+        predicates: Sequence[Predicate],
     ) -> CounterExample | None:  # fmt: skip
-        if not isinstance(call, Call) or call.name.lower() not in _spellings(self.name):
-            raise MappingError(
-                f"{self.name} is a function of SQL, which Spark replaces by what it is made of: {call}; a mapping is "
-                "of the functions therein"
-            )
+        """The counter-example among the queries; of a function of SQL, its call is put where it was replaced."""
+        call = templates[0].replaced(call) if templates else call
+        if not isinstance(call, Call):
+            raise MappingError(f"{self.name} is replaced by {call}, and a mapping is of the functions therein")
         lenses = lenses_for(call, expressions, indexes, self.tally)
         if not lenses:
             return None
         world = World(expressions, self.chance)
         for (text, truth), predicate in zip(queries, predicates, strict=True):
             matching: Mask = np.any(world.members & truth, axis=1)
-            node = normalise(predicate)
+            node = next(iter(recognised(normalise(predicate), templates)), normalise(predicate))
             for lens in lenses:
                 clause = asked(lens, node, self.tally) if _concerns(lens, node) else None
                 if clause is None:
@@ -261,7 +271,7 @@ class _Trial:
                 self.tally.count(lens, matching, keep)
                 if wrong := np.flatnonzero(matching & ~keep).tolist():
                     file = min((world.files[number] for number in wrong), key=len)
-                    return _counter_example(lens, text, predicate, world, file, truth, rows)
+                    return _counter_example(lens, text, node, world, file, truth, rows)
         return None
 
     def _constants(

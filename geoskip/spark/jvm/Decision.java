@@ -20,6 +20,7 @@ import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -309,7 +310,7 @@ class Slots {
 class Names {
     private final HashMap names = new HashMap();
 
-    Names(LogicalRelation relation) {
+    Names(LogicalPlan relation) {
         for (Iterator i = Scala.list(relation.output()).iterator(); i.hasNext();) {
             Attribute column = (Attribute) i.next();
             if (!column.metadata().contains("__metadata_col")) {

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import @SparkSession@;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.DataType;
@@ -46,17 +47,25 @@ class Evaluation {
 
     private final SQLConf conf;
     private final List conditions;
+    private final SparkSession session;
 
-    private Evaluation(List conditions, SQLConf conf) {
+    private Evaluation(List conditions, SparkSession session) {
         this.conditions = conditions;
-        this.conf = conf;
+        this.session = session;
+        this.conf = session.sessionState().conf();
     }
 
     /** Holds the conditions of a decision, until they are released; the number to name them by. */
-    static long hold(List conditions, SQLConf conf) {
+    static long hold(List conditions, SparkSession session) {
         long number = numbers.incrementAndGet();
-        held.put(Long.valueOf(number), new Evaluation(conditions, conf));
+        held.put(Long.valueOf(number), new Evaluation(conditions, session));
         return number;
+    }
+
+    /** The session of a decision, null when that is over. */
+    static SparkSession session(long number) {
+        Evaluation evaluation = (Evaluation) held.get(Long.valueOf(number));
+        return evaluation == null ? null : evaluation.session;
     }
 
     static void release(long number) { held.remove(Long.valueOf(number)); }

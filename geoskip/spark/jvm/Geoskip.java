@@ -51,6 +51,7 @@ public final class Geoskip {
     private static final long REMOTE_TTL_MS = 60000;
     private static final long MOST_FILES = 2000000; // in all tables but the last one used, some 250 bytes each
     private static final int LOOK_UPS = 10000;
+    private static final int MOST_ARGUMENTS = 6;
 
     private static volatile java.util.function.Function bridge;
     private static final ConcurrentHashMap registered = new ConcurrentHashMap();
@@ -225,10 +226,36 @@ public final class Geoskip {
         parts.set(held);
         try {
             String written = analyse(frame);
-            return Evaluation.hold(held, frame.sparkSession().sessionState().conf()) + "\n" + written;
+            return Evaluation.hold(held, frame.sparkSession()) + "\n" + written;
         } finally {
             parts.remove();
         }
+    }
+
+    /**
+     * What Spark makes of a function's call in a decision's session, over markers for its arguments: the markers, then
+     * the call, as JSON; null where it takes strings for none of so many arguments.
+     */
+    public String inlined(long number, String name) throws Exception {
+        SparkSession session = Evaluation.session(number);
+        if (session == null || !session.catalog().functionExists(name)) {
+            return null;
+        }
+        for (int count = 1; count <= MOST_ARGUMENTS; count++) {
+            String[] texts = new String[count + 1];
+            StringBuilder call = new StringBuilder(name).append('(');
+            for (int i = 0; i < count; i++) {
+                texts[i] = "CAST(id + " + i + "L AS STRING) AS p" + i;
+                call.append(i == 0 ? "" : ", ").append("CAST(id + ").append(i).append("L AS STRING)");
+            }
+            texts[count] = call.append(") AS made").toString();
+            try {
+                return analyse((Dataset) session.range(1L).selectExpr(texts));
+            } catch (Exception otherwise) {
+                continue; // another number of arguments
+            }
+        }
+        return null;
     }
 
     public void release(long number) { Evaluation.release(number); }

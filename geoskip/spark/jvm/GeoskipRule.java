@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Range;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -101,8 +102,8 @@ class GeoskipRule extends Rule {
             expressions = below;
             node = project.child();
         }
-        if (expressions != null && node instanceof LogicalRelation) {
-            Names names = new Names((LogicalRelation) node);
+        if (expressions != null && (node instanceof LogicalRelation || node instanceof Range)) {
+            Names names = new Names(node);
             try {
                 for (Iterator i = expressions.iterator(); i.hasNext();) {
                     Expression expression = (Expression) i.next();
@@ -274,7 +275,7 @@ class GeoskipRule extends Rule {
         }
         SQLConf conf = session.sessionState().conf();
         long budget = budget(conf);
-        long number = Evaluation.hold(conditions, conf);
+        long number = Evaluation.hold(conditions, session);
         String answer;
         try {
             answer = Geoskip.ask(request(number, relation, datasets, written, barriers, slots, conf), budget);
