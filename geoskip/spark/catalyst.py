@@ -164,7 +164,7 @@ def inlined(name: str, written: str | None) -> Template | None:
 
 
 def _is_itself(vertex: Predicate) -> bool:
-    """Is a vertex that looks the same the same? Not what is unknown, nor a function that cannot be told from another."""
+    """Is a vertex that looks the same the same? Not what is unknown, nor a function nobody can tell from another."""
     return not isinstance(vertex, Opaque) and not (getattr(vertex, "implementation", None) or "").endswith(UNIDENTIFIED)
 
 
