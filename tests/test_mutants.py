@@ -16,7 +16,7 @@ from geoskip.indexes import bounds, minmax, monotone, ordering, ranges, texts
 from geoskip.indexes.minmax import HasNulls, HasValues, MinMax, RangeLeaves
 from geoskip.indexes.ordering import Keys
 from geoskip.labelling import Labeller
-from tests.harness import canned, leaves, sound
+from tests.harness import COLUMNS, call, canned, leaves, sound
 from tests.strategies import predicates, worlds
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -294,6 +294,7 @@ def _search(columns: tuple[str, ...]) -> None:
             sound(leaf, world)
             sound(p.Not(leaf), world)
     if not columns:
+        sound(call("coalesce", COLUMNS["b"], p.TRUE, type="boolean"), canned("b"))  # random trees may not come upon it
         names = ("b", "x", "d")
 
         @settings(
