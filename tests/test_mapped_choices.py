@@ -17,7 +17,7 @@ from tests.mapped import kept, spark, together
 X, Y, S = Column("x", "int"), Column("y", "int"), Column("s", "string")
 VALUES = [None, 1, 2, 3]
 ROWS = list(itertools.product(VALUES, VALUES))
-FILES = [(a, b) for a, b in itertools.combinations_with_replacement(ROWS, 2)]
+FILES = [*((row, row) for row in ROWS), *itertools.combinations(ROWS[::2], 2), *zip(ROWS, ROWS[3:], strict=False)]
 INDEXES = [MinMax("x").bind((X,)), MinMax("y").bind((Y,))]
 KINDS = [
     (index, [(pa.array([row[axis] for row in rows], pa.int32()),) for rows in FILES], ("int",))
@@ -48,7 +48,7 @@ def choices() -> Iterator[Call]:
 
 def conditions() -> Iterator[Predicate]:
     for choice in choices():
-        for op, value in itertools.product(("=", "<=>", "<", "<=", ">", ">="), (0, 1, 2, 3, 4, 10)):
+        for op, value in itertools.product(("=", "<=>", "<", "<=", ">", ">="), (0, 1, 2, 3, 10)):
             yield Comparison(op, choice, whole(value))
         yield In(choice, (whole(1), whole(3), whole(20)))
         yield In(choice, (whole(2), whole(None)))

@@ -163,7 +163,7 @@ EPOCH = dt.date(1970, 1, 1)
 
 
 def ranges(kind: str, draw: Any) -> list[tuple[int, int]]:
-    starts = draw.integers(-700_000, 2_900_000, 150) if kind == "date" else draw.integers(-300, 300, 150)
+    starts = draw.integers(-700_000, 2_900_000, 70) if kind == "date" else draw.integers(-300, 300, 70)
     return [(int(start), int(start + draw.integers(0, 1 + 10 ** draw.integers(0, 4)))) for start in starts]
 
 
