@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -197,14 +197,13 @@ def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
 def _finished_before(log: Log, retain: timedelta) -> list[int]:
     """Entries of the log that nobody misses: old ones beyond a thousand, and heartbeats of what has ended."""
     entries = log.entries()
-    last = {e["operation"]: e["number"] for e in entries}
+    running = log.open()
     first: dict[str, int] = {}
+    last: dict[str, int] = {}
     for entry in entries:
         first.setdefault(entry["operation"], entry["number"])
-    running = log.open()
-    old: Callable[[dict[str, Any]], bool] = lambda e: age(str(e.get("when"))) >= retain.total_seconds()  # noqa: E731
-    ended = [e for e in entries if e["operation"] not in running and old(e)]
-    beats = [e["number"] for e in ended if e["number"] not in (first[e["operation"]], last[e["operation"]])]
-    return sorted(
-        {*beats, *(e["number"] for e in ended[: max(0, len(entries) - _ENTRIES_KEPT)])} - {max(last.values())}
-    )
+        last[entry["operation"]] = entry["number"]
+    ends = {*first.values(), *last.values()}
+    excess = {entry["number"] for entry in entries[: max(0, len(entries) - _ENTRIES_KEPT)]}
+    old = [e for e in entries if e["operation"] not in running and age(str(e.get("when"))) >= retain.total_seconds()]
+    return [e["number"] for e in old if e["number"] in excess or e["number"] not in ends]

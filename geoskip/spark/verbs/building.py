@@ -75,7 +75,7 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
     elif not Work(Build(SparkData(place, state)), quick=mode == "quick").is_needed(snapshot):
         return report(place, state, store, data, started)
     elif mode == "quick":
-        made = perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
+        perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
         return report(place, state, store, data, started)
     else:
         data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from typing import Any
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,6 +16,7 @@ from geoskip.metadata import Snapshot
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
 from geoskip.spark.session import known
+from geoskip.spark.verbs.building import required
 
 __all__ = ["datasets", "describe", "told"]
 
@@ -32,8 +33,6 @@ _TOLD = (
 
 def describe(place: Place) -> DataFrame:
     """A row an index, those in use first."""
-    from geoskip.spark.verbs.building import required
-
     state = place.state()
     store = place.store(state.source)
     snapshot = required(place, store)
@@ -82,9 +81,7 @@ def datasets(spark: SparkSession) -> dict[str, Snapshot]:
     return found
 
 
-def _time(text: str) -> Any:
-    from datetime import datetime
-
+def _time(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
