@@ -5,8 +5,8 @@ What pyarrow has to open is copied to a local cache first; the copied files are 
 *Exclusive creation*: object stores promise that of two writers creating one name without overwriting one fails, and
 show a file once it is complete. Elsewhere (HDFS and what behaves like it) the bytes go to a hidden name first, which is
 then renamed, where renaming onto an existing file fails: a crash leaves no half of an entry. A mount table (ViewFs) may
-lead to this machine's own files: those are created as local files are, by a hard link, since a local rename is exclusive
-by nobody's promise.
+lead to this machine's own files: those are created as local files are, by a hard link, since nobody promises that a
+local rename is exclusive.
 """
 
 from __future__ import annotations
