@@ -204,8 +204,9 @@ def test_a_file_just_written_is_indexed_once_its_tick_is_over(spark: Any, parts:
 # --- files that cannot be read ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reader", ["arrow", "spark"])
-@pytest.mark.parametrize("ignoring", ["session", "options", "nobody"])
+@pytest.mark.parametrize(
+    ("reader", "ignoring"), [("arrow", "session"), ("arrow", "nobody"), ("spark", "options"), ("spark", "nobody")]
+)
 def test_a_corrupt_file_is_left_out_and_never_taken_for_a_whole_one(
     spark: Any, parts: Parts, monkeypatch: pytest.MonkeyPatch, reader: str, ignoring: str
 ) -> None:

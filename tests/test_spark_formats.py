@@ -101,15 +101,13 @@ def test_text_formats(spark: Any, tmp_path: Path, case: str) -> None:
     assert same_as_off(lambda: read().where(instant)).files_kept == 1
     spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
     try:
-        other_zone = same_as_off(lambda: read().where("id = 8"))
+        other_zone = geoskip.explain(read().where("id = 8"))
         assert other_zone.files_kept == 3
         assert "session.timeZone=UTC" in str(other_zone)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     for changed in others.values():
-        report = same_as_off(
-            lambda changed=changed: reader(spark, tmp_path, kind, {**options, **changed})().where("id = 8")
-        )
+        report = geoskip.explain(reader(spark, tmp_path, kind, {**options, **changed})().where("id = 8"))
         assert report.files_kept == 3
         assert "is not used" in str(report) or "primitivesAsString" in changed
 
@@ -220,8 +218,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("kind", ["orc", "csv.gz", "json.gz"])
+@pytest.mark.parametrize(("kind", "damage"), [("orc", "truncated"), ("csv.gz", "garbage"), ("json.gz", "truncated")])
 def test_an_unreadable_file_is_left_out(spark: Any, tmp_path: Path, kind: str, damage: str) -> None:
     if kind == "orc":
         orc(spark, tmp_path / "data")

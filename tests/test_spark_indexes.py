@@ -92,7 +92,7 @@ READS = [
     ("right(path, 4) IN ('.png', '.gif')", [2]),
     ("path >= 'b' AND path < 'f'", []),
     ("path IN ('about.html', 'nothing')", [1]),
-    ("coalesce(path, 'none') = 'a.png'", [0, 2]),
+    ("coalesce(path, 'none') = 'a.png'", [2]),
     ("path = '\U0001f600.png'", [2]),
 ]
 

@@ -28,6 +28,7 @@ from geoskip import MinMax
 
 place = sys.argv[1]
 config = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
+config["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for turn in range(2):
     spark = geoskip.session("one after the other", sedona=False, config=config)
     handle = geoskip.dataset(spark, place)

@@ -72,15 +72,15 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
         rebound = bind(java(place.spark), state.frame, state.source, indexes)
         work = Work(Build(data), rebound, renew=True)
         made = perform(store, Verb.FULL, work, parameters=_named(rebound), by=ENGINE)
-    elif not Work(Build(SparkData(place, state)), quick=mode == "quick").is_needed(snapshot):
-        return report(place, state, store, data, started)
     elif mode == "quick":
-        perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
+        if Work(Build(SparkData(place, state)), quick=True).is_needed(snapshot):
+            perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
         return report(place, state, store, data, started)
     else:
         data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
-        if stale(snapshot, SparkData(place, state)):
-            _check_unchanged(data, snapshot)
+        _check_unchanged(data, snapshot)  # also where no file is new: such an index serves no query
+        if not Work(Build(SparkData(place, state))).is_needed(snapshot):
+            return report(place, state, store, data, started)
         made = perform(store, Verb.REFRESH, Work(Build(data)), by=ENGINE)
     _caught_up(store, data, made)
     return report(place, state, store, data, started)
