@@ -41,8 +41,8 @@ def test_what_is_committed_was_executed_and_names_no_machine() -> None:
     assert NOTEBOOK.stat().st_size < 1_500_000
 
 
-@pytest.mark.spark
 def test_it_runs(tmp_path: Path) -> None:
+    """With a session of its own in a process of its own; the other Sparks have enough to do."""
     book = tidied(executed(environment={**SMALL, "TMPDIR": str(tmp_path)}, seconds=300))
     assert pictures_in(book) >= 5
     (figures,) = [output for output in book.cells[-3].outputs if "text/html" in output.get("data", {})]
