@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pytest
 
 from examples.run_notebook import NOTEBOOK, executed, tidied
 
