@@ -29,9 +29,9 @@ def views(spark: Any, plain: Any, tmp_path_factory: pytest.TempPathFactory) -> P
     for number in range(4):
         grid = [(10 * number + x, y) for x in range(3) for y in range(3)]
         columns = {"lng": [float(x) for x, _ in grid], "lat": [float(y) for _, y in grid], "id": list(range(9))}
-        wkb = [bytes(shapely.to_wkb(shapely.Point(x, y))) for x, y in grid]
-        pq.write_table(pa.table({**columns, "geom": wkb}), place / f"part-{number}.parquet")
-    geoskip.dataset(plain, str(place)).create_index(GeoBox("lng", "lat"), GeoBox("ST_GeomFromWKB(geom)"), MinMax("id"))
+        wkt = [shapely.Point(x, y).wkt for x, y in grid]
+        pq.write_table(pa.table({**columns, "wkt": wkt}), place / f"part-{number}.parquet")
+    geoskip.dataset(plain, str(place)).create_index(GeoBox("lng", "lat"), GeoBox("ST_GeomFromText(wkt)"), MinMax("id"))
     for session in (spark, plain):
         session.read.parquet(str(place)).createOrReplaceTempView("places")
     return place
@@ -57,15 +57,15 @@ def drawn(frame: Any, **options: Any) -> tuple[list[str], Any]:
     [
         (f"ST_Contains({SQUARE}, ST_Point(lng, lat)) AND id % 2 = 0", 1, 2),
         ("ST_DistanceSphere(ST_Point(lng, lat), ST_Point(11, 1)) < 120000", 1, 5),
-        (f"ST_Intersects({SQUARE}, ST_GeomFromWKB(geom))", 1, 9),
+        (f"ST_Intersects({SQUARE}, ST_GeomFromText(wkt))", 1, 9),
         ("lng BETWEEN 10 AND 21 AND lat > 1", 2, 5),
     ],
-    ids=["in a polygon, and more", "within a distance", "of WKB", "coordinates"],
+    ids=["in a polygon, and more", "within a distance", "of WKT", "coordinates"],
 )
 def test_the_rows_that_matched_are_drawn(plain: Any, condition: str, kept: int, rows: int) -> None:
     frame = plain.sql(f"SELECT id FROM places WHERE {condition}")
     assert frame.count() == rows
-    index = "geobox(ST_GeomFromWKB(geom))" if "geom)" in condition else "geobox(lng, lat)"
+    index = "geobox(ST_GeomFromText(wkt))" if "wkt)" in condition else "geobox(lng, lat)"
     legend, scan = drawn(frame, index=index)
     assert scan.files_kept == kept
     assert legend[:2] == [f"skipped: {4 - kept} files", f"kept: {kept} file" + ("s" if kept > 1 else "")]

@@ -124,6 +124,7 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "ToUnixTimestamp": ("to_unix_timestamp", of_a_time),
     "TimestampDiff": ("timestampdiff", between_times),
     "TimeAdd": ("timeadd", by_days_and_seconds),
+    "TimestampAddInterval": ("timestampaddinterval", by_days_and_seconds),  # the same from Spark 4.1 on
     "TimestampAdd": ("timestampadd", by_a_fixed_unit),
     "AddMonths": ("add_months", of_the_first),
     "DateDiff": ("datediff", of_the_first),

@@ -17,6 +17,7 @@ from geoskip.lifecycle.data import Build, Work, left_over
 from geoskip.lifecycle.operation import latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
+from geoskip.predicates import Call, walk
 from geoskip.spark.analysis import bind
 from geoskip.spark.build import BuildReport, details_of
 from geoskip.spark.data import SparkData
@@ -78,7 +79,9 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
         return report(place, state, store, data, started)
     else:
         data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
-        _check_unchanged(data, snapshot)  # also where no file is new: such an index serves no query
+        entries = snapshot.header.entries
+        fresh = not stale(snapshot, SparkData(place, state))
+        _check_unchanged(data, [entry for entry in entries if _may_change(entry)] if fresh else entries)
         if not Work(Build(SparkData(place, state))).is_needed(snapshot):
             return report(place, state, store, data, started)
         made = perform(store, Verb.REFRESH, Work(Build(data)), by=ENGINE)
@@ -179,14 +182,20 @@ def _caught_up(store: Store, data: SparkData, made: Header | None) -> None:
         perform(store, Verb.REFRESH, Work(Build(data)), parameters={"catches up": len(missing)}, by=ENGINE)
 
 
-def _check_unchanged(data: SparkData, snapshot: Snapshot) -> None:
-    changed = data.changed(snapshot.header.entries)
+def _check_unchanged(data: SparkData, entries: Sequence[IndexEntry]) -> None:
+    changed = data.changed(entries)
     if changed:
         name, why = next(iter(changed.items()))
         raise InvalidSpecificationError(
             f"{name} was built under other conditions ({why}); set them back, or build everything anew with "
             "refresh_index(mode='full')"
         )
+
+
+def _may_change(entry: IndexEntry) -> bool:
+    """Is a function of the user's in it, which may be another by now? Then it is said, though no file is new."""
+    calls = (vertex for expression in entry.index.bound for vertex in walk(expression) if isinstance(vertex, Call))
+    return any((call.implementation or "").startswith("python:") for call in calls)
 
 
 def _named(entries: Sequence[IndexEntry]) -> Mapping[str, Any]:
