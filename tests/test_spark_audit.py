@@ -132,6 +132,7 @@ def test_nothing_is_said_where_nothing_is_lost_or_asked_for(own: Any, tmp_path: 
     assert geoskip.wait_for_audits(own)
     assert not geoskip.last_report(own).lost, "the rows of another file"
     assert not geoskip.quarantined()
+    own.conf.set("spark.sql.ansi.enabled", "true")
     with pytest.raises(Exception, match=r"(?i)divi"):
         own.sql("SELECT * FROM t WHERE temp < 5 AND 1 / (temp - 3) > 0").collect()
     assert geoskip.wait_for_audits(own)

@@ -105,6 +105,8 @@ def test_a_renamed_column_and_one_added_again(spark: Any, place: Path) -> None:
 
 
 def test_a_widened_column(spark: Any, place: Path) -> None:
+    if spark.version < "4":
+        pytest.skip("this Spark reads no file of int as bigint")
     write(place, "2", {"a": pa.array([2**40], pa.int64()), "b": ["z"]})
     wide = "a bigint, b string"
     read = lambda where: same_as_off(lambda: spark.read.schema(wide).parquet(str(place)).where(where))  # noqa: E731

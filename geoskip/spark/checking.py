@@ -135,7 +135,7 @@ class _Trial:
         table = {name: pa.array(values[name], sample.arrow) for name, sample in samples.items()}
         path = self.folder / f"{self.chance.random()}.parquet"
         pq.write_table(pa.table(table), path)
-        return self.spark.read.parquet(str(path))
+        return self.spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(path))  # Spark 3.5 asks for it
 
     def _rows(self, arguments: Sequence[Argument]) -> dict[str, list[Any]]:
         samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
