@@ -52,7 +52,6 @@ import contextlib
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -70,6 +69,7 @@ from geoskip.stores.base import Store, dated, entry_json, lost, new_identity, st
 from geoskip.stores.encryption import Encryption, Protection
 from geoskip.stores.entries import Entries, identity_of, identity_text, operation_name, snapshot_name
 from geoskip.stores.folders import Folder, LocalFolder
+from geoskip.stores.loaded import Loaded
 from geoskip.stores.parts import PartReader, load_columns, write_part
 
 __all__ = ["ParquetStore"]
@@ -77,7 +77,6 @@ __all__ = ["ParquetStore"]
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
 _OWNER = 24
-_SNAPSHOTS_KEPT = 2
 
 
 class ParquetStore(Store):
@@ -92,8 +91,7 @@ class ParquetStore(Store):
         self.encryption = encryption
         self.discreet = encryption is not None and bool(encryption.indexes)
         self._entries = Entries(self.folder, encryption)
-        self._loaded: dict[tuple[str, int], Snapshot] = {}
-        self._lock = threading.Lock()
+        self._loaded = Loaded()
 
     def latest(self) -> int | None:
         identity = self.identity()
@@ -110,23 +108,13 @@ class ParquetStore(Store):
         identity = self.identity()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        with self._lock:
-            known = self._loaded.pop((identity, number), None)
-            if known is not None:
-                self._loaded[identity, number] = known
-                return known
-        snapshot = self._load(identity, number)
-        with self._lock:
-            self._loaded[identity, number] = snapshot
-            while len(self._loaded) > _SNAPSHOTS_KEPT:
-                del self._loaded[next(iter(self._loaded))]
-        return snapshot
+        return self._loaded.get(identity, number, self._load)
 
     def header(self, number: int) -> Header:
         identity = self.identity()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        known = self._loaded.get((identity, number))
+        known = self._loaded.known(identity, number)
         return known.header if known is not None else self._entries.snapshot(identity, number)[0]
 
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
@@ -197,9 +185,7 @@ class ParquetStore(Store):
         names = [snapshot_name(identity, number) for number in snapshots if number != latest]
         for name in [*names, *(operation_name(identity, number) for number in operations)]:
             self.folder.delete(name)
-        with self._lock:
-            for number in snapshots:
-                self._loaded.pop((identity, number), None)
+        self._loaded.forget(identity, snapshots)
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         parts = self.folder.names("_parts")
@@ -249,8 +235,7 @@ class ParquetStore(Store):
     def drop(self) -> None:
         for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
             self.folder.delete(name)
-        with self._lock:
-            self._loaded.clear()
+        self._loaded.clear()
 
     def size(self) -> dict[str, int]:
         number = self.latest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -23,6 +22,7 @@ from geoskip.stores.elasticsearch.files import SearchFiles, read_parts
 from geoskip.stores.elasticsearch.index import SearchIndex, is_one_of
 from geoskip.stores.elasticsearch.server import Absent, Refused, Server, Taken
 from geoskip.stores.entries import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, written
+from geoskip.stores.loaded import Loaded
 
 __all__ = ["ElasticsearchStore"]
 
@@ -32,7 +32,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
 _OWNER = 24
 _MOST_KEYED = 300
-_SNAPSHOTS_KEPT = 2
 
 
 def _patiently(
@@ -102,8 +101,7 @@ class ElasticsearchStore(Store):
         self.ask_above = ask_above
         self._index = SearchIndex(self.server, name, {"number_of_shards": 1, **(settings or {})})
         self.location = self._index.location
-        self._loaded: dict[tuple[str, int], Snapshot] = {}
-        self._lock = threading.Lock()
+        self._loaded = Loaded()
 
     def __repr__(self) -> str:
         return f"ElasticsearchStore({self.location!r})"
@@ -120,18 +118,7 @@ class ElasticsearchStore(Store):
         identity = self.identity()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        with self._lock:
-            known = self._loaded.pop((identity, number), None)
-            if known is not None:
-                self._loaded[identity, number] = known
-                return known
-        header = self._header(identity, number)
-        snapshot = Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
-        with self._lock:
-            self._loaded[identity, number] = snapshot
-            while len(self._loaded) > _SNAPSHOTS_KEPT:
-                del self._loaded[next(iter(self._loaded))]
-        return snapshot
+        return self._loaded.get(identity, number, self._read)
 
     def snapshots(self) -> tuple[int, ...]:
         identity = self.identity()
@@ -217,9 +204,7 @@ class ElasticsearchStore(Store):
             self._index.forget("snapshot", identity, number)
         for number in operations:
             self._index.forget("operation", identity, number)
-        with self._lock:
-            for number in snapshots:
-                self._loaded.pop((identity, number), None)
+        self._loaded.forget(identity, snapshots)
 
     @_patiently
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
@@ -242,8 +227,11 @@ class ElasticsearchStore(Store):
     @_patiently
     def drop(self) -> None:
         self._index.end()
-        with self._lock:
-            self._loaded.clear()
+        self._loaded.clear()
+
+    def _read(self, identity: str, number: int) -> Snapshot:
+        header = self._header(identity, number)
+        return Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
 
     def _header(self, identity: str, number: int) -> Header:
         what = f"snapshot {number} in {self.location}"
