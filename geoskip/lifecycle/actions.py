@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,20 +25,7 @@ _ENTRIES_KEPT = 1000
 
 def delete(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
     """Take indexes out of use, all if none is named; returns their texts. They can be restored until a vacuum."""
-    gone_now: list[str] = []
-
-    def attempt(turn: Turn) -> Amend:
-        snapshot = _required(store, turn.snapshot)
-        chosen = _chosen(which, snapshot.header.entries, snapshot.header.deleted, "in use", "deleted already")
-        entries, gone = _split(snapshot.header.entries, chosen)
-        deleted = [entry for entry in snapshot.header.deleted if entry.name not in chosen]
-        gone_now[:] = chosen
-        changed = replace(snapshot.header, entries=tuple(entries), deleted=(*deleted, *gone))
-        return Amend.nothing(snapshot, changed, indexes=list(chosen))
-
-    attempt(Turn(0, latest(store)))  # says at once what is wrong
-    perform(store, Verb.DELETE, attempt, parameters={"which": list(which)}, by=by)
-    return tuple(gone_now)
+    return _moved(store, Verb.DELETE, which, "entries", "deleted", ("in use", "deleted already"), by)
 
 
 def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
@@ -46,20 +33,32 @@ def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -
 
     Of files that were indexed while one was deleted it knows nothing: they are read.
     """
-    restored: list[str] = []
+    return _moved(store, Verb.RESTORE, which, "deleted", "entries", ("deleted", "in use already"), by)
+
+
+def _moved(
+    store: Store, verb: Verb, which: Sequence[str], source: str, target: str, words: tuple[str, str], by: str | None
+) -> tuple[str, ...]:
+    """Move indexes from one list of the header to the end of another; ``words`` say what they are in each."""
+    moved: list[str] = []
 
     def attempt(turn: Turn) -> Amend:
         snapshot = _required(store, turn.snapshot)
-        chosen = _chosen(which, snapshot.header.deleted, snapshot.header.entries, "deleted", "in use already")
-        deleted, back = _split(snapshot.header.deleted, chosen)
-        entries = [entry for entry in snapshot.header.entries if entry.name not in chosen]
-        restored[:] = chosen
-        changed = replace(snapshot.header, entries=(*entries, *back), deleted=tuple(deleted))
-        return Amend.nothing(snapshot, changed, indexes=list(chosen))
+        here, there = getattr(snapshot.header, source), getattr(snapshot.header, target)
+        chosen = _chosen(which, here, there, *words)
+        moved[:] = chosen
+        changed: dict[str, Any] = {
+            source: tuple(entry for entry in here if entry.name not in chosen),
+            target: (
+                *(entry for entry in there if entry.name not in chosen),
+                *(entry for entry in here if entry.name in chosen),
+            ),
+        }
+        return Amend.nothing(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
 
-    attempt(Turn(0, latest(store)))
-    perform(store, Verb.RESTORE, attempt, parameters={"which": list(which)}, by=by)
-    return tuple(restored)
+    attempt(Turn(0, latest(store)))  # says at once what is wrong
+    perform(store, verb, attempt, parameters={"which": list(which)}, by=by)
+    return tuple(moved)
 
 
 def optimize(store: Store, *, by: str | None = None) -> Header | None:
@@ -171,12 +170,6 @@ def _chosen(
     if not names and not which:
         raise NotIndexedError(f"there is no index that is {what}")
     return tuple(which) or tuple(names)
-
-
-def _split(entries: Iterable[IndexEntry], names: Sequence[str]) -> tuple[list[IndexEntry], list[IndexEntry]]:
-    """The entries that are not named, and those that are."""
-    found = list(entries)
-    return [e for e in found if e.name not in names], [e for e in found if e.name in names]
 
 
 def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
