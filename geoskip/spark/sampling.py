@@ -26,6 +26,7 @@ from geoskip.spark.listing import Listed
 from geoskip.spark.reading import chosen_from
 from geoskip.spark.state import State
 from geoskip.spark.tasks import one_array
+from geoskip.spark.workers import settle_imports
 
 __all__ = ["prepared"]
 
@@ -102,6 +103,7 @@ def _one_job(
 
 def _first_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Some rows of each batch, as Arrow writes them; a few batches a task."""
+    settle_imports()
     for number, batch in enumerate(batches):
         step = max(1, batch.num_rows // (_ROWS * _BATCHES))
         some = batch.take(pa.array(range(0, batch.num_rows, step), pa.int64()))

@@ -78,11 +78,14 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
             perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
         return report(place, state, store, data, started)
     else:
-        data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
-        entries = snapshot.header.entries
-        fresh = not stale(snapshot, SparkData(place, state))
-        _check_unchanged(data, [entry for entry in entries if _may_change(entry)] if fresh else entries)
-        if not Work(Build(SparkData(place, state))).is_needed(snapshot):
+        needed = Work(Build(SparkData(place, state))).is_needed(snapshot)
+        asked = snapshot.header.entries
+        if not (needed and stale(snapshot, SparkData(place, state))):
+            asked = tuple(entry for entry in asked if _may_change(entry))
+        if needed or asked:
+            data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
+            _check_unchanged(data, asked)
+        if not needed:
             return report(place, state, store, data, started)
         made = perform(store, Verb.REFRESH, Work(Build(data)), by=ENGINE)
     _caught_up(store, data, made)
