@@ -40,7 +40,7 @@ CONFIG = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-MAVEN = "https://repo1.maven.org/maven2/"
+MAVEN = "https://repo1.maven.org/maven2"
 CHEAP = 0.5
 """Seconds, off and on together: what takes less is run twice."""
 WORDS = {"clustered": "clustered in space", "asis": "as they come", "": "by day and account"}
@@ -188,7 +188,7 @@ def _session(sedona: bool | None) -> SparkSession:
 
 
 def _no_sedona() -> str | None:
-    """Why Sedona's jar cannot be had, None where it is here already or a repository answers."""
+    """Why Sedona's jar cannot be had, None where it is here already or the repository has it."""
     try:
         import sedona  # noqa: F401
 
@@ -200,8 +200,10 @@ def _no_sedona() -> str | None:
     jars = [f"{group}_{artifact}-{version}.jar" for group, artifact, version in names]
     if any(all((place / jar).exists() for jar in jars) for place in Path.home().glob(".ivy2*/jars")):
         return None
+    group, artifact, version = names[0]
+    sought = f"{MAVEN}/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"
     try:
-        urllib.request.urlopen(urllib.request.Request(MAVEN, method="HEAD"), timeout=10).close()
+        urllib.request.urlopen(urllib.request.Request(sought, method="HEAD"), timeout=10).close()
     except OSError as error:
         return f"no answer from Maven's repository: {error}"
     return None
