@@ -95,7 +95,7 @@ def part(day: int, share: int, files: int, lines: int, seed: int) -> pa.Table:
     time = np.datetime64(_date(day), "us") + random.integers(86_400_000_000, size=rows)
     order = np.lexsort((time, account))
     account, time = account[order], time[order]
-    agents, weights = _visitors()
+    agents, weights = visitors()
     table = pa.table(
         {
             "time": pa.array(time, pa.timestamp("us", tz="UTC")),
@@ -146,7 +146,7 @@ def _date(day: int) -> dt.date:
 
 
 @cache
-def _visitors() -> tuple[list[str], NDArray[np.float64]]:
+def visitors() -> tuple[list[str], NDArray[np.float64]]:
     """The agents of peaceful clients and how often they come: crawlers make a tenth of the visits."""
     table = read("user_agents")
     agents, weights = table["agent"].to_pylist(), table["weight"].to_numpy()
