@@ -34,7 +34,7 @@ SHARDS = 4
 MOST_ACCOUNTS = 60
 """Of a group; the smallest has one."""
 MOST_DATABASES = 6
-"""Of an account; the smallest has one. Half of them are asked for on a day."""
+"""Of an account; the smallest has one. On a day a third of them are asked for, some daily and some hardly ever."""
 SESSIONS = 40
 """Of a file."""
 
@@ -73,8 +73,8 @@ def part(number: int, rows: int, seed: int) -> pa.Table:
     """The table of file `number`, from a random stream of its own."""
     day, group = divmod(number, GROUPS)
     random = np.random.default_rng([seed, number])
-    databases, owners, accounts, agents = _group(group, seed)
-    asked = _requests(len(databases), -(-rows // SHARDS), random)
+    databases, chances, owners, accounts, agents = _group(group, seed)
+    asked = _requests(chances, -(-rows // SHARDS), random)
     request = np.repeat(np.arange(len(asked)), SHARDS)[:rows]
     shard = np.arange(len(request)) % SHARDS
     database = asked[request]
@@ -107,16 +107,21 @@ def part(number: int, rows: int, seed: int) -> pa.Table:
     )  # fmt: skip
 
 
-def _requests(databases: int, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Which database each request asks: of half of a group's on a day, some more often, each at least once."""
-    active = random.permutation(databases)[: max(1, databases // 2)][:count]
+def _requests(chances: NDArray[np.float64], count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Which database each request asks: of those that are in use on this day, the first ones more often, each once."""
+    active = np.flatnonzero(random.random(len(chances)) < chances)
+    active = (active if len(active) else np.array([int(np.argmax(chances))]))[:count]
     more = (len(active) * random.random(count - len(active)) ** 2).astype(np.int64)
     return np.asarray(random.permutation(np.concatenate([active, active[more]])))
 
 
 @cache
-def _group(number: int, seed: int) -> tuple[list[list[str]], NDArray[np.int64], list[str], list[str]]:
-    """A group's databases as the names of their shards, the account of each, the accounts and their agents."""
+def _group(
+    number: int, seed: int
+) -> tuple[list[list[str]], NDArray[np.float64], NDArray[np.int64], list[str], list[str]]:
+    """A group's databases as the names of their shards, the chance that each is in use on a day, its account; the
+    accounts and their agents.
+    """
     random = np.random.default_rng([seed, 1, number])
     count = int(MOST_ACCOUNTS ** random.random())
     numbers = _hexadecimal(random, count, 4)
@@ -132,7 +137,7 @@ def _group(number: int, seed: int) -> tuple[list[list[str]], NDArray[np.int64], 
         own, tail = _hexadecimal(random, 2, 4)
         purpose = _PURPOSES[int(random.integers(len(_PURPOSES)))]
         databases.append([f"{numbers[owner]}.{own[:6]}_{purpose}.{tail}-shard{n:02}" for n in range(SHARDS)])
-    return databases, owners, accounts, agents
+    return databases, random.random(len(owners)) ** 2, owners, accounts, agents
 
 
 def _hexadecimal(random: np.random.Generator, count: int, size: int) -> list[str]:
