@@ -10,11 +10,17 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from datasets.generate import many_files
+from datasets.generate_logs import database_log
+from datasets.generate_weather import weather
 from datasets.layout import LAYOUTS, lay_out
 from examples import demo
+from geoskip.spark import sedona
 from tests.bench.measure import PLACE, bars, console
 
-__all__ = ["flights", "jobs_of", "no_jobs", "readings", "session"]
+__all__ = ["flights", "functions", "jobs_of", "logs", "months", "no_jobs", "readings", "session"]
+
+MONTHS = 60
+"""Of the weather, each a folder."""
 
 
 @cache
@@ -42,6 +48,31 @@ def flights() -> Path:
         bar = shown.add_task(f"writing {name}", total=LAYOUTS[name].files)
         done = lay_out(PLACE, which=[name], progress=lambda _, count, total: shown.update(bar, completed=count))
     return done[name]
+
+
+@cache
+def logs(files: int = 4_000) -> Path:
+    """The log of a database service, laid out by day and account."""
+    with bars() as shown:
+        bar = shown.add_task(f"writing {files:,} files of a log", total=files)
+        return database_log(
+            PLACE / f"logs-{files}", files, progress=lambda _, done, total: shown.update(bar, completed=done)
+        )
+
+
+@cache
+def months() -> Path:
+    """Five years of weather, laid out by a kd-tree: one month, and hard links to its files."""
+    with bars() as shown:
+        bar = shown.add_task("writing a month of weather")
+        return weather(
+            PLACE / "weather", MONTHS, progress=lambda _, done, total: shown.update(bar, total=total, completed=done)
+        )
+
+
+def functions(spark: SparkSession) -> str:
+    """Which ST_ functions a session has, in words."""
+    return f"Apache Sedona {sedona.packages()[0].rpartition(':')[2]}" if sedona.is_there(spark) else "shapely-backed"
 
 
 def jobs_of(spark: SparkSession) -> int:
