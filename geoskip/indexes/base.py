@@ -102,6 +102,10 @@ class Index(ABC):
         """
         return self
 
+    def chooses(self) -> bool:
+        """Is it still to choose, so that a build has to read some files first? Where it overrides :meth:`prepare`."""
+        return type(self).prepare is not Index.prepare
+
     def unavailable(self) -> str | None:
         """Why it cannot answer here although its metadata are there, for the report; the default can."""
         return None

@@ -124,6 +124,9 @@ class MetricDist(Index):
         object.__setattr__(resolved, "_metric", metric)
         return resolved.bind(self.bound) if self.bound else resolved
 
+    def chooses(self) -> bool:
+        return not self.is_resolved
+
     def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
         if not self.is_resolved:
             raise InvalidSpecificationError(f"{self} has no origins yet: call prepare(values of some rows) first")

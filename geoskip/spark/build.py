@@ -21,13 +21,15 @@ from geoskip.indexes.base import Summary
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
 from geoskip.spark.analysis import Source
+from geoskip.spark.begun import Begun
+from geoskip.spark.holding import Piece
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import UNNAMEABLE, Listed, changed, etags_of, listing, relative, settled
-from geoskip.spark.reading import directly, through_spark
+from geoskip.spark.reading import Run, directly, through_spark
 from geoskip.spark.signature import ID_OF
 from geoskip.spark.tasks import SPARK, FileResult, Plan
 
-__all__ = ["BuildReport", "Built", "build", "details_of"]
+__all__ = ["BuildReport", "Built", "build", "details_of", "read"]
 
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 
@@ -96,16 +98,28 @@ class Built:
 
 
 def build(
-    spark: SparkSession, frame: DataFrame, source: Source, entries: Sequence[IndexEntry], files: Sequence[Listed]
+    spark: SparkSession,
+    frame: DataFrame,
+    source: Source,
+    entries: Sequence[IndexEntry],
+    files: Sequence[Listed],
+    first: Begun | None = None,
 ) -> Built:
-    """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
+    """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them.
+
+    Those that were read ``first`` are not read again.
+    """
     built = Built(excluded={relative(file.uri, source.root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
     if not files or not entries:
         return built
     files = settled(spark, frame, files)
-    etags = etags_of(files)
-    results = _read(spark, frame, source, entries, files)
+    first = first if first is not None and first.serves(entries) else Begun()
+    left = [file for file in files if first.files.get(file.uri) != file]
+    etags = {**first.etags, **etags_of(left)}
+    results, pieces = read(spark, frame, source, entries, left, first.then if first.waits else None)
+    first.finish(spark.sparkContext, pieces)
+    results = {**first.results, **results}
     _fit_to_sizes(entries, results, files)
     now = {file.uri: file for file in listing(spark, frame)}
     for file in files:
@@ -131,19 +145,29 @@ def _add(
     built.rows.append(FileRow(path, file.size, file.mtime, etags.get(file.uri), result.rows, result.summaries))
 
 
-def _read(
-    spark: SparkSession, frame: DataFrame, source: Source, entries: Sequence[IndexEntry], files: Sequence[Listed]
-) -> dict[str, FileResult]:
-    """What each file holds; a file goes to one reader, and to Spark's as well only if the other declined it."""
-    results: dict[str, FileResult] = {}
+def read(
+    spark: SparkSession,
+    frame: DataFrame,
+    source: Source,
+    entries: Sequence[IndexEntry],
+    files: Sequence[Listed],
+    run: Run | None = None,
+) -> tuple[dict[str, FileResult], list[Piece]]:
+    """What each file holds; a file goes to one reader, and to Spark's as well only if the other declined it.
+
+    Beside that, what else ``run`` brings of each job.
+    """
+    found: list[FileResult | Piece] = []
     plans = _plans(source, entries, files)
-    if plans is not None:
+    if plans is not None and files:
         sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
-        _put(results, directly(spark, plans, files, case_sensitive=sensitive))
+        found += directly(spark, plans, files, case_sensitive=sensitive, run=run)
+    results = {each.path: each for each in found if isinstance(each, FileResult)}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
-        _put(results, through_spark(spark, frame, entries, left))
-    return results
+        found += through_spark(spark, frame, entries, left, run=run)
+    results |= {each.path: each for each in found if isinstance(each, FileResult)}
+    return results, [each for each in found if isinstance(each, Piece)]
 
 
 def _fit_to_sizes(entries: Sequence[IndexEntry], results: Mapping[str, FileResult], files: Iterable[Listed]) -> None:
@@ -169,10 +193,6 @@ def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]
         if tell is not None:
             found[entry.name] = tell(table[entry.name])
     return found
-
-
-def _put(results: dict[str, FileResult], found: Iterable[FileResult]) -> None:
-    results.update((result.path, result) for result in found)
 
 
 def _plans(source: Source, entries: Sequence[IndexEntry], files: Sequence[Listed]) -> list[Plan] | None:

@@ -11,6 +11,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.lifecycle.data import Found, Listing, means_the_same
 from geoskip.metadata import Header, IndexEntry
 from geoskip.spark.analysis import bind
+from geoskip.spark.begun import Begun
 from geoskip.spark.bridge import local_etag
 from geoskip.spark.build import Built, build
 from geoskip.spark.known import local_path
@@ -30,6 +31,8 @@ class SparkData:
         self.place = place
         self.state = state
         self.built = Built(excluded={f.uri: UNNAMEABLE for f in state.files if not f.is_nameable})
+        self.first = Begun()
+        """What was read before the rest, for indexes that choose."""
         self._is_new = True
         self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
 
@@ -87,7 +90,7 @@ class SparkData:
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> Found:
         files = self._listed(paths)
-        made = build(self.state.spark, self.state.frame, self.state.source, entries, files)
+        made = build(self.state.spark, self.state.frame, self.state.source, entries, files, self.first)
         self.built += made
         return Found(made.rows, made.excluded, {name: told(names) for name, names in made.readers.items()})
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark import RDD
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,6 +27,7 @@ from pyspark.sql.column import Column
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import arrow_type, columns_for, quietly
+from geoskip.spark.holding import Piece, parts_released, released
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed
 from geoskip.spark.progress import following
@@ -33,14 +35,16 @@ from geoskip.spark.session import java
 from geoskip.spark.tasks import FileResult, Gatherer, Part, Plan, put_together, read_files
 from geoskip.spark.workers import settle_imports
 
-__all__ = ["chosen_from", "directly", "said", "through_spark"]
+__all__ = ["Run", "chosen_from", "directly", "plain_uri", "said", "through_spark"]
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
 """A task of so much takes a few seconds. That it begins at all costs a Python worker a tenth of a second."""
 _MOST_UNREADABLE = 20
 _PAYLOADS_AT_ONCE = 500
-_SCHEMA = "file string, payload binary"
+_SCHEMA = "payload binary"
+Run = Callable[["RDD[Any]"], list[list[Any]]]
+"""Runs a job that yields lists: it may put values aside, or have those that were summarised with it."""
 
 
 def _tasks(spark: SparkSession, files: Sequence[Listed]) -> int:
@@ -51,35 +55,40 @@ def _tasks(spark: SparkSession, files: Sequence[Listed]) -> int:
 
 
 def directly(
-    spark: SparkSession, plans: Sequence[Plan], files: Sequence[Listed], *, case_sensitive: bool
-) -> list[FileResult]:
+    spark: SparkSession, plans: Sequence[Plan], files: Sequence[Listed], *, case_sensitive: bool, run: Run | None = None
+) -> list[FileResult | Piece]:
     """Summaries of local Parquet files, opened by Python tasks: one job."""
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     tasks = min(_tasks(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
 
-    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
+    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[Any]]:
         settle_imports()
         for chunk in chunks:
-            yield list(read_files(chunk, plans, case_sensitive))
+            yield from released(read_files(chunk, plans, case_sensitive), plain_uri)
 
-    job = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
+    job: RDD[Any] = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
     with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
-        collected: list[list[FileResult]] = job.collect()
+        collected: list[list[Any]] = job.collect() if run is None else run(job)
     return [result for chunk in collected for result in chunk]
 
 
 def through_spark(
-    spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
-) -> list[FileResult]:
+    spark: SparkSession,
+    frame: DataFrame,
+    entries: Sequence[IndexEntry],
+    files: Sequence[Listed],
+    *,
+    run: Run | None = None,
+) -> list[FileResult | Piece]:
     """Summaries through Spark's own reader: one job, and some more for each file that cannot be read."""
     groups = [list(files)]
-    found: list[FileResult] = []
+    found: list[FileResult | Piece] = []
     failed = 0
     while groups:
         group = groups.pop()
         try:
-            found += _one_job(spark, frame, entries, group)
+            found += _one_job(spark, frame, entries, group, run)
         except (PySparkException, Py4JJavaError) as error:
             message = _message(error)
             culprit = _culprit(message, group)
@@ -146,11 +155,11 @@ _NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) 
 
 def _culprit(message: str, files: Sequence[Listed]) -> Listed | None:
     """The file that a failure of Spark's reader names, percent-encoded or not."""
-    by_path = {_plain(file.uri): file for file in files}
+    by_path = {plain_uri(file.uri): file for file in files}
     for name in _NAMED.findall(message):
         for text in (name, name.rstrip(".,:;'\""), unquote(name), unquote(name.rstrip(".,:;'\""))):
-            if _plain(text) in by_path:
-                return by_path[_plain(text)]
+            if plain_uri(text) in by_path:
+                return by_path[plain_uri(text)]
     decoded = unquote(message)
     named = [file for file in files if _path_only(file.uri) in message or _path_only(file.uri) in decoded]
     return max(named, key=lambda file: len(file.uri), default=None)
@@ -161,8 +170,8 @@ def _path_only(uri: str) -> str:
 
 
 def _one_job(
-    spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed]
-) -> list[FileResult]:
+    spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed], run: Run | None
+) -> list[FileResult | Piece]:
     chosen, path = _with_path(chosen_from(spark, frame, files))
     texts: dict[str, int] = {}
     for entry in entries:
@@ -171,11 +180,19 @@ def _one_job(
     selected = chosen.select(path.alias("_file"), *_storable(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
     tasks = _tasks(spark, files)
-    job = selected.coalesce(tasks).mapInArrow(_collector(plans), _SCHEMA)
+    job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries]), _SCHEMA)
     with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
-        rows = job.collect()
+        if run is None:
+            found = [pickle.loads(row["payload"]) for row in job.collect()]
+        else:
+            found = [each for some in run(job.rdd.map(_unpickled)) for each in some]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[1:]]
-    return _results([(row["file"], pickle.loads(row["payload"])) for row in rows], entries, files, nothing, plans)
+    pieces: list[FileResult | Piece] = [each for each in found if isinstance(each, Piece)]
+    return pieces + _results([each for each in found if not isinstance(each, Piece)], entries, files, nothing, plans)
+
+
+def _unpickled(row: Any) -> list[Any]:
+    return [pickle.loads(row["payload"])]
 
 
 def chosen_from(spark: SparkSession, frame: DataFrame, files: Sequence[Listed]) -> DataFrame:
@@ -224,18 +241,18 @@ def _storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
-def _collector(plans: Plans) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _collector(plans: Plans, names: Sequence[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Summaries of each run of one file's rows; a file in several tasks has several runs."""
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_imports()
         path: str | None = None
         gatherer = Gatherer(plans)
-        done: list[tuple[str, bytes]] = []
+        done: list[bytes] = []
         for batch in batches:
             for found, rows in _by_file(batch):
                 if path is not None and found != path:
-                    done.append((path, pickle.dumps(gatherer.finish())))
+                    yield from _sent(done, path, gatherer)
                     gatherer = Gatherer(plans)
                 path = found
                 gatherer.add(rows.columns[1:], rows.num_rows)
@@ -243,15 +260,22 @@ def _collector(plans: Plans) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
                 yield _payloads(done)
                 done = []
         if path is not None:
-            done.append((path, pickle.dumps(gatherer.finish())))
+            yield from _sent(done, path, gatherer)
         yield _payloads(done)
+
+    def _sent(done: list[bytes], path: str, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
+        """What was put aside of a file, each piece alone; its parts wait for others."""
+        for each in parts_released(plain_uri(unquote(path)), names, gatherer.finish()):
+            if isinstance(each, Piece):
+                yield _payloads([pickle.dumps(each)])
+            else:
+                done.append(pickle.dumps(each))
 
     return collect
 
 
-def _payloads(done: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
-    arrays = [pa.array([path for path, _ in done], pa.string()), pa.array([data for _, data in done], pa.binary())]
-    return pa.RecordBatch.from_arrays(arrays, ["file", "payload"])
+def _payloads(done: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -266,23 +290,22 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _results(
-    rows: Sequence[tuple[str, list[Part]]],
+    rows: Iterable[tuple[str, list[Part]]],
     entries: Sequence[IndexEntry],
     files: Sequence[Listed],
     nothing: Sequence[pa.Array],
     plans: Plans,
 ) -> list[FileResult]:
-    """The parts of each file put together; ``_metadata.file_path`` is URI-encoded once.
+    """The parts of each file put together.
 
     A file of which no row came is empty, for certain only if every row came from a file that was asked for.
     """
-    results = {_plain(file.uri): FileResult(file.uri) for file in files}
+    results = {plain_uri(file.uri): FileResult(file.uri) for file in files}
     parts: dict[str, list[Part]] = {}
     for path, found in rows:
-        decoded = _plain(unquote(path))
-        if decoded not in results:
-            raise GeoskipError(f"Spark read rows of {decoded}, which is not among the files to index")
-        parts.setdefault(decoded, []).extend(found)
+        if path not in results:
+            raise GeoskipError(f"Spark read rows of {path}, which is not among the files to index")
+        parts.setdefault(path, []).extend(found)
     named = [(entry.name, entry.index) for entry in entries]
     for path, result in results.items():
         if path not in parts:
@@ -293,7 +316,8 @@ def _results(
     return list(results.values())
 
 
-def _plain(uri: str) -> str:
+def plain_uri(uri: str) -> str:
+    """The URI of a file in the one spelling of several that it is looked up by."""
     return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri
 
 

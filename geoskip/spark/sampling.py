@@ -1,115 +1,94 @@
-"""A sample of the values that an index is over, for what it chooses once a dataset (:meth:`Index.prepare`).
+"""The files that are read first, for what an index chooses once a dataset (:meth:`Index.prepare`).
 
-Some rows of some files, spread over the listing: opened here where they are local Parquet and the index is over plain
-columns, else read by one small Spark job. What is chosen from it may be better or worse, never wrong, so a file that
+Some files, spread over the listing, are read before the others: in one job, in which all indexes summarise them but
+those that are still to choose, for which the values are put aside (:mod:`geoskip.spark.holding`). These choose from a
+sample of the values, and what was put aside is summarised in the job that reads the other files. So no file is read
+twice, and no summary tells which way its file went. What is chosen may be better or worse, never wrong: a file that
 cannot be read is passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Column
 from geoskip.spark.analysis import arrow_type, columns_for
-from geoskip.spark.known import local_path
-from geoskip.spark.listing import Listed
-from geoskip.spark.reading import chosen_from
+from geoskip.spark.begun import Begun
+from geoskip.spark.build import read
+from geoskip.spark.holding import Held, Piece, array_of, pieces_of
+from geoskip.spark.listing import Listed, etags_of, relative, settled
+from geoskip.spark.reading import plain_uri
 from geoskip.spark.state import State
 from geoskip.spark.tasks import one_array
-from geoskip.spark.workers import settle_imports
 
-__all__ = ["prepared"]
+__all__ = ["begin"]
 
 _FILES = 64
-_ROWS = 64
-_BUFFER = 1 << 16
-_BATCHES = 8
-"""Batches of rows that one task of Spark's looks at."""
+_LEAST_FILES = 8
+_BYTES = 2 << 30
+"""The files read first have about so many bytes, unless they would be fewer than eight."""
+_ROWS = 4096
 
 
-def prepared(state: State, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
-    """The entries, with what their indexes choose from a sample."""
-    choosing = [entry for entry in entries if type(entry.index).prepare is not Index.prepare]
+def begin(
+    state: State, entries: Sequence[IndexEntry], others: Sequence[IndexEntry] = (), new: Collection[str] = ()
+) -> Begun:
+    """Read some files first, if an index is still to choose; the entries that come back have chosen.
+
+    ``others`` are indexes that are there already, of which the files at these ``new`` paths lack the summaries: those
+    are read for them too, so others are preferred.
+    """
+    choosing = [entry for entry in entries if entry.index.chooses()]
+    if not choosing:
+        return Begun(entries)
     files = [file for file in state.files if file.is_nameable]
-    some = [files[i * len(files) // _FILES] for i in range(_FILES)] if len(files) > _FILES else files
-    found = {entry.name: _directly(entry, some) for entry in choosing}
-    texts = {text for entry in choosing if found[entry.name] is None for text in entry.index.expressions()}
-    values = _through_spark(state.spark, state.frame, sorted(texts), some) if texts else {}
-    chosen = {
-        entry.name: entry.index.prepare(*(found[entry.name] or [values[t] for t in entry.index.expressions()]))
-        for entry in choosing
-    }
-    return [replace(entry, index=chosen.get(entry.name, entry.index)) for entry in entries]
-
-
-def _directly(entry: IndexEntry, files: Sequence[Listed]) -> list[pa.Array] | None:
-    columns = [node.name for node in entry.index.bound if isinstance(node, Column) and "." not in node.name]
-    names = [name.strip("`") for name in columns]
-    if len(names) != len(entry.index.bound):
-        return None
-    pieces: list[pa.RecordBatch] = []
-    for file in files:
-        path = local_path(file.uri)
-        if path is None:
-            return None
-        try:
-            with pq.ParquetFile(path, buffer_size=_BUFFER) as opened:
-                group = opened.metadata.num_row_groups // 2
-                if set(names) - set(opened.schema_arrow.names):
-                    return None
-                batches = opened.iter_batches(_ROWS, [group] if opened.metadata.num_row_groups else [], names)
-                pieces += [batch.select(names) for batch in [next(batches, None)] if batch is not None]
-        except (OSError, pa.ArrowException):
-            return None
-    if not pieces or len({piece.schema.remove_metadata() for piece in pieces}) != 1:
-        return None
-    return [one_array([piece.column(number) for piece in pieces]) for number in range(len(names))]
-
-
-def _through_spark(
-    spark: SparkSession, frame: DataFrame, texts: Sequence[str], files: Sequence[Listed]
-) -> dict[str, pa.Array]:
+    old = [file for file in files if relative(file.uri, state.source.root) not in new] if new else files
+    some = _spread(old or files)
+    if not old:
+        entries = [*others, *entries]
+    found = Begun()
+    pieces: list[Piece] = []
     try:
-        return _one_job(spark, frame, texts, files)
-    except (PySparkException, Py4JJavaError):
-        for file in files[::_BATCHES]:
-            try:
-                return _one_job(spark, frame, texts, [file])
-            except (PySparkException, Py4JJavaError):
-                continue
-    return _one_job(spark, frame, texts, [])
+        if some:
+            some = settled(state.spark, state.frame, some)
+        found.files, found.etags = {file.uri: file for file in some}, etags_of(some)
+        rows = max(_ROWS // max(1, len(some)), 1)
+        held = {entry.name: replace(entry, index=Held(entry.name, entry.index, rows)) for entry in choosing}
+        reading = [held.get(entry.name, entry) for entry in entries]
+        found.results, pieces = read(state.spark, state.frame, state.source, reading, some, found.first)
+        for uri, result in found.results.items():
+            kept = [(name, result.summaries.pop(name)) for name in held if name in result.summaries]
+            found.here += pieces_of(plain_uri(uri), kept)
+            result.summaries |= dict.fromkeys(held)
+        sample = sorted([*pieces, *found.here], key=lambda piece: piece.path)
+        chosen = {entry.name: replace(entry, index=_chosen(state, entry, sample)) for entry in choosing}
+    except BaseException:
+        found.close()
+        raise
+    found.entries = [chosen.get(entry.name, entry) for entry in entries]
+    return found
 
 
-def _one_job(
-    spark: SparkSession, frame: DataFrame, texts: Sequence[str], files: Sequence[Listed]
-) -> dict[str, pa.Array]:
-    chosen = chosen_from(spark, frame, files)
-    selected = chosen.select(*columns_for(chosen, texts))
-    rows: list[Any] = selected.mapInArrow(_first_rows, "payload binary").collect() if files else []
-    pieces = [pa.ipc.open_stream(row["payload"]).read_next_batch() for row in rows]
-    nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields]
-    return {text: one_array([*(piece.column(n) for piece in pieces)] or [nothing[n]]) for n, text in enumerate(texts)}
+def _spread(files: Sequence[Listed]) -> list[Listed]:
+    """Files spread over a listing: as many as make a sample, fewer where they are large."""
+    size = sum(file.size for file in files)
+    count = min(_FILES, max(_LEAST_FILES, _BYTES * len(files) // max(1, size)), len(files))
+    return [files[number * len(files) // count] for number in range(count)]
 
 
-def _first_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Some rows of each batch, as Arrow writes them; a few batches a task."""
-    settle_imports()
-    for number, batch in enumerate(batches):
-        step = max(1, batch.num_rows // (_ROWS * _BATCHES))
-        some = batch.take(pa.array(range(0, batch.num_rows, step), pa.int64()))
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, some.schema) as writer:
-            writer.write_batch(some)
-        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], ["payload"])
-        if number + 1 == _BATCHES:
-            return
+def _chosen(state: State, entry: IndexEntry, pieces: Sequence[Piece]) -> Index:
+    """The index with what it chooses."""
+    batches = [array_of(piece.sample) for piece in pieces if piece.index == entry.name]
+    kinds = Counter(str(batch.schema.types) for batch in batches)
+    alike = [batch for batch in batches if str(batch.schema.types) == kinds.most_common(1)[0][0]]
+    if not alike:
+        texts = entry.index.expressions()
+        fields = state.frame.select(*columns_for(state.frame, texts)).schema.fields
+        return entry.index.prepare(*(pa.array([], arrow_type(field)) for field in fields))
+    columns = range(len(entry.index.expressions()))
+    return entry.index.prepare(*(one_array([batch.column(number) for batch in alike]) for number in columns))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from geoskip.indexes.base import Index, Summary
 from geoskip.spark.footers import Differs, Layout, Layouts, Plan, is_old, least, summary_of
 
-__all__ = ["SPARK", "FileResult", "Gatherer", "Part", "Plan", "one_array", "put_together", "read_files"]
+__all__ = ["SPARK", "FileResult", "Gatherer", "Part", "Plan", "collected", "one_array", "put_together", "read_files"]
 
 SPARK = "spark"
 _ROWS_AT_ONCE = 1 << 20
@@ -82,12 +82,13 @@ class Gatherer:
 
     def _collect(self) -> None:
         values = [one_array(pieces) for pieces in zip(*self._waiting, strict=True)]
-        found = tuple(_collected(index, [values[n] for n in numbers]) for index, numbers in self.plans)
+        found = tuple(collected(index, [values[n] for n in numbers]) for index, numbers in self.plans)
         self.parts.append(Part(self._rows, found))
         self._waiting, self._rows, self.waiting = [], 0, 0
 
 
-def _collected(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
+def collected(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
+    """An index's summary of some rows; a text where it fails."""
     try:
         return index.collect(*values)
     except Exception as error:  # an index of the user's own must not lose the others their summaries

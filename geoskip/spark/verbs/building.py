@@ -24,7 +24,7 @@ from geoskip.spark.data import SparkData
 from geoskip.spark.listing import nothing_to_index
 from geoskip.spark.place import Place
 from geoskip.spark.roots import is_glob
-from geoskip.spark.sampling import prepared
+from geoskip.spark.sampling import begin
 from geoskip.spark.session import java
 from geoskip.spark.state import State
 from geoskip.stores.base import Store
@@ -44,15 +44,22 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     store = place.store(state.source)
     if (why := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
-    entries = prepared(state, bind(java(place.spark), state.frame, state.source, indexes))
+    entries = bind(java(place.spark), state.frame, state.source, indexes)
     snapshot = latest(store)
     if snapshot is not None:
         check_same(place, state, store, snapshot.header)
     data = SparkData(place, state)
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
-    changed = data.changed(others) if snapshot and stale(snapshot, SparkData(place, state)) else {}
-    made = perform(store, Verb.CREATE, Work(Build(data), entries), parameters=_named(entries), by=ENGINE)
+    new = stale(snapshot, SparkData(place, state)) if snapshot else []
+    changed = data.changed(others) if new else {}
+    buildable = [entry for entry in others if entry.name not in changed]
+    data.first = begin(state, entries, buildable, {path for path, _, _ in new})
+    entries = [entry for entry in data.first.entries if entry.name in names]
+    try:
+        made = perform(store, Verb.CREATE, Work(Build(data), entries), parameters=_named(entries), by=ENGINE)
+    finally:
+        data.first.close()
     _caught_up(store, data, made)
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
     return report(place, state, store, data, started)

@@ -1,0 +1,102 @@
+"""No index makes a build read a file twice: values are put aside for one that is still to choose."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import GeoBox, MetricDist, MinMax
+from geoskip.spark import sampling
+from geoskip.stores.memory import MemoryStore
+from tests.test_spark_build import jobs_of, table_of
+
+pytestmark = pytest.mark.spark
+
+FILES = 12
+PLAIN = MetricDist("x", "y", metric="euclidean", origins=5), MetricDist("word", metric="levenshtein", origins=3)
+COMPUTED = (MetricDist("abs(x)", "y", metric="euclidean", origins=5),)
+OTHERS = MinMax("x"), GeoBox("x", "y")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve files: one without rows, one of NULLs, one that pyarrow wrote with another type."""
+    root = tmp_path_factory.mktemp("once")
+    for number in range(FILES):
+        rows = 0 if number == 5 else 30
+        x = [None if number == 7 else 10.0 * number + k / 7 for k in range(rows)]
+        words = [f"{'abc' * (number % 4)}{k % 5}" for k in range(rows)]
+        text = pa.large_string() if number == 2 else pa.string()
+        kinds = [pa.float64(), pa.float32() if number == 9 else pa.float64(), text]
+        columns = [pa.array(values, kind) for values, kind in zip((x, x, words), kinds, strict=True)]
+        pq.write_table(pa.table(columns, names=["x", "y", "word"]), root / f"part-{number:02d}.parquet")
+    return root
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Counter[str]]:
+    """How often each file is opened within the block, by whatever process; the kernel counts (inotify)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    # IN_OPEN, and IN_CLOSE_NOWRITE since the kernel reports events that are alike as one
+    assert libc.inotify_add_watch(watch, os.fsencode(place), 0x20 | 0x10) >= 0
+    found: Counter[str] = Counter()
+    try:
+        yield found
+        while data := _read(watch):
+            at = 0
+            while at < len(data):
+                _, event, _, length = struct.unpack_from("iIII", data, at)
+                name = data[at + 16 : at + 16 + length].rstrip(b"\0").decode()
+                if event & 0x20 and name.endswith(".parquet"):
+                    found[name] += 1
+                at += 16 + length
+    finally:
+        os.close(watch)
+
+
+def _read(watch: int) -> bytes:
+    try:
+        return os.read(watch, 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+def resolved(data: Any, indexes: tuple[MetricDist, ...]) -> list[MetricDist]:
+    """The same indexes with the origins that a dataset's have."""
+    chosen = {str(index): index.origins for index in data.indexes if isinstance(index, MetricDist)}
+    return [MetricDist(*index.exprs, metric=index.metric, origins=chosen[str(index)]) for index in indexes]
+
+
+@pytest.mark.parametrize("sampled", [2, 64], ids=["some files first", "all files first"])
+@pytest.mark.parametrize("indexes", [PLAIN, COMPUTED], ids=["arrow", "spark"])
+def test_no_file_is_opened_more_often_because_an_index_chooses(
+    plain: Any, place: Path, monkeypatch: pytest.MonkeyPatch, indexes: tuple[MetricDist, ...], sampled: int
+) -> None:
+    monkeypatch.setattr(sampling, "_FILES", sampled)
+    stores = [MemoryStore(), MemoryStore()]
+    first, then = (geoskip.dataset(plain, str(place), store=store) for store in stores)
+    schema = first.to_df().schema
+    assert schema == then.to_df().schema  # which opens one
+    with opened(place) as once:
+        report, jobs = jobs_of(plain, lambda: first.create_index(*indexes, *OTHERS))
+    assert not report.incomplete
+    assert not report.excluded
+    with opened(place) as before:
+        then.create_index(*resolved(first, indexes), *OTHERS)
+    assert once == before
+    assert max(once.values()) <= 3
+    assert jobs == 2 + (indexes is PLAIN)  # the file of another type is for Spark's reader
+    one, other = map(table_of, stores)
+    assert repr(one) == repr(other)
