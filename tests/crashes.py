@@ -29,8 +29,11 @@ from geoskip.lifecycle.operation import latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import FileRow, Header, IndexEntry
 from geoskip.stores import LocalFolder, ParquetStore, Store, folders
-from tests.test_stores import HEADER, entry
+from geoskip.stores.encryption import Encryption
+from geoskip.stores.keys import KeyRing
+from tests.storing import HEADER, entry
 
+KEYS = Encryption(KeyRing({"base": bytes(32)}), "base")
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.crashes"])
 
@@ -124,7 +127,15 @@ VERBS: dict[str, Callable[[Store, Numbers], Any]] = {
     "optimize": lambda store, data: actions.optimize(store),
     "vacuum": lambda store, data: actions.vacuum(store, timedelta(0)),
     "cancel": lambda store, data: actions.cancel(store, data.header()),
+    "rotate keys": lambda store, data: actions.rotate(store),
 }
+
+
+def opened(place: Path, step: int = 0) -> ParquetStore:
+    """The metadata beside a dataset, protected where a file says so; killed at a step."""
+    folder = place / "_geoskip"
+    keys = KEYS if (place / "protected").exists() else None
+    return ParquetStore(KillingFolder(folder, step) if step else folder, encryption=keys)
 
 
 # --- what must hold at any time ---------------------------------------------------------------------------------------
@@ -212,7 +223,8 @@ def _warm() -> None:
     """Import what is imported late, once and for all processes."""
     with tempfile.TemporaryDirectory() as place:
         write(Path(place), "f", 1)
-        store = ParquetStore(Path(place) / "_geoskip")
+        (Path(place) / "protected").touch()
+        store = opened(Path(place))
         create(store, Numbers(Path(place)))
         check_reader(store, Numbers(Path(place)))
 
@@ -224,7 +236,7 @@ if multiprocessing.current_process().name == "MainProcess" and __name__ != "__ma
 def _killed(verb: str, place: str, step: int) -> None:
     unflushed()
     data = Numbers(Path(place))
-    VERBS[verb](ParquetStore(KillingFolder(Path(place) / "_geoskip", step)), data)
+    VERBS[verb](opened(Path(place), step), data)
 
 
 def dies_at(verb: str, place: Path, step: int) -> bool:
@@ -265,8 +277,10 @@ def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> N
                 actions.vacuum(store, timedelta(seconds=rng.choice([0, 1])))
             else:
                 VERBS[verb](store, data)
-        except NotIndexedError:
-            pass  # deleted already, or nothing to restore: another was faster
+        except (ConflictError, NotIndexedError) as error:
+            if isinstance(error, ConflictError) and " came after " not in str(error):
+                failures.put(f"{verb}: {error}")
+            # else deleted already, or nothing to restore: another was faster
         except Exception as error:
             failures.put(f"{verb}: {type(error).__name__}: {error}")
 

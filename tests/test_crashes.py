@@ -20,7 +20,18 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.operation import latest
 from geoskip.stores import ParquetStore
 from tests import crashes
-from tests.crashes import VERBS, Numbers, check_clean, check_complete, check_reader, create, dies_at, refresh, write
+from tests.crashes import (
+    VERBS,
+    Numbers,
+    check_clean,
+    check_complete,
+    check_reader,
+    create,
+    dies_at,
+    opened,
+    refresh,
+    write,
+)
 
 CRASHES = int(os.environ.get("GEOSKIP_CRASHES", "0"))
 RACE = float(os.environ.get("GEOSKIP_RACE", "0"))
@@ -37,9 +48,21 @@ def unflushed() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset with an index in use, a deleted one, several parts, and changes that no refresh has seen."""
-    place = tmp_path_factory.mktemp("template") / "data"
+    return changing(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with keys."""
+    return changing(tmp_path_factory.mktemp("protected"), "protected")
+
+
+def changing(base: Path, *marks: str) -> Path:
+    place = base / "data"
     place.mkdir()
-    data, store = Numbers(place), ParquetStore(place / "_geoskip")
+    for mark in marks:
+        (place / mark).touch()
+    data, store = Numbers(place), opened(place)
     for number in range(5):
         write(place, f"f{number}", number)
     create(store, data, "a", "b", "d")
@@ -53,12 +76,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_crash_at_any_step(verb: str, template: Path, tmp_path: Path) -> None:
+def test_a_crash_at_any_step(verb: str, template: Path, protected: Path, tmp_path: Path) -> None:
     steps = 0
     for step in range(1, 100):
         place = tmp_path / f"{step}"
-        shutil.copytree(template, place)
-        data, store = Numbers(place), ParquetStore(place / "_geoskip")
+        shutil.copytree(protected if verb == "rotate keys" else template, place)
+        data, store = Numbers(place), opened(place)
         before = store.latest()
         if not dies_at(verb, place, step):
             break
@@ -114,15 +137,15 @@ def test_a_crash_while_a_dead_operation_is_called_off(template: Path, tmp_path: 
 
 
 @pytest.mark.skipif(not CRASHES, reason="make soak has them")
-def test_crashes_at_random_moments(template: Path, tmp_path: Path) -> None:
+def test_crashes_at_random_moments(template: Path, protected: Path, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
     for turn in range(CRASHES):
         place = tmp_path / f"{turn}"
-        shutil.copytree(template, place)
-        data, store = Numbers(place), ParquetStore(place / "_geoskip")
         verb = rng.choice(list(VERBS))
+        shutil.copytree(protected if verb == "rotate keys" or rng.random() < 0.2 else template, place)
+        data, store = Numbers(place), opened(place)
         crashes.dies_after(verb, place, rng.random() * 0.1)
         check_reader(store, data)
         refresh(store, data)

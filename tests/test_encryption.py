@@ -14,6 +14,8 @@ import pytest
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
 from geoskip.indexes.base import Index
+from geoskip.lifecycle.actions import rotate
+from geoskip.lifecycle.history import history
 from geoskip.metadata import FileRow, Header, IndexEntry, add_indexes, build_table
 from geoskip.predicates import Call, Column, Comparison, Literal
 from geoskip.skipping import decide
@@ -212,7 +214,7 @@ def test_a_writer_who_lacks_a_key_is_refused(tmp_path: Path, write: str) -> None
     actions: dict[str, Callable[[], Any]] = {
         "commit": lambda: store.commit(header, table({"c": 1}), expected=1),
         "amend": lambda: store.amend(header, pa.array([True, False]), table({"c": 1}), expected=1),
-        "rotate": store.rotate,
+        "rotate": lambda: store.rotate(header, expected=1),
     }
     with pytest.raises(MissingKeyError, match=r"needs the keys of all its indexes.*'hr'"):
         actions[write]()
@@ -273,18 +275,20 @@ def test_a_key_is_given_where_one_is_needed(tmp_path: Path) -> None:
 
 
 def test_rotation_wraps_anew_and_rewrites_nothing(tmp_path: Path) -> None:
-    begun(store_of(tmp_path))
+    store_of(tmp_path).commit(HEADER, table({NAME: 1, "b": 20}), expected=None)
     parts = sorted((tmp_path / "_geoskip" / "_parts").iterdir())
     newer = RING.rotated()
     store = store_of(tmp_path, Encryption(newer))
-    header = store.rotate()
+    header = rotate(store)
     assert header is not None
     assert header.number == 2
     assert sorted((tmp_path / "_geoskip" / "_parts").iterdir()) == parts
     assert store.load(2).files.table().equals(store.load(1).files.table())
     with pytest.raises(MissingKeyError, match="version 2"):
         reader(tmp_path, "base", "hr").load(2)
-    store.forget(snapshots=[1], operations=[1])
+    assert [row.verb for row in history(store)] == ["create", "rotate keys"]
+    assert [row.state for row in history(store)][1:] == ["done"]
+    store.forget(snapshots=[1], operations=[1, 2])
     newest = store_of(tmp_path, Encryption(newer.without_old()))
     assert newest.load(2).files.summary(PAY, "min").null_count == 0
     newest.commit(newest.load(2).header, table({"c": 3}), expected=2)
@@ -292,11 +296,11 @@ def test_rotation_wraps_anew_and_rewrites_nothing(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_to_rotate_without_keys(tmp_path: Path) -> None:
-    assert store_of(tmp_path).rotate() is None
+    assert rotate(store_of(tmp_path)) is None
     begun(store_of(tmp_path, None))
     with pytest.raises(InvalidSpecificationError, match="no keys to rotate"):
-        store_of(tmp_path, None).rotate()
-    assert MemoryStore().rotate() is None
+        rotate(store_of(tmp_path, None))
+    assert rotate(MemoryStore()) is None
 
 
 class Service:

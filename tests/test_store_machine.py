@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import Header
 from geoskip.stores import ElasticsearchStore, MemoryStore, ParquetStore, Store
+from tests.storing import HEADER, entry, table
 from tests.test_store_elasticsearch import QUICK
-from tests.test_stores import HEADER, entry, table
 
 NUMBERS = st.integers(0, 4)
 VALUES = st.lists(st.one_of(st.none(), st.integers(-5, 5)), max_size=3)

@@ -1,4 +1,4 @@
-"""The verbs that need no data: delete, restore, optimize, vacuum, cancel."""
+"""The verbs that need no data: delete, restore, optimize, vacuum, rotate, cancel."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from geoskip.errors import InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError
 from geoskip.lifecycle.log import Log, age
-from geoskip.lifecycle.operation import Amend, Commit, Operation, Turn, close, latest, made_by, perform, writing
+from geoskip.lifecycle.operation import (
+    Amend,
+    Commit,
+    Operation,
+    Rewrap,
+    Turn,
+    Winner,
+    close,
+    latest,
+    made_by,
+    perform,
+    writing,
+)
 from geoskip.lifecycle.verbs import CANCELLED, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 from geoskip.stores.base import Store
 
-__all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "vacuum"]
+__all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "rotate", "vacuum"]
 
 _ENTRIES_KEPT = 1000
 """So much of the log stays, however old: what was done is worth knowing for longer than a snapshot."""
@@ -41,11 +53,14 @@ def _moved(
 ) -> tuple[str, ...]:
     """Move indexes from one list of the header to the end of another; ``words`` say what they are in each."""
     moved: list[str] = []
+    first = _required(store, latest(store))
 
     def attempt(turn: Turn) -> Amend:
         snapshot = _required(store, turn.snapshot)
         here, there = getattr(snapshot.header, source), getattr(snapshot.header, target)
         chosen = _chosen(which, here, there, *words)
+        if verb is Verb.DELETE:
+            _check_known(chosen, first.header, snapshot.header, turn.after)
         moved[:] = chosen
         changed: dict[str, Any] = {
             source: tuple(entry for entry in here if entry.name not in chosen),
@@ -56,9 +71,17 @@ def _moved(
         }
         return Amend.nothing(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
 
-    attempt(Turn(0, latest(store)))  # says at once what is wrong
-    perform(store, verb, attempt, parameters={"which": list(which)}, by=by)
+    attempt(Turn(0, first))  # says at once what is wrong
+    perform(store, verb, attempt, parameters={"which": list(which)}, by=by, since=first.header.number)
     return tuple(moved)
+
+
+def _check_known(chosen: Sequence[str], then: Header, now: Header, after: Sequence[Winner]) -> None:
+    """Nobody deletes what somebody else creates in this moment: it is not what was looked at."""
+    if any(winner.verb is Verb.CREATE for winner in after):
+        for name in chosen:
+            if now.built.get(name) != then.built.get(name):
+                raise ConflictError(f"{name} was built meanwhile; delete it once more if that is meant too")
 
 
 def optimize(store: Store, *, by: str | None = None) -> Header | None:
@@ -91,8 +114,8 @@ class Vacuumed:
 
 
 def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuumed:
-    """Remove the deleted indexes, the snapshots that were succeeded longer than ``retain`` ago, and what no snapshot
-    uses.
+    """Remove the indexes that are deleted when it begins, the snapshots that were succeeded longer than ``retain`` ago,
+    and what no snapshot uses.
 
     A query that was planned with a snapshot removed here reads every file: what is younger stays. Its own snapshot is
     what makes the rest safe: a writer that was taken for dead and is not loses against it, and cannot commit what is
@@ -101,16 +124,16 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
     if retain < timedelta(0):
         raise InvalidSpecificationError(f"vacuum_index(retain=) takes a time that is not negative, got {retain}")
     indexes: list[str] = []
+    doomed = [entry.name for entry in _required(store, latest(store)).header.deleted]
 
     def attempt(turn: Turn) -> Commit | Amend:
-        snapshot = _required(store, turn.snapshot)
-        header = replace(snapshot.header, deleted=())
-        indexes[:] = [entry.name for entry in snapshot.header.deleted]
+        snapshot = _there(store, turn.snapshot)
+        indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
             return Amend.nothing(snapshot)
-        return Commit(header, conformed(snapshot.files.table(), files_schema(header.entries)), {"indexes": indexes})
+        header = replace(snapshot.header, deleted=tuple(e for e in snapshot.header.deleted if e.name not in doomed))
+        return Commit(header, conformed(snapshot.files.table(), files_schema(header.stored)), {"indexes": indexes})
 
-    _required(store, latest(store))
     parameters = {"retain hours": retain / timedelta(hours=1)}
     with Operation(store, Verb.VACUUM, parameters, by) as operation:
         operation.run(attempt, final=False)
@@ -124,6 +147,24 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
                 message = f"leftovers stay: {error}"
         operation.end(snapshots=list(old), leftovers=leftovers, indexes=indexes, message=message)
     return Vacuumed(tuple(indexes), old, leftovers)
+
+
+def rotate(store: Store, *, by: str | None = None) -> Header | None:
+    """Wrap the keys of protected metadata by the newest versions of their master keys; None where there are none.
+
+    It is a snapshot more with the same parts. The older versions are needed until vacuum has removed the snapshots and
+    entries of before.
+    """
+    number = store.latest()
+    if number is None:
+        return None
+    if not store.protects(number):
+        raise InvalidSpecificationError(f"the metadata in {store.location} are in clear: there are no keys to rotate")
+
+    def attempt(turn: Turn) -> Rewrap:
+        return Rewrap(_there(store, turn.snapshot).header)
+
+    return perform(store, Verb.ROTATE, attempt, by=by)
 
 
 def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[str, Any]]:
@@ -148,6 +189,12 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
 
     perform(store, Verb.CANCEL, attempt, parameters={"operations": list(running)}, by=by)
     return [{"operation": name, **told} for name, told in running.items() if not made_by(store, name, told.get("base"))]
+
+
+def _there(store: Store, snapshot: Snapshot | None) -> Snapshot:
+    if snapshot is None:
+        raise NotIndexedError(f"the metadata in {store.location} have vanished")
+    return snapshot
 
 
 def _required(store: Store, snapshot: Snapshot | None) -> Snapshot:

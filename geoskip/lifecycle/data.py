@@ -10,24 +10,29 @@ there as they were read, a summary for the indexes that still mean the same. The
 * what the other writer has of a file is kept where its fingerprint is the same.
 
 No file is lost by this, since without a row a file is read, and none is there twice, since rows are put in by path.
+
+Two things it does not do, and says so instead: to put an index in the place of one of the same name that another writer
+built meanwhile and that means something else; and to go on where no index is in use any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.errors import ConflictError, NotIndexedError
 from geoskip.lifecycle.log import now
 from geoskip.lifecycle.operation import Amend, Commit, Turn
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table
 from geoskip.metadata.tables import conformed
 
-__all__ = ["Build", "Data", "Found", "Listing", "Work", "fresh", "left_over", "means_the_same"]
+__all__ = ["Build", "Data", "Found", "Listing", "Look", "Work", "difference", "left_over", "means_the_same"]
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _TURNS_THAT_READ = 3
@@ -74,6 +79,15 @@ class Data(Protocol):
         """The summaries of some files, all read in one job."""
 
 
+def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: str = "now") -> str:
+    """Why the one would store another summary than the other."""
+    differing = [name for name, value in one.depends.items() if other.depends.get(name) != value]
+    if differing:
+        values = ((name, one.depends[name], other.depends.get(name)) for name in differing)
+        return "; ".join(f"{name}={mine} {first}, {theirs} {second}" for name, mine, theirs in values)
+    return "its expression, a setting in it or a function has changed"
+
+
 def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:
     """Would both store the same summary of any file?"""
     return (one.index, one.index.bound, dict(one.depends), one.arrow) == (
@@ -84,21 +98,52 @@ def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:
     )
 
 
-def fresh(snapshot: Snapshot, listing: Listing, data: Data) -> Mask:
-    """One entry a row of the files table: is the file there now, as it was indexed?"""
-    files = snapshot.files
-    where = pc.index_in(files.column("path"), value_set=listing.path)
-    same = pc.is_valid(where)
-    for name, values in (("size", listing.size), ("mtime", listing.mtime)):
-        same = pc.and_(same, pc.fill_null(pc.equal(files.column(name), values.take(where)), False))
-    found = np.array(same.to_numpy(zero_copy_only=False), dtype=bool)
-    tagged = np.flatnonzero(found & files.column("etag").is_valid().to_numpy(zero_copy_only=False))
-    if len(tagged):
-        rows = pa.array(tagged)
-        tags = files.column("etag").take(rows).to_pylist()
-        for row, then, here in zip(tagged, tags, data.etags(files.column("path").take(rows).to_pylist()), strict=True):
-            found[row] = here is None or here == then
-    return found
+Key = tuple[str, int, int]
+"""A file and its fingerprint: path, size and modification time."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A snapshot beside a listing; ``is_fresh`` has an entry a row of the files table: is that file there now, as it
+    was indexed?
+    """
+
+    snapshot: Snapshot
+    listing: Listing
+    is_fresh: Mask
+
+    @classmethod
+    def at(cls, snapshot: Snapshot, data: Data, *, closely: bool = True) -> Look:
+        """What is there now. Not ``closely``: etags are not asked for, since they just were."""
+        listing = data.listing()
+        files = snapshot.files
+        where = pc.index_in(files.column("path"), value_set=listing.path)
+        same = pc.is_valid(where)
+        for name, values in (("size", listing.size), ("mtime", listing.mtime)):
+            same = pc.and_(same, pc.fill_null(pc.equal(files.column(name), values.take(where)), False))
+        found = np.array(same.to_numpy(zero_copy_only=False), dtype=bool)
+        tagged = np.flatnonzero(found & files.column("etag").is_valid().to_numpy(zero_copy_only=False))
+        if closely and len(tagged):
+            rows = pa.array(tagged)
+            paths, tags = (files.column(name).take(rows) for name in ("path", "etag"))
+            here = pa.array(data.etags(paths.to_pylist()), pa.string())
+            differs = pc.fill_null(pc.not_equal(tags, here), False)
+            found[tagged[differs.to_numpy(zero_copy_only=False)]] = False
+        return cls(snapshot, listing, found)
+
+    @cached_property
+    def stale(self) -> list[Key]:
+        """The files of the listing that are new or changed."""
+        if len(self.listing.path) == int(self.is_fresh.sum()):
+            return []
+        old = self.snapshot.files.column("path").filter(pa.array(self.is_fresh))
+        is_old = pc.is_in(self.listing.path, value_set=old)
+        columns = (column.filter(pc.invert(is_old)).to_pylist() for column in self.listing)
+        return list(zip(*columns, strict=True))
+
+    def without(self, distrusted: Mask) -> Look:
+        """The same where some rows count as those of changed files."""
+        return replace(self, is_fresh=self.is_fresh & ~distrusted)
 
 
 @dataclass
@@ -106,14 +151,14 @@ class Build:
     """What was read so far: by file and fingerprint, the summaries with the entries that they were made for."""
 
     data: Data
-    rows: dict[tuple[str, int, int], FileRow] = field(default_factory=dict)
+    rows: dict[Key, FileRow] = field(default_factory=dict)
     made: dict[str, IndexEntry] = field(default_factory=dict)
-    tried: set[tuple[str, int, int]] = field(default_factory=set)
+    tried: set[Key] = field(default_factory=set)
     excluded: dict[str, str] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
     read: int = 0
 
-    def complete(self, key: tuple[str, int, int], entries: Iterable[IndexEntry]) -> FileRow | None:
+    def complete(self, key: Key, entries: Iterable[IndexEntry]) -> FileRow | None:
         """The row of a file, where it has a summary, be it null, of each of these indexes."""
         row = self.rows.get(key)
         if row is None:
@@ -124,7 +169,7 @@ class Build:
                 return None
         return row
 
-    def add(self, entries: Sequence[IndexEntry], keys: Sequence[tuple[str, int, int]]) -> None:
+    def add(self, entries: Sequence[IndexEntry], keys: Sequence[Key]) -> None:
         """Read the summaries of these indexes in these files."""
         keys = [key for key in keys if key not in self.tried]
         if not keys or not entries:
@@ -149,23 +194,27 @@ class Work:
 
     ``wanted`` are the indexes to be built of every file, bound now: those that are created, all for a full refresh,
     none for an incremental one. ``renew``: are they those that are there already, and no others? ``quick``: is nothing
-    to be read? An index in use that has another meaning now gets no summaries of new files where others are created;
-    in a refresh such files get no row.
+    to be read? ``known`` are the indexes that were there when ``wanted`` was made, if not those of the first attempt;
+    ``look`` is what was seen of the snapshot then. An index in use that has another meaning now gets no summaries of
+    new files where others are created; in a refresh such files get no row.
     """
 
     build: Build
     wanted: Sequence[IndexEntry] = ()
     renew: bool = False
     quick: bool = False
+    known: Sequence[IndexEntry] | None = None
+    look: Look | None = None
 
     def __call__(self, turn: Turn, distrusted: Mask | None = None) -> Commit | Amend | None:
         """What the next snapshot is to be; None where this one is as it should be. Rows that are ``distrusted`` count
         as those of changed files.
         """
-        listing = self.build.data.listing()
         snapshot = turn.snapshot
         if snapshot is None:
-            return self._first(listing, turn)
+            self.known = () if self.known is None else self.known
+            return self._first(self.build.data.listing(), turn)
+        self._check(snapshot.header)
         names = {entry.name for entry in self.wanted}
         kept = [entry for entry in snapshot.header.entries if entry.name not in names]
         here = [entry.name for entry in snapshot.header.entries]
@@ -174,90 +223,103 @@ class Work:
         if self.renew:
             entries.sort(key=lambda entry: here.index(entry.name))
         data = self.build.data
-        is_fresh = fresh(snapshot, listing, data)
+        look = self._look(snapshot)
         if distrusted is not None:
-            is_fresh &= ~distrusted
-        stays = self._stays(snapshot, is_fresh)
-        rows = Keys(listing)
-        stale = _stale(snapshot, listing, is_fresh)
+            look = look.without(distrusted)
+        stays = self._stays(look)
         if self.quick:
-            return self._noted(snapshot, stays, stale)
-        changed = data.changed(kept) if stale else {}
+            return self._noted(snapshot, stays, look.stale)
+        changed = data.changed(kept) if look.stale else {}
         buildable = [entry for entry in kept if entry.name not in changed]
         if turn.number < _TURNS_THAT_READ and (wanted or not changed):
-            self._read([*buildable, *wanted], wanted, rows.keys, stale)
-        added = self._rows(stale, [*(buildable if wanted else kept), *wanted])
+            self._read([*buildable, *wanted], wanted, look)
+        added = self._rows(look.stale, [*(buildable if wanted else kept), *wanted])
         if not wanted:
             if not added and stays.all() and not snapshot.header.pending:
                 return None
             header = self._header(snapshot.header, entries, ())
             told = self._told(added, int((~stays).sum()), int(stays.sum()))
             return Amend(header, pa.array(~stays), build_table(entries, added), told)
-        return self._whole(snapshot, wanted, entries, rows, added, is_fresh, stays)
+        return self._whole(look, wanted, entries, added, stays)
+
+    def _check(self, header: Header) -> None:
+        """Raise where this cannot be laid over what others have committed."""
+        in_use = {entry.name: entry for entry in header.entries}
+        creates = bool(self.wanted) and not self.renew
+        if not creates and not header.unread and not in_use.keys() & {e.name for e in self.wanted or header.entries}:
+            raise NotIndexedError("no index is in use any more; create one, or restore_index() those that were deleted")
+        if self.known is None:
+            self.known = header.entries
+        known = {entry.name: entry for entry in self.known}
+        for mine in self.wanted:
+            theirs, before = in_use.get(mine.name), known.get(mine.name)
+            is_news = theirs is not None and (before is None or not means_the_same(before, theirs))
+            if theirs is not None and is_news and not means_the_same(mine, theirs):
+                raise ConflictError(
+                    f"{mine.name} was built there under other conditions than here "
+                    f"({difference(mine, theirs, 'here', 'there')}); agree on one of them, and build it again"
+                )
+
+    def _look(self, snapshot: Snapshot) -> Look:
+        """What there is now; once what was seen before, if that was of this snapshot."""
+        look, self.look = self.look, None
+        return look if look is not None and look.snapshot is snapshot else Look.at(snapshot, self.build.data)
 
     def is_needed(self, snapshot: Snapshot) -> bool:
         """Is there anything that a refresh would change? Nothing is read for it but the listing."""
-        listing = self.build.data.listing()
-        is_fresh = fresh(snapshot, listing, self.build.data)
-        if len(listing.path) > int(is_fresh.sum()):
-            if not self.quick:
-                return True
-            return (
-                self._noted(snapshot, self._stays(snapshot, is_fresh), _stale(snapshot, listing, is_fresh)) is not None
-            )
-        return bool(snapshot.header.pending) or not bool(self._stays(snapshot, is_fresh).all())
+        if self.look is None or self.look.snapshot is not snapshot:
+            self.look = Look.at(snapshot, self.build.data)
+        look = self.look
+        if self.quick:
+            return self._noted(snapshot, self._stays(look), look.stale) is not None
+        return bool(look.stale or snapshot.header.pending) or not bool(self._stays(look).all())
 
-    def _stays(self, snapshot: Snapshot, is_fresh: Mask) -> Mask:
+    def _stays(self, look: Look) -> Mask:
         """The rows of files that are as they were, or that this handle does not look at."""
-        if is_fresh.all():
-            return is_fresh
-        sees = self.build.data.sees(snapshot.files.column("path"))
+        if look.is_fresh.all():
+            return look.is_fresh
+        sees = self.build.data.sees(look.snapshot.files.column("path"))
         seen: Mask = np.asarray(sees.to_numpy(zero_copy_only=False), dtype=bool)
-        return is_fresh | ~seen
+        return look.is_fresh | ~seen
 
     def _first(self, listing: Listing, turn: Turn) -> Commit | None:
-        keys = Keys(listing).keys
+        keys = _keys(listing)
         if turn.number < _TURNS_THAT_READ:
             self.build.add(self.wanted, [key for key in keys if self.build.complete(key, self.wanted) is None])
         rows = self._rows(keys, self.wanted)
         header = self._header(self.build.data.header(), self.wanted, self.wanted)
         return Commit(header, build_table(self.wanted, rows), self._told(rows, 0, 0))
 
-    def _read(
-        self,
-        every: Sequence[IndexEntry],
-        wanted: Sequence[IndexEntry],
-        listed: Sequence[tuple[str, int, int]],
-        stale: Sequence[tuple[str, int, int]],
-    ) -> None:
-        new = set(stale)
+    def _read(self, every: Sequence[IndexEntry], wanted: Sequence[IndexEntry], look: Look) -> None:
+        new = set(look.stale)
         if wanted:
+            listed = _keys(look.listing)
             self.build.add(wanted, [k for k in listed if k not in new and self.build.complete(k, wanted) is None])
-        self.build.add(every, [key for key in stale if self.build.complete(key, every) is None])
+        self.build.add(every, [key for key in look.stale if self.build.complete(key, every) is None])
 
-    def _rows(self, keys: Iterable[tuple[str, int, int]], entries: Sequence[IndexEntry]) -> list[FileRow]:
+    def _rows(self, keys: Iterable[Key], entries: Sequence[IndexEntry]) -> list[FileRow]:
         """The rows of those files of which everything is known."""
         return [row for key in keys if (row := self.build.complete(key, entries)) is not None]
 
     def _whole(
         self,
-        snapshot: Snapshot,
+        look: Look,
         wanted: Sequence[IndexEntry],
         entries: Sequence[IndexEntry],
-        rows: Keys,
         added: Sequence[FileRow],
-        is_fresh: Mask,
         stays: Mask,
     ) -> Commit:
         """The table with more columns: old rows where the new summaries of their files are known, then the new rows."""
+        snapshot, is_fresh = look.snapshot, look.is_fresh
         before = {entry.name: entry for entry in snapshot.header.stored}
+        by_path = {key[0]: key for key in _keys(look.listing)}
         table = snapshot.files.table()
         names = {entry.name for entry in wanted}
         old = table.select([name for name in table.schema.names if name not in names])
         paths = old["path"].to_pylist()
         known = {}
         for path, here in zip(paths, is_fresh, strict=True):
-            row = self.build.complete(rows.by_path[path], wanted) if here else None
+            row = self.build.complete(by_path[path], wanted) if here else None
             if row is not None:
                 known[path] = row
         is_known = pc.is_in(old["path"], value_set=pa.array(list(known), pa.string()))
@@ -271,7 +333,7 @@ class Work:
         told = self._told([*added, *known.values()], int((~stays).sum()), len(whole) - len(added))
         return Commit(header, whole, told)
 
-    def _noted(self, snapshot: Snapshot, stays: Mask, stale: Sequence[tuple[str, int, int]]) -> Amend | None:
+    def _noted(self, snapshot: Snapshot, stays: Mask, stale: Sequence[Key]) -> Amend | None:
         """Nothing is read: rows of changed files go, and what is not indexed is counted and named in the header."""
         pending: dict[str, Any] = {}
         if stale:
@@ -306,34 +368,18 @@ class Work:
         }
 
 
-class Keys:
-    """A listing as keys: path, size and modification time."""
-
-    def __init__(self, listing: Listing) -> None:
-        columns = (column.to_pylist() for column in listing)
-        self.keys: list[tuple[str, int, int]] = list(zip(*columns, strict=True))
-        self.by_path = {key[0]: key for key in self.keys}
+def _keys(listing: Listing) -> list[Key]:
+    """The files of a listing, each with its fingerprint."""
+    return list(zip(*(column.to_pylist() for column in listing), strict=True))
 
 
 def _named(entries: Iterable[IndexEntry], name: str) -> IndexEntry:
     return next(entry for entry in entries if entry.name == name)
 
 
-def left_over(snapshot: Snapshot, build: Build) -> list[tuple[str, int, int]]:
+def left_over(snapshot: Snapshot, build: Build, *, closely: bool = True) -> list[Key]:
     """The files that are there now without a row, and that the build has not tried in vain."""
-    listing = build.data.listing()
-    stale = _stale(snapshot, listing, fresh(snapshot, listing, build.data))
-    return [key for key in stale if key not in build.tried]
-
-
-def _stale(snapshot: Snapshot, listing: Listing, is_fresh: Mask) -> list[tuple[str, int, int]]:
-    """The files of a listing that are new or changed."""
-    if len(listing.path) == int(is_fresh.sum()):
-        return []
-    old = snapshot.files.column("path").filter(pa.array(is_fresh))
-    is_old = pc.is_in(listing.path, value_set=old)
-    columns = (column.filter(pc.invert(is_old)).to_pylist() for column in listing)
-    return list(zip(*columns, strict=True))
+    return [key for key in Look.at(snapshot, build.data, closely=closely).stale if key not in build.tried]
 
 
 def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

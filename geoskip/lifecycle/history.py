@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from geoskip.errors import MetadataError
-from geoskip.lifecycle.log import Log, is_dead
+from geoskip.lifecycle.log import Log, is_dead, person_of
 from geoskip.lifecycle.verbs import DONE
 from geoskip.stores.base import Store
 
@@ -72,14 +72,14 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     }
     by = last.get("closed by")
     message = [f"{last['error']}: {last.get('message', '')}" if "error" in last else str(last.get("message", ""))]
-    message += [f"by {_person(by)}"] if by else []
+    message += [f"by {person_of(by)}"] if by else []
     return Row(
         operation=name,
         verb=str(first.get("verb")),
         state=state,
         began=str(first.get("when")),
         seconds=last.get("seconds"),
-        who=_person(first.get("who") or {}),
+        who=person_of(first.get("who") or {}),
         base=first.get("base"),
         snapshot=last.get("snapshot"),
         files_read=files.get("read"),
@@ -101,18 +101,11 @@ def _unlogged(store: Store, logged: Iterable[int | None]) -> list[Row]:
             header = store.header(number)
             by = header.operation
             versions = {name: by[name] for name in ("geoskip", "pyspark", "engine") if name in by}
-            verb, who = str(by.get("verb", "")), _person(by)
+            verb, who = str(by.get("verb", "")), person_of(by)
             told = (None, None, None, None, None, "", _listed(versions), "as its snapshot tells")
             name = str(by.get("id", ""))
             rows.append(Row(name, verb, DONE, header.created, None, who, number - 1 or None, number, *told))
     return rows
-
-
-def _person(who: Mapping[str, Any]) -> str:
-    """``ann on etl-3 (process 4711)``."""
-    if not who.get("user"):
-        return ""
-    return f"{who.get('user')} on {who.get('host')} (process {who.get('process')})"
 
 
 def _listed(told: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ from geoskip.metadata import FORMAT
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import Store
 
-__all__ = ["LEASE", "Entry", "Log", "is_dead", "now", "who"]
+__all__ = ["LEASE", "Entry", "Log", "is_dead", "now", "person_of", "who"]
 
 LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
@@ -207,6 +207,13 @@ def who() -> dict[str, Any]:
         "started": _started(process),
         "machine": _machine(),
     }
+
+
+def person_of(told: Mapping[str, Any]) -> str:
+    """Who it was, for people: ``ann on etl-3 (process 4711)``; empty where that is not told."""
+    if not told.get("user"):
+        return ""
+    return f"{told.get('user')} on {told.get('host')} (process {told.get('process')})"
 
 
 @lru_cache(maxsize=1)

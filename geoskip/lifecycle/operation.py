@@ -5,7 +5,8 @@
 3. The verb looks at the latest snapshot and says what the next one is to be.
 4. The log is asked whether the operation is still open: it may have been cancelled, or taken for dead.
 5. The store commits, if the latest snapshot is still that of step 3. If it is not, the verb is asked again (3), told
-   who was faster; that it may be is written in :data:`geoskip.lifecycle.verbs.COMPATIBLE`.
+   who was faster. :data:`geoskip.lifecycle.verbs.COMPATIBLE` says what becomes of it; where the two contradict each
+   other, the error names who was faster.
 6. An entry in a final state is created.
 
 Step 4 comes after step 3 has read the latest snapshot, and whoever cancels commits a snapshot after having written so:
@@ -18,7 +19,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -26,13 +27,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, GeoskipError, MetadataError, StoreError
-from geoskip.lifecycle.log import Entry, Log, is_dead, now, versions, who
+from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError, StoreError
+from geoskip.lifecycle.log import Entry, Log, is_dead, now, person_of, versions, who
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
 
-__all__ = ["Amend", "Commit", "Operation", "Turn", "close_the_dead", "latest", "perform", "writing"]
+__all__ = ["Amend", "Commit", "Operation", "Rewrap", "Turn", "Winner", "close_the_dead", "latest", "perform", "writing"]
 
 BEAT = 10.0
 """Seconds between heartbeats."""
@@ -66,16 +67,39 @@ class Amend:
 
 
 @dataclass(frozen=True)
+class Rewrap:
+    """The same snapshot once more, its keys wrapped anew, see :meth:`geoskip.stores.base.Store.rotate`."""
+
+    header: Header
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """An operation that committed before this one."""
+
+    id: str
+    verb: Verb
+    who: str
+    snapshot: int
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.id[:12]}{self.who and f' by {self.who}'}, which made snapshot {self.snapshot}"
+
+
+@dataclass(frozen=True)
 class Turn:
-    """One attempt: its number from 0, and the snapshot to start from. After a lost race that is to be
-    :attr:`~geoskip.lifecycle.verbs.Then.REBASE`, the number is not 0: what was built is laid over the snapshot.
+    """One attempt: its number from 0, the snapshot to start from, and who was faster so far. After a lost race that is
+    to be :attr:`~geoskip.lifecycle.verbs.Then.REBASE`, the number is not 0: what was built is laid over the snapshot.
     """
 
     number: int
     snapshot: Snapshot | None
+    after: tuple[Winner, ...] = ()
 
 
-Attempt = Callable[[Turn], Commit | Amend | None]
+Result = Commit | Amend | Rewrap
+Attempt = Callable[[Turn], Result | None]
 
 
 def perform(
@@ -85,15 +109,17 @@ def perform(
     *,
     parameters: Mapping[str, Any] | None = None,
     by: str | None = None,
+    since: int | None = None,
     unreadable: bool = False,
 ) -> Header | None:
     """Carry out a verb; returns the header of its snapshot, None where ``attempt`` found nothing to do.
 
-    ``by`` names the engine and its version for the log; of ``unreadable`` see :meth:`Operation.run`. Raises what
-    ``attempt`` raises, and ConflictError where the operation was cancelled, the metadata were dropped, or others were
-    faster a hundred times in a row.
+    ``by`` names the engine and its version for the log; ``since`` is the number of the snapshot that the caller has
+    looked at, 0 for none: who committed after it was faster. Of ``unreadable`` see :meth:`Operation.run`. Raises what
+    ``attempt`` raises, and ConflictError where others were faster and contradict it, or were a hundred times in a row,
+    where the operation was cancelled, or the metadata were dropped.
     """
-    with Operation(store, verb, parameters or {}, by) as operation:
+    with Operation(store, verb, parameters or {}, by, since) as operation:
         return operation.run(attempt, unreadable=unreadable)
 
 
@@ -132,9 +158,12 @@ def writing(store: Store) -> Iterator[None]:
 class Operation:
     """A verb under way, as a context: it is in the log while the block runs."""
 
-    def __init__(self, store: Store, verb: Verb, parameters: Mapping[str, Any], by: str | None) -> None:
+    def __init__(
+        self, store: Store, verb: Verb, parameters: Mapping[str, Any], by: str | None, since: int | None = None
+    ) -> None:
         self.store = store
         self.verb = verb
+        self._since = since
         self.id = new_identity()
         self._began = time.monotonic()
         self._told: dict[str, Any] = {"parameters": {} if store.discreet else dict(parameters)}
@@ -166,8 +195,8 @@ class Operation:
         """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry. ``unreadable``: a
         latest snapshot that cannot be read is none, and is followed nevertheless.
         """
-        before = self._base
-        winners: tuple[Verb, ...] = ()
+        before = self._base if self._since is None else self._since
+        winners: tuple[Winner, ...] = ()
         for number in range(_TURNS):
             try:
                 snapshot = latest(self.store)
@@ -176,17 +205,20 @@ class Operation:
                     raise
                 snapshot = None
             here = snapshot.header.number if snapshot else self.store.latest()
-            winners = self._verbs_since(before, here)
+            faster = self._winners(before, here)
             before = here
-            if winners:
-                self._told["after"] = [f"{winner}: {COMPATIBLE[self.verb, winner]}" for winner in winners]
-            starts_anew = all(COMPATIBLE[self.verb, winner] is Then.AGAIN for winner in winners)
+            winners += faster
+            if faster:
+                self._told["after"] = [f"{one.verb}: {COMPATIBLE[self.verb, one.verb].then}" for one in faster]
+            starts_anew = all(COMPATIBLE[self.verb, one.verb].then is Then.AGAIN for one in faster)
             try:
-                result = attempt(Turn(0 if winners and starts_anew else number, snapshot))
+                result = attempt(Turn(0 if faster and starts_anew else number, snapshot, winners))
             except MetadataError:
                 if self.store.latest() == here:
                     raise
                 continue  # the snapshot was vacuumed while it was read
+            except (ConflictError, NotIndexedError) as error:
+                raise self._refused(error, winners) from error
             if result is None:
                 self.end(message="nothing to do")
                 return None
@@ -204,8 +236,15 @@ class Operation:
             return committed
         raise ConflictError(
             f"{_TURNS} times in a row another writer committed to {self.store.location} first, the last time "
-            f"{' and '.join(winners) or 'one that tells nothing of itself'}; try again when fewer write to it"
+            f"{winners[-1] if winners else 'one that tells nothing of itself'}; try again when fewer write to it"
         )
+
+    def _refused(self, error: GeoskipError, winners: Sequence[Winner]) -> GeoskipError:
+        """The error that an attempt ended with, with the names of those who were faster and are why."""
+        reasons = [one for one in winners if COMPATIBLE[self.verb, one.verb].unless] or winners
+        if not reasons:
+            return error
+        return ConflictError(f"this {self.verb} came after {' and '.join(map(str, reasons))}: {error}")
 
     def end(self, **told: Any) -> None:
         """The operation has done what it should."""
@@ -218,28 +257,35 @@ class Operation:
         self.log.check_identity()
         closed = [e for e in self.log.entries() if e.get("operation") == self.id and e.get("ended")]
         told = closed[-1] if closed else {}
-        by = told.get("closed by") or {}
-        person = f" by {by.get('user')} on {by.get('host')} (process {by.get('process')})" if by else ""
+        person = f" by {person_of(told['closed by'])}" if told.get("closed by") else ""
         self._ended = True  # its last entry is there, by somebody else
         if told.get("state") == ROLLED_BACK:
             raise ConflictError(
                 f"this {self.verb} was taken for dead{person}, since its heartbeat had stopped, and was rolled back; "
                 "nothing was committed: start it again"
             )
+        if not told:
+            raise ConflictError(
+                f"the operation log of {self.store.location} tells of this {self.verb} no more: somebody has removed "
+                "entries or put back older ones; nothing was committed: start it again"
+            )
         raise ConflictError(f"this {self.verb} was cancelled{person}; nothing was committed")
 
-    def _verbs_since(self, before: int | None, here: int | None) -> tuple[Verb, ...]:
-        """The verbs of the snapshots after one and up to another; what cannot be read is left out."""
+    def _winners(self, before: int | None, here: int | None) -> tuple[Winner, ...]:
+        """The operations of the snapshots after one and up to another; what cannot be read is left out."""
         found = []
         for number in self.store.snapshots():
             if (before or 0) < number <= (here or 0):
                 with suppress(MetadataError, ValueError):
-                    found.append(Verb(str(self.store.header(number).operation.get("verb"))))
+                    by = self.store.header(number).operation
+                    found.append(Winner(str(by.get("id", "")), Verb(str(by.get("verb"))), person_of(by), number))
         return tuple(found)
 
-    def _commit(self, result: Commit | Amend, expected: int | None) -> Header:
+    def _commit(self, result: Result, expected: int | None) -> Header:
         told = {"id": self.id, "verb": str(self.verb), **self._versions, **who()}
         header = replace(result.header, identity=self.log.identity, operation=told)
+        if isinstance(result, Rewrap):
+            return self.store.rotate(header, expected=expected or 0)
         if isinstance(result, Commit) or expected is None:
             table = result.table if isinstance(result, Commit) else result.added
             return self.store.commit(header, table, expected=expected)

@@ -14,6 +14,7 @@ optimizing           done         the parts of the metadata written as one
 deleting, restoring  done         no longer used by queries; used again
 vacuuming            done         deleted indexes and old snapshots removed for good
 repairing            done         what was inconsistent dropped and built anew
+rotating keys        done         the keys of protected metadata wrapped by newer ones
 any of them          failed       it ended with an error: nothing was committed
 any of them          cancelled    somebody called it off: nothing was committed, nor will be
 any of them          rolled back  its process is gone: nothing was committed, nor will be
@@ -21,17 +22,32 @@ any of them          rolled back  its process is gone: nothing was committed, no
 
 *Concurrency is optimistic* (Hyperspace, section 4.3): nobody waits for anybody. The verb that commits second finds that
 another snapshot is the latest, and looks in :data:`COMPATIBLE` what to do about the verb that was first. Where
-Hyperspace lets only equal verbs and those of maintenance run beside each other, here all do: what a verb has worked out
-is tied to files by their fingerprints and to indexes by their meaning, and can be laid over any later snapshot. What is
-impossible is found when it is tried: to restore an index that was vacuumed meanwhile.
+Hyperspace lets only equal verbs and those of maintenance run beside each other, here most pairs do: what a verb has
+worked out is tied to files by their fingerprints and to indexes by their meaning, and can be laid over any later
+snapshot. What contradicts what another has done raises ConflictError, which names that other operation:
+
+============================== =============================== ==========================================
+this one                       after this one                  is refused where
+============================== =============================== ==========================================
+create, refresh full           create, refresh full, repair    both built one index, and mean another
+                                                               thing by it: other settings or functions
+create                         restore                         the same
+refresh of any mode, repair    delete                          no index is in use any more
+delete                         create                          what it takes away was built meanwhile
+delete                         delete                          it is deleted already
+restore                        create, restore                 it is in use already
+restore, optimize              vacuum                          it is gone
+repair of what is unreadable   any                             it would take back what the other did
+============================== =============================== ==========================================
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
-__all__ = ["CANCELLED", "COMPATIBLE", "DONE", "DOING", "FAILED", "ROLLED_BACK", "Then", "Verb"]
+__all__ = ["CANCELLED", "COMPATIBLE", "DONE", "DOING", "FAILED", "ROLLED_BACK", "Rule", "Then", "Verb"]
 
 
 class Verb(StrEnum):
@@ -47,6 +63,7 @@ class Verb(StrEnum):
     VACUUM = "vacuum"
     REPAIR = "repair"
     CANCEL = "cancel"
+    ROTATE = "rotate keys"
 
 
 DOING: dict[Verb, str] = {
@@ -60,6 +77,7 @@ DOING: dict[Verb, str] = {
     Verb.VACUUM: "vacuuming",
     Verb.REPAIR: "repairing",
     Verb.CANCEL: "cancelling",
+    Verb.ROTATE: "rotating keys",
 }
 """The transient states."""
 
@@ -75,6 +93,14 @@ class Then(StrEnum):
     """It looks at the other's snapshot as at its first one, and may find nothing left to do, or that it cannot."""
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What a verb does after another, and where it is refused instead; never, if that is empty."""
+
+    then: Then
+    unless: str = ""
+
+
 _WHEN_OVERTAKEN: dict[Verb, Then] = {
     Verb.CREATE: Then.REBASE,  # by a refresh: its new files lack this index and are left to the pass that follows
     Verb.REFRESH: Then.REBASE,  # by a create: new files lack its index and are left to the pass that follows
@@ -82,13 +108,28 @@ _WHEN_OVERTAKEN: dict[Verb, Then] = {
     Verb.REPAIR: Then.REBASE,
     Verb.QUICK: Then.AGAIN,  # by a refresh: less is without metadata, perhaps nothing
     Verb.OPTIMIZE: Then.AGAIN,  # by another: nothing is left to do
-    Verb.DELETE: Then.AGAIN,  # by a delete or vacuum of the same index: it is an error that says so
-    Verb.RESTORE: Then.AGAIN,  # by a vacuum: what is gone is gone, an error that says so; by a create: in use already
-    Verb.VACUUM: Then.AGAIN,  # by a restore: the index is in use and stays
+    Verb.DELETE: Then.AGAIN,
+    Verb.RESTORE: Then.AGAIN,
+    Verb.VACUUM: Then.AGAIN,  # by a restore: the index is in use and stays; by a delete: what is deleted since stays
     Verb.CANCEL: Then.AGAIN,  # by what is cancelled: it was too late
+    Verb.ROTATE: Then.AGAIN,  # the keys of the other's snapshot are wrapped anew
 }
 
-COMPATIBLE: dict[tuple[Verb, Verb], Then] = {
-    (mine, theirs): _WHEN_OVERTAKEN[mine] for mine, theirs in product(Verb, Verb)
+_MEANINGS = "both built one index, and mean another thing by it"
+_NONE_LEFT = "no index is in use any more"
+_UNLESS: dict[tuple[Verb, Verb], str] = {
+    **dict.fromkeys(product((Verb.CREATE, Verb.FULL), (Verb.CREATE, Verb.FULL, Verb.REPAIR)), _MEANINGS),
+    (Verb.CREATE, Verb.RESTORE): _MEANINGS,
+    **dict.fromkeys(product((Verb.REFRESH, Verb.FULL, Verb.QUICK, Verb.REPAIR), [Verb.DELETE]), _NONE_LEFT),
+    (Verb.DELETE, Verb.CREATE): "what it takes away was built meanwhile",
+    (Verb.DELETE, Verb.DELETE): "it is deleted already",
+    **dict.fromkeys(product([Verb.RESTORE], (Verb.CREATE, Verb.RESTORE)), "it is in use already"),
+    **dict.fromkeys(product((Verb.RESTORE, Verb.OPTIMIZE), [Verb.VACUUM]), "it is gone"),
+}
+_TAKES_BACK = "everything was to be built anew, which would take back what the other did"
+
+COMPATIBLE: dict[tuple[Verb, Verb], Rule] = {
+    (mine, theirs): Rule(_WHEN_OVERTAKEN[mine], _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else ""))
+    for mine, theirs in product(Verb, Verb)
 }
 """What the first verb of a pair does when the second one was faster."""

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import InvalidSpecificationError
-from geoskip.lifecycle.data import Found, Listing, means_the_same
+from geoskip.lifecycle.data import Found, Listing, difference, means_the_same
 from geoskip.metadata import Header, IndexEntry
 from geoskip.spark.analysis import bind
 from geoskip.spark.begun import Begun
 from geoskip.spark.bridge import local_etag
 from geoskip.spark.build import Built, build
 from geoskip.spark.known import local_path
-from geoskip.spark.listing import UNNAMEABLE, Listed, relative
+from geoskip.spark.listing import UNNAMEABLE, Listed
 from geoskip.spark.place import Place
 from geoskip.spark.roots import below
 from geoskip.spark.session import java
@@ -30,7 +30,7 @@ class SparkData:
     def __init__(self, place: Place, state: State) -> None:
         self.place = place
         self.state = state
-        self.built = Built(excluded={f.uri: UNNAMEABLE for f in state.files if not f.is_nameable})
+        self.built = Built(excluded=dict.fromkeys(state.files.unnameable(), UNNAMEABLE))
         self.first = Begun()
         """What was read before the rest, for indexes that choose."""
         self._is_new = True
@@ -41,6 +41,10 @@ class SparkData:
         """The folder that paths are relative to."""
         return self.state.source.root
 
+    def use(self, state: State) -> None:
+        """Build what is missing from the same files, read in another session."""
+        self.state = state
+
     def header(self) -> Header:
         return Header(root=self.root, source={**self.state.source.to_json(), **self.place.how()})
 
@@ -48,20 +52,15 @@ class SparkData:
         if not self._is_new:
             self.state = self.place.again(self.state)
         self._is_new = False
-        files = [file for file in self.state.files if file.is_nameable]
-        uris = pa.array([file.uri for file in files], pa.string())
+        uris, sizes, times, _ = self.state.files.columns
         prefix = self.root.rstrip("/") + "/"
         below_root = pc.utf8_slice_codeunits(uris, len(prefix))
-        return Listing(
-            pc.if_else(pc.starts_with(uris, prefix), below_root, uris),
-            pa.array([file.size for file in files], pa.int64()),
-            pa.array([file.mtime for file in files], pa.int64()),
-        )
+        return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
 
     def etags(self, paths: Sequence[str]) -> list[str | None]:
         root = local_path(self.root)
         if root is None:
-            return [None] * len(paths)
+            return self.state.files.etags(pa.array(map(self._uri, paths), pa.string()))
         head = root.rstrip("/") + "/"
         return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
 
@@ -86,7 +85,7 @@ class SparkData:
             now = bind(java(self.place.spark), self.state.frame, self.state.source, [old.index for old in entries])
         except InvalidSpecificationError as error:
             return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
-        return [_difference(old, new) for old, new in zip(entries, now, strict=True)]
+        return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> Found:
         files = self._listed(paths)
@@ -99,20 +98,15 @@ class SparkData:
         return {name: told(names) for name, names in self.built.readers.items()}
 
     def _listed(self, paths: Sequence[str]) -> list[Listed]:
-        wanted = set(paths)
-        return [file for file in self.state.files if relative(file.uri, self.root) in wanted]
+        return self.state.files.among(map(self._uri, paths))
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
 
 
-def _difference(old: IndexEntry, new: IndexEntry) -> str | None:
-    differing = {name: value for name, value in old.depends.items() if new.depends.get(name) != value}
-    if differing:
-        return "; ".join(f"{name}={value} then, {new.depends.get(name)} now" for name, value in differing.items())
-    if old.index.bound != new.index.bound:
-        return "its expression, a setting in it or a function has changed"
-    return None
+def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
+    """Would an index be built now as it was? What it does not depend on any more does no harm."""
+    return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
 
 
 def told(readers: set[str]) -> str:

@@ -176,7 +176,7 @@ class Dataset:
         """Wrap the keys of protected metadata by the newest versions of their master keys; nothing else is rewritten.
         The older versions are needed until a :meth:`vacuum_index` has removed the snapshots from before.
         """
-        self._store().rotate()
+        actions.rotate(self._store(), by=ENGINE)
         self._changed()
 
     def cancel(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.analysis import Source, sentence, source_of
 from geoskip.spark.known import default_store
-from geoskip.spark.listing import Listed, listing
+from geoskip.spark.listing import Files, listing
 from geoskip.spark.reading import said
 from geoskip.spark.roots import is_glob, qualified, root_of
 from geoskip.spark.session import java, known
@@ -39,7 +39,7 @@ class Place:
 
     def __post_init__(self) -> None:
         self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
-        self._last: tuple[DataFrame, list[Listed]] | None = None
+        self._last: tuple[DataFrame, Files] | None = None
         self._stores: dict[str, Store] = {}
 
     @property
@@ -87,8 +87,9 @@ class Place:
             frame, before = self._last
             if listing(self.spark, frame) == before:
                 return State(self.spark, frame, self._source(frame), before)
-        frame = self._frame(self.spark)
-        state = State(self.spark, frame, self._source(frame), listing(self.spark, frame))
+        frame = self._frame(self.spark)  # which lists paths itself; of a table it may know an old listing
+        files = listing(self.spark, frame, anew=self.table is not None)
+        state = State(self.spark, frame, self._source(frame), files)
         self._last = (frame, state.files) if self.table is None else None
         return state
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.spark.analysis import Source
-from geoskip.spark.listing import Listed
+from geoskip.spark.listing import Files
 
 __all__ = ["State"]
 
@@ -19,4 +19,4 @@ class State:
     spark: SparkSession
     frame: DataFrame
     source: Source
-    files: list[Listed]
+    files: Files

@@ -90,10 +90,14 @@ class Store(ABC):
     def drop(self) -> None:
         """Remove all metadata; readers and writers of the log find that it is gone."""
 
-    def rotate(self) -> Header | None:
-        """Wrap the keys of protected metadata anew; None where there are no metadata. Here for stores without keys."""
-        if self.latest() is None:
-            return None
+    def protects(self, number: int) -> bool:
+        """Is a snapshot protected by keys, which :meth:`rotate` wraps anew? Here for stores without keys."""
+        return False
+
+    def rotate(self, header: Header, *, expected: int) -> Header:
+        """Make the next snapshot: the files of snapshot ``expected``, the data keys wrapped by the newest versions of
+        their master keys. Raises as :meth:`commit`.
+        """
         raise InvalidSpecificationError(f"the metadata in {self.location} are in clear: there are no keys to rotate")
 
     @abstractmethod

@@ -9,7 +9,7 @@
 key** of 256 bits is made with a log, one for each master key in use; entries hold it wrapped by its master. A part's
 **own keys** are made with it, one a column, by Parquet modular encryption (AES-GCM), wrapped by the data keys. So a new
 version of a master key needs no more than a new entry with the same data keys wrapped anew
-(:meth:`ParquetStore.rotate`).
+(:func:`geoskip.lifecycle.actions.rotate`).
 
 *An entry*, of snapshots and of the operation log alike, says in clear only which format, log and number it is of and
 the data keys, wrapped, with the names of their masters; all else is one AES-GCM text under the base key, bound to

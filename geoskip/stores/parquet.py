@@ -61,7 +61,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
+from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, Part, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 from geoskip.stores.amending import merged_from, without
@@ -209,28 +209,31 @@ class ParquetStore(Store):
             self.folder.delete(name)
         return len(left)
 
-    def rotate(self) -> Header | None:
-        """Wrap the data keys anew, by the newest versions of their master keys: the next snapshot, with the same parts.
+    def check(self, header: Header, expected: int | None) -> None:
+        """Also notices a number that was given twice: somebody put back an older state of the folder, and went on."""
+        super().check(header, expected)
+        if expected is not None and header.created:
+            with contextlib.suppress(MetadataError):  # a damaged one may be replaced
+                if self._entries.snapshot(header.identity, expected)[0].created != header.created:
+                    self._loaded.forget(header.identity, [expected])
+                    raise ConflictError(
+                        f"snapshot {expected} in {self.location} is another than the one that was read; load it and "
+                        "try again"
+                    )
 
-        Older versions are needed until vacuum has removed the snapshots and entries before it.
-        """
-        while True:
-            latest, identity = self.latest(), self.identity()
-            if latest is None or identity is None:
-                return None
-            with contextlib.suppress(ConflictError):  # of another writer, who was faster
-                return self._rotated(identity, latest)
+    def protects(self, number: int) -> bool:
+        identity = self.identity()
+        return identity is not None and self._entries.snapshot(identity, number)[1] is not None
 
-    def _rotated(self, identity: str, latest: int) -> Header:
-        old, protection = self._entries.snapshot(identity, latest)
+    def rotate(self, header: Header, *, expected: int) -> Header:
+        self.check(header, expected)
+        old, protection = self._entries.snapshot(header.identity, expected)
         if self._entries.vault is None or protection is None:
-            raise InvalidSpecificationError(
-                f"the metadata in {self.location} are in clear: there are no keys to rotate"
-            )
-        header = dated(old, files=old.files, number=latest + 1, identity=identity)
-        header = replace(header, parts=old.parts, operation={"verb": "rotate keys"})
-        self._create(header, self._entries.vault.rewrapped(self._entries.protection_of(header) or protection), made=())
-        return header
+            return super().rotate(header, expected=expected)
+        made = dated(header, files=old.files, number=expected + 1, identity=header.identity)
+        made = replace(made, parts=old.parts)
+        self._create(made, self._entries.vault.rewrapped(self._entries.protection_of(made) or protection), made=())
+        return made
 
     def drop(self) -> None:
         for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
@@ -290,6 +293,7 @@ class ParquetStore(Store):
             raise ConflictError(
                 f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
             ) from None
+        self._loaded.forget(header.identity, [header.number])  # another had the number before, in a state that is gone
         if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
             self._forget(entry, *made)
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")

@@ -296,10 +296,12 @@ public final class Geoskip {
         return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
     }
 
-    /** The files that a frame reads, listed anew: a line `size mtime path` each, a line feed in a path as \\0. */
-    public String listing(Dataset frame) {
+    /** The files that a frame reads, listed anew or as they were: a line `size mtime path` each, a line feed as \\0. */
+    public String listing(Dataset frame, boolean anew) {
         FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
-        location.refresh();
+        if (anew) {
+            location.refresh();
+        }
         StringBuilder lines = new StringBuilder();
         for (Iterator i = Scala.files(Scala.unpruned(location)).iterator(); i.hasNext();) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError
 from geoskip.indexes.base import Index
-from geoskip.lifecycle.data import Build, Work, left_over
+from geoskip.lifecycle.data import Build, Look, Work, left_over
 from geoskip.lifecycle.operation import latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
@@ -51,13 +51,14 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     data = SparkData(place, state)
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
-    new = stale(snapshot, SparkData(place, state)) if snapshot else []
-    changed = data.changed(others) if new else {}
+    look = Look.at(snapshot, data) if snapshot is not None else None
+    changed = data.changed(others) if look is not None and look.stale else {}
     buildable = [entry for entry in others if entry.name not in changed]
-    data.first = begin(state, entries, buildable, {path for path, _, _ in new})
+    data.first = begin(state, entries, buildable, {path for path, _, _ in look.stale} if look is not None else ())
     entries = [entry for entry in data.first.entries if entry.name in names]
+    work = Work(Build(data), entries, known=snapshot.header.entries if snapshot else (), look=look)
     try:
-        made = perform(store, Verb.CREATE, Work(Build(data), entries), parameters=_named(entries), by=ENGINE)
+        made = perform(store, Verb.CREATE, work, parameters=_named(entries), by=ENGINE, since=_number(snapshot))
     finally:
         data.first.close()
     _caught_up(store, data, made)
@@ -75,26 +76,29 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
     snapshot = required(place, store)
     check_same(place, state, store, snapshot.header)
     data = SparkData(place, state)
+    since = snapshot.header.number
     if mode == "full":
         indexes = [entry.index for entry in snapshot.header.entries]
         rebound = bind(java(place.spark), state.frame, state.source, indexes)
-        work = Work(Build(data), rebound, renew=True)
-        made = perform(store, Verb.FULL, work, parameters=_named(rebound), by=ENGINE)
+        work = Work(Build(data), rebound, renew=True, known=snapshot.header.entries)
+        made = perform(store, Verb.FULL, work, parameters=_named(rebound), by=ENGINE, since=since)
     elif mode == "quick":
-        if Work(Build(SparkData(place, state)), quick=True).is_needed(snapshot):
-            perform(store, Verb.QUICK, Work(Build(data), quick=True), by=ENGINE)
+        work = Work(Build(data), quick=True)
+        if work.is_needed(snapshot):
+            perform(store, Verb.QUICK, work, by=ENGINE, since=since)
         return report(place, state, store, data, started)
     else:
-        needed = Work(Build(SparkData(place, state))).is_needed(snapshot)
+        work = Work(Build(data))
+        needed = work.is_needed(snapshot)
         asked = snapshot.header.entries
-        if not (needed and stale(snapshot, SparkData(place, state))):
+        if work.look is None or not work.look.stale:
             asked = tuple(entry for entry in asked if _may_change(entry))
-        if needed or asked:
-            data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
+        if asked or needed:
+            data.use(place.under(snapshot.header.source.get("settings") or {}, state))
             _check_unchanged(data, asked)
         if not needed:
             return report(place, state, store, data, started)
-        made = perform(store, Verb.REFRESH, Work(Build(data)), by=ENGINE)
+        made = perform(store, Verb.REFRESH, work, by=ENGINE, since=since)
     _caught_up(store, data, made)
     return report(place, state, store, data, started)
 
@@ -186,7 +190,7 @@ def _caught_up(store: Store, data: SparkData, made: Header | None) -> None:
         snapshot = latest(store)
         if snapshot is None or not snapshot.header.entries:
             return
-        missing = [key for key in left_over(snapshot, build) if key[0] not in data.built.excluded]
+        missing = [key for key in left_over(snapshot, build, closely=False) if key[0] not in data.built.excluded]
         if not missing or data.changed(snapshot.header.entries):
             return
         perform(store, Verb.REFRESH, Work(Build(data)), parameters={"catches up": len(missing)}, by=ENGINE)
@@ -206,6 +210,10 @@ def _may_change(entry: IndexEntry) -> bool:
     """Is a function of the user's in it, which may be another by now? Then it is said, though no file is new."""
     calls = (vertex for expression in entry.index.bound for vertex in walk(expression) if isinstance(vertex, Call))
     return any((call.implementation or "").startswith("python:") for call in calls)
+
+
+def _number(snapshot: Snapshot | None) -> int:
+    return snapshot.header.number if snapshot is not None else 0
 
 
 def _named(entries: Sequence[IndexEntry]) -> Mapping[str, Any]:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import InvalidSpecificationError, MetadataError
-from geoskip.lifecycle.data import Build, Work, fresh
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
+from geoskip.lifecycle.data import Build, Look, Work
 from geoskip.lifecycle.operation import Amend, Commit, Turn, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
@@ -76,7 +76,7 @@ def verify(place: Place, sample: float | None = None) -> Verified:
     entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
     if "files" in damaged:
         return Verified(0, 0, (), damaged=damaged, passed_over=changed)
-    rows = np.flatnonzero(fresh(snapshot, data.listing(), data))
+    rows = np.flatnonzero(Look.at(snapshot, data).is_fresh)
     some = rows if sample is None else np.array(sorted(random.sample(list(rows), max(1, round(sample * len(rows))))))
     chosen = pa.array(some, pa.int64())
     paths = snapshot.files.column("path").take(chosen).to_pylist() if len(some) else []
@@ -132,9 +132,12 @@ def _rebuilt(place: Place, store: Store, header: Header, started: float) -> Buil
     work = Work(Build(data), entries)
 
     def attempt(turn: Turn) -> Commit | Amend | None:
+        if turn.after:
+            raise ConflictError(f"{place.name} was to be built anew as it was before that; repair it again if need be")
         return work(Turn(turn.number, None))
 
-    perform(store, Verb.REPAIR, attempt, parameters={"everything": True}, by=ENGINE, unreadable=True)
+    since = store.latest() or 0
+    perform(store, Verb.REPAIR, attempt, parameters={"everything": True}, by=ENGINE, since=since, unreadable=True)
     return report(place, state, store, data, started)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import MetadataError
-from geoskip.lifecycle.data import fresh
+from geoskip.lifecycle.data import Look
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.operation import latest
 from geoskip.metadata import Snapshot
@@ -37,7 +37,7 @@ def describe(place: Place) -> DataFrame:
     store = place.store(state.source)
     snapshot = required(place, store)
     data = SparkData(place, state)
-    current = fresh(snapshot, data.listing(), data)
+    current = Look.at(snapshot, data).is_fresh
     sizes = store.size()
     rows = []
     for entry in snapshot.header.stored:

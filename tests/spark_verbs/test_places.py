@@ -1,0 +1,149 @@
+"""Datasets in odd places, and writers that meet there: nested, copied, linked, read-only, vanished, overwritten."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from geoskip import MinMax, ValueList
+from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedError, StoreError
+from geoskip.spark import data as data_module
+from tests.conftest import same_as_off
+from tests.spark_verbs.asking import kept, write
+
+pytestmark = pytest.mark.spark
+
+
+def test_datasets_within_one_another_have_metadata_of_their_own(spark: Any, tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    for number in range(3):
+        write(outer, f"{number}.parquet", [number])
+        write(inner, f"{number}.parquet", [100 + number])
+    geoskip.dataset(spark, str(inner)).create_index(MinMax("a"))
+    assert geoskip.dataset(spark, str(outer), recursiveFileLookup="true").create_index(MinMax("a")).files == 6
+    assert kept(spark, inner, "a = 101") == 1
+    assert kept(spark, outer, "a = 1") == 1
+    every = same_as_off(lambda: spark.read.option("recursiveFileLookup", True).parquet(str(outer)).where("a = 101"))
+    assert every.files_kept == 1
+    write(inner, "3.parquet", [103])
+    geoskip.dataset(spark, str(inner)).refresh_index()
+    assert kept(spark, inner, "a = 103") == 1
+
+
+def test_a_copied_folder_is_not_mistaken_for_the_original(
+    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(place, copy)
+    write(copy, "0.parquet", [31])
+    assert kept(spark, copy) == 4
+    copied = geoskip.dataset(spark, str(copy))
+    for verb in (copied.refresh_index, copied.verify, lambda: copied.create_index(MinMax("a"))):
+        with pytest.raises(InvalidSpecificationError, match="leave _geoskip out when a dataset is copied"):
+            verb()
+    shutil.rmtree(copy / "_geoskip")
+    copied.create_index(MinMax("a"))
+    assert kept(spark, copy) == 2
+
+
+def test_a_dataset_reached_through_a_symbolic_link(
+    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    assert kept(spark, link) == 1, "a link of the folder leads to the same files"
+    (place / "linked.parquet").symlink_to(write(tmp_path / "elsewhere", "5.parquet", [31]))
+    assert kept(spark, place) == 2
+    assert handle.refresh_index().files == 5
+    assert kept(spark, place, "a = 10") == 1
+    write(tmp_path / "elsewhere", "5.parquet", [10])
+    assert kept(spark, place, "a = 10") == 2
+
+
+def test_data_that_nobody_may_write_beside(spark: Any, place: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def refuse(self: Any, name: str, content: bytes) -> None:
+        raise PermissionError(13, "Permission denied", name)
+
+    handle = geoskip.dataset(spark, str(place))
+    with monkeypatch.context() as patch:
+        patch.setattr("geoskip.stores.folders.LocalFolder.create", refuse)
+        with pytest.raises(StoreError, match="keep them elsewhere: dataset"):
+            handle.create_index(MinMax("a"))
+    assert kept(spark, place) == 4
+    geoskip.dataset(spark, str(place), metadata=str(tmp_path / "meta")).create_index(MinMax("a"))
+    assert kept(spark, place) == 1
+    assert not list(place.glob("_geoskip/_log/*/*"))
+
+
+def test_metadata_that_vanish_under_a_session(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    assert kept(spark, place) == 1
+    shutil.rmtree(place / "_geoskip")
+    assert kept(spark, place) == 4
+    assert handle.indexes == ()
+    with pytest.raises(NotIndexedError):
+        handle.refresh_index()
+    handle.create_index(MinMax("a"))
+    assert kept(spark, place) == 1
+
+
+def test_a_vacuum_under_a_planned_query(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    planned = spark.read.parquet(str(place)).where("a = 31")
+    planned._jdf.queryExecution().executedPlan()
+    handle.refresh_index("full")
+    handle.vacuum_index(retain=0)
+    assert [row.a for row in planned.collect()] == [31]
+    assert kept(spark, place) == 1
+
+
+def test_an_old_handle_cannot_commit_after_an_overwrite(
+    spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: Any
+) -> None:
+    write(place, "4.parquet", [40])
+    build = data_module.build
+
+    def overwritten(*args: Any) -> Any:
+        built = build(*args)
+        monkeypatch.undo()
+        spark.range(100, 104).selectExpr("id AS a").coalesce(1).write.mode("overwrite").parquet(str(place))
+        geoskip.dataset(spark, str(place)).create_index(ValueList("a"))
+        return built
+
+    monkeypatch.setattr(data_module, "build", overwritten)
+    with pytest.raises(ConflictError, match="overwrite"):
+        handle.refresh_index()
+    assert [str(index) for index in handle.indexes] == ["valuelist(a)"]
+    assert kept(spark, place, "a = 7") == 0
+
+
+def test_writers_in_threads_and_queries_beside_them(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    errors: list[BaseException] = []
+    start = threading.Barrier(3)
+
+    def work(number: int) -> None:
+        mine = geoskip.dataset(spark, str(place))
+        start.wait()
+        try:
+            for turn in range(2):
+                write(place, f"w{number}-{turn}.parquet", [1000 + 10 * number + turn])
+                mine.refresh_index()
+            mine.optimize_index()
+            mine.vacuum_index(retain=0)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    for _ in range(5):
+        assert [row.a for row in spark.read.parquet(str(place)).where("a = 31").collect()] == [31]
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert handle.refresh_index().files == 8
+    assert kept(spark, place, "a = 1011") == 1
