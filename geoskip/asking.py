@@ -2,6 +2,8 @@
 
 What raises, returns something else than a clause or takes longer than the planning budget is left out with a reason;
 a mapping that did so is put in quarantine (:class:`geoskip.registry.Registry`), so that later queries do not ask it.
+The same goes for a clause, once it is evaluated: it is known whose it is, a mapping's or that of an index of others,
+and that is put in quarantine. geoskip's own indexes are only reported.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
-from geoskip.clauses import Clause
+from geoskip.clauses import Clause, Files, answered, guard, leaves_of
 from geoskip.indexes.base import Index
 from geoskip.indexes.casts import uncast
 from geoskip.indexes.days import of_the_day
@@ -20,30 +24,108 @@ from geoskip.inlining import Template, recognised
 from geoskip.predicates import And, Call, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 
-__all__ = ["Asking", "Source", "Watch", "calls_of"]
+__all__ = ["Asking", "Source", "Watch", "calls_of", "leave_out", "name_of"]
 
 Report = Callable[[str], None]
+Rule = Callable[..., object]
 _MOST_TOGETHER = 64
 """So many combinations of indexes are given to a rule that takes several."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A clause, and by which name reasons call what it is from."""
+    """A clause, by which name reasons call what it is from, and what was called for it."""
 
     name: str
     clause: Clause
+    rule: Rule = field(repr=False, compare=False)
 
 
 @dataclass
 class Watch:
-    """What is being asked now, seen from another thread; longer than ``most`` seconds is too slow."""
+    """What is being asked or evaluated now, seen from another thread; longer than ``most`` seconds is too slow."""
 
     most: float = math.inf
-    running: tuple[str, Callable[..., object]] | None = None
+    root: str = ""
+    """The dataset that is asked about."""
+    running: tuple[str, Rule] | None = None
     """A name, and what is called under it."""
     sources: list[Source] = field(default_factory=list)
     """Every clause that was answered."""
+    faults: dict[str, tuple[Rule, str]] = field(default_factory=dict)
+    """By the names of sources, what was wrong with their clauses when they were evaluated."""
+
+    def source_of(self, clause: Clause) -> Source | None:
+        """Who made a clause: a mapping, what is declared, or an index that one of these has asked."""
+        made = [source for source in self.sources if any(leaf is clause for leaf in leaves_of(source.clause))]
+        return min(made, key=lambda source: not _of_function(source.name), default=None)
+
+    def of_functions(self) -> list[Source]:
+        """The sources that are about functions: mappings, and what is declared."""
+        return [source for source in self.sources if _of_function(source.name)]
+
+    def blame(self, source: Source, why: str) -> None:
+        """Take in what is wrong with a source's clause; the first fault counts."""
+        self.faults.setdefault(source.name, (source.rule, why))
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A block in which clauses of others are evaluated by :meth:`evaluate`."""
+        before = guard.set(self.evaluate)
+        try:
+            yield
+        finally:
+            guard.reset(before)
+
+    def evaluate(self, clause: Clause, files: Files) -> Any:
+        """A clause's answer; that it fails, answers something else or takes too long is put down to its source."""
+        source = self.source_of(clause)
+        if source is None:
+            return clause.keep(files)
+        before, started = self.running, time.monotonic()
+        self.running = (source.name, source.rule)
+        try:
+            answer = clause.keep(files)
+        except BaseException as error:
+            self.blame(source, f"made a clause that failed: {_said(error)}")
+            raise
+        finally:
+            self.running, took = before, time.monotonic() - started
+        if answered(answer, len(files)) is None:
+            self.blame(source, f"made a clause that answered {type(answer).__name__}, not a boolean a file")
+        if took > self.most:
+            self.blame(source, f"made a clause that took {_slow(took)}")
+        return answer
+
+
+def name_of(index: str, root: str) -> str:
+    """An index of one dataset, as quarantine names it."""
+    return f"{index} of {root}"
+
+
+def leave_out(registry: Registry, name: str, rule: Rule, why: str, root: str) -> bool:
+    """Put in quarantine what was asked under a name, over a dataset; False where it is geoskip's own."""
+    if _of_function(name):
+        mapped = rule if name.startswith("mapping ") else None
+        registry.leave_out(name, f"it {why}; register it again when it is mended", mapped)
+        return True
+    asked = type(getattr(rule, "__self__", None))
+    if issubclass(asked, Index) and asked.__module__.partition(".")[0] != "geoskip":
+        registry.leave_out(name_of(name, root), f"it {why}")
+        return True
+    return False
+
+
+def _of_function(name: str) -> bool:
+    return name.startswith(("mapping ", "what is declared of "))
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _slow(seconds: float) -> str:
+    return f"{seconds:.1f} s, which is more than the planning budget"
 
 
 class Asking:
@@ -88,31 +170,33 @@ class Asking:
                 for indexes in itertools.islice(self._combinations(mapping, node), _MOST_TOGETHER):
                     self.ask(f"mapping {mapping.name}", mapping.rule, (node, *indexes), found)
 
-    def ask(self, name: str, rule: Callable[..., object], arguments: tuple[object, ...], found: list[Clause]) -> None:
+    def ask(self, name: str, rule: Rule, arguments: tuple[object, ...], found: list[Clause]) -> None:
         """Put what a rule answers to what was found, if that is a clause."""
         if name in self.registry.quarantine:
             self.report(f"{name} is left out: {self.registry.quarantine[name]}")
             return
-        self.watch.running, started = (name, rule), time.monotonic()
+        before, started = self.watch.running, time.monotonic()
+        self.watch.running = (name, rule)
         try:
             clause = rule(*arguments)
         except BaseException as error:
-            self._leave_out(name, rule, f"failed on {arguments[0]}: {type(error).__name__}: {error}")
+            self._leave_out(name, rule, f"failed on {arguments[0]}: {_said(error)}")
             return
         finally:
-            self.watch.running, took = None, time.monotonic() - started
+            self.watch.running, took = before, time.monotonic() - started
         if isinstance(clause, Clause):
             found.append(clause)
-            self.watch.sources.append(Source(name, clause))
+            self.watch.sources.append(Source(name, clause, rule))
         elif clause is not None:
             self._leave_out(name, rule, f"returned {clause!r} for {arguments[0]} instead of a clause or None")
         if took > self.watch.most:
-            self._leave_out(name, rule, f"took {took:.1f} s, which is more than the planning budget")
+            self._leave_out(name, rule, f"took {_slow(took)}")
 
-    def _leave_out(self, name: str, rule: Callable[..., object], why: str) -> None:
+    def _leave_out(self, name: str, rule: Rule, why: str) -> None:
+        """Say what is wrong; a mapping is not asked again, an index may know more of another vertex."""
         self.report(f"{name} {why}")
         if name.startswith("mapping "):
-            self.registry.leave_out(name, f"it {why}; register it again when it is mended", rule)
+            leave_out(self.registry, name, rule, why, self.watch.root)
 
     def _mappings(self, call: Call) -> list[Mapping]:
         if id(call) not in self._rules:  # the call is kept with them, so that its id is not used again

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +34,12 @@ __all__ = [
     "UnitClause",
     "all_of",
     "alternatives_of",
+    "answered",
     "any_of",
     "as_mask",
+    "guard",
     "keep_mask",
+    "leaves_of",
     "parts_of",
     "size_of",
 ]
@@ -59,6 +63,13 @@ class Files(Protocol):
 class Clause(ABC):
     """A condition on one file's metadata. Subclasses are named as a sentence about the file."""
 
+    guarded: ClassVar[bool] = False
+    """Is it code of others than geoskip, which is evaluated under :data:`guard`?"""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.guarded = cls.__module__.partition(".")[0] != "geoskip"
+
     @abstractmethod
     def keep(self, files: Files) -> Any:
         """One entry a file: True keep, False skip, null unknown. A bool array of numpy or pyarrow."""
@@ -69,6 +80,10 @@ class Clause(ABC):
 
     def __str__(self) -> str:
         return type(self).__name__
+
+
+guard: ContextVar[Callable[[Clause, Files], Any] | None] = ContextVar("what evaluates clauses of others", default=None)
+"""Evaluates what others have written, for the decision under way: it notices what fails, answers junk or is slow."""
 
 
 @dataclass(frozen=True)
@@ -244,9 +259,19 @@ def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
     return (clause,)
 
 
+def leaves_of(clause: Clause) -> Iterator[Clause]:
+    """The clauses that a clause is merged of; itself where it is not merged."""
+    if isinstance(clause, _Merged | _MergedUnits):
+        for part in clause.parts:
+            yield from leaves_of(part)
+    else:
+        yield clause
+
+
 def keep_mask(clause: Clause, files: Files) -> Mask:
     """What a clause keeps, with null and "wrong answer" read as keep; lets exceptions through."""
-    return as_mask(clause.keep(files), len(files))
+    evaluate = guard.get() if clause.guarded else None
+    return as_mask(clause.keep(files) if evaluate is None else evaluate(clause, files), len(files))
 
 
 def as_mask(answer: Any, length: int) -> Mask:
@@ -255,20 +280,30 @@ def as_mask(answer: Any, length: int) -> Mask:
     >>> as_mask([True, None, False], 3).tolist(), as_mask([False], 3).tolist(), as_mask(np.bool_(False), 2).tolist()
     ([True, True, False], [True, True, True], [True, True])
     """
+    mask = answered(answer, length)
+    return np.ones(length, dtype=bool) if mask is None else mask
+
+
+def answered(answer: Any, length: int) -> Mask | None:
+    """A clause's answer as n booleans, null read as keep; None where it is no such answer."""
     if type(answer) is np.ndarray and answer.dtype == np.bool_:  # a masked array may hide False behind null
         mask = answer
     else:
         mask = _coerced(answer)
-    return mask if mask.shape == (length,) else np.ones(length, dtype=bool)
+    return mask if mask.shape == (length,) else None
 
 
 def _coerced(answer: Any) -> Mask:
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         if not pa.types.is_boolean(answer.type):
-            return np.ones(0, dtype=bool)
+            return _NO_ANSWER
         return np.asarray(answer.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)
     if isinstance(answer, np.ma.MaskedArray) and answer.dtype == np.bool_:
         return np.asarray(answer.filled(True))
-    if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
-        return np.array([value is not False and not (isinstance(value, np.bool_) and not value) for value in answer])
-    return np.ones(0, dtype=bool)
+    is_list = isinstance(answer, Sequence) and not isinstance(answer, str | bytes)
+    if is_list and all(value is None or isinstance(value, bool | np.bool_) for value in answer):
+        return np.array([value is None or bool(value) for value in answer], dtype=bool)
+    return _NO_ANSWER
+
+
+_NO_ANSWER: Mask = np.ones((0, 0), dtype=bool)

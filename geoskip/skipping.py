@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from geoskip.asking import Source, Watch
+from geoskip.asking import Source, Watch, leave_out
 from geoskip.clauses import KEEP_ALL, Clause, Mask, parts_of
+from geoskip.errors import MetadataError
 from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
 from geoskip.inlining import Template
 from geoskip.labelling import clause_for
 from geoskip.metadata import Snapshot
 from geoskip.predicates import Predicate
+from geoskip.registry import current
 
 __all__ = ["Decision", "decide"]
 
@@ -71,7 +73,7 @@ def decide(
     thread what is being asked; ``templates`` are of functions of SQL.
     """
     seen = watch or Watch()
-    seen.sources = []
+    seen.sources, seen.faults, seen.root = [], {}, seen.root or snapshot.header.root
     started = time.perf_counter()
     reasons: list[str] = []
     usable = snapshot.indexes if indexes is None else tuple(indexes)
@@ -81,24 +83,50 @@ def decide(
         except BaseException as error:  # a query is never harmed: not by SystemExit in a mapping either
             reasons.append(f"the predicate could not be labelled: {_named(error)}")
             clause = KEEP_ALL
-        keep = _safely(clause, snapshot, reasons)
+        failed: list[BaseException] = []
+        with seen.evaluating():
+            keep = _safely(clause, snapshot, reasons, failed)
+    _find_fault(seen, snapshot, failed)
+    for name, (rule, why) in seen.faults.items():
+        reasons.append(f"{name} {why}")
+        leave_out(current(), name, rule, why, seen.root)
     unique = tuple(dict.fromkeys(reason if len(reason) <= 300 else reason[:299] + "…" for reason in reasons))
     return Decision(snapshot, predicate, clause, keep, unique, time.perf_counter() - started, tuple(seen.sources))
 
 
-def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str]) -> Mask:
-    """The conjunction of a clause's parts, leaving out those that raise."""
+def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:
+    """The conjunction of a clause's parts, leaving out those that raise; what they raised goes to ``failed``."""
     keep: Mask = np.ones(len(snapshot.files), dtype=bool)
     try:
         return keep & snapshot.files.kept(clause)
     except BaseException as error:
         parts = parts_of(clause)
         if len(parts) == 1:
-            reasons.append(f"{clause} could not be evaluated: {_named(error)}")
+            reasons.append(f"{_text(clause)} could not be evaluated: {_named(error)}")
+            if failed is not None:
+                failed.append(error)
             return keep
     for part in parts:
-        keep &= _safely(part, snapshot, reasons)
+        keep &= _safely(part, snapshot, reasons, failed)
     return keep
+
+
+def _find_fault(seen: Watch, snapshot: Snapshot, failed: list[BaseException]) -> None:
+    """Which mapping has asked geoskip's own indexes for a clause that fails; not so where metadata cannot be read."""
+    if seen.faults or all(isinstance(error, OSError | MetadataError) for error in failed):
+        return
+    for source in seen.of_functions():
+        try:
+            snapshot.files.kept(source.clause)
+        except BaseException as error:
+            seen.blame(source, f"made a clause that failed: {_named(error)}")
+
+
+def _text(clause: Clause) -> str:
+    try:
+        return str(clause)
+    except Exception:  # a clause of others
+        return type(clause).__name__
 
 
 def _named(error: BaseException) -> str:

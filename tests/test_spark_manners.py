@@ -247,21 +247,29 @@ def test_a_mapping_harms_no_query(hot: Any, rule: str) -> None:
         print(report)
         assert report.files_kept == 2  # by the other condition
         assert calls
-        if rule == "raises":
+        left = [] if "a query" in rule or "Spark" in rule else ["mapped"]
+        assert [name.rpartition(".")[2] for name in geoskip.quarantined()] == left, geoskip.quarantined()
+        assert bool(report.reasons) == bool(left)
+        if rule in ("raises", "clause raises"):
+            calls.clear()
             assert len(frame.collect()) == 6
-    if "raises" in rule or "xit" in rule:
-        assert report.reasons
+            assert not calls, "from the next query on it is not asked"
 
 
-def test_an_endless_mapping_is_waited_for_within_the_budget_and_not_asked_again(hot: Any) -> None:
+@pytest.mark.parametrize("where", ["mapping", "clause"])
+def test_an_endless_mapping_is_waited_for_within_the_budget_and_not_asked_again(hot: Any, where: str) -> None:
     stop, begun = threading.Event(), threading.Event()
+
+    def wait(count: int = 0) -> None:
+        begun.set()
+        stop.wait(100)
+
     try:
         with geoskip.mappings():
 
             @geoskip.maps("hot", index=MinMax)
             def endless(node: Any, index: Any) -> Any:
-                begun.set()
-                stop.wait(100)
+                return Garbage(wait) if where == "clause" else wait()
 
             hot.conf.set("spark.geoskip.planning.budget", "0.5")
             frame = hot.table("t").where("hot(temp) AND temp > 25")

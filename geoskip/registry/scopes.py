@@ -128,7 +128,13 @@ _places = itertools.count()
 
 
 class Registry:
-    """All declarations of one scope."""
+    """All declarations of one scope, and what of them is in quarantine.
+
+    *Quarantine is the process's, not a session's.* What a mapping got wrong, it got wrong as the very function that all
+    sessions of the driver share, over metadata that they share as well: a sibling made by ``newSession`` would lose the
+    same rows, or wait as long, and nobody who was told of it once should meet it again. So a mapping comes back by
+    being registered anew, in whichever session, or by :func:`release`; a scope (:func:`mappings`) forgets at its end.
+    """
 
     def __init__(self, parent: Registry | None = None) -> None:
         self.mappings: dict[str, Mapping] = dict(parent.mappings) if parent else {}

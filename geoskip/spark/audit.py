@@ -3,7 +3,7 @@
 ``spark.geoskip.audit`` is the share of them, 0 by default. The JVM's side reads (``jvm/Audit.java``), in a thread of
 its own and unseen by listeners; a row that satisfies the conditions in a file that was skipped, and has not changed
 since, was lost. Here it is found out which mapping, declaration or index skipped the file. That is put in quarantine
-for the life of the driver, said in the log, and said in the reports of the query.
+(:class:`geoskip.registry.Registry`), said in the log, and said in the reports of the query.
 """
 
 from __future__ import annotations
@@ -12,17 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from geoskip.asking import name_of
 from geoskip.registry import current
 from geoskip.skipping import Decision
 
-__all__ = ["lost_rows", "name_of"]
+__all__ = ["lost_rows"]
 
 _LOG = logging.getLogger("geoskip")
-
-
-def name_of(index: str, root: str) -> str:
-    """An index of one dataset, as quarantine names it."""
-    return f"{index} of {root}"
 
 
 def lost_rows(decisions: Sequence[Decision], roots: Sequence[str], lost: Sequence[Mapping[str, Any]]) -> list[str]:

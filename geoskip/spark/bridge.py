@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from geoskip.asking import Watch
+from geoskip.asking import Watch, leave_out, name_of
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
 from geoskip.inlining import Template
@@ -30,7 +30,7 @@ from geoskip.metadata import BUDGET, IndexEntry, Snapshot, bytes_of
 from geoskip.predicates import And, Predicate, columns_of
 from geoskip.registry import current
 from geoskip.skipping import Decision, decide
-from geoskip.spark.audit import lost_rows, name_of
+from geoskip.spark.audit import lost_rows
 from geoskip.spark.catalyst import AND, Translator, inlined
 from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
@@ -127,7 +127,7 @@ class Bridge:
     def _decide(self, request: Json, java: Any) -> str:
         """The answer, unless an earlier decision over one of the datasets has not ended within its budget.
 
-        Where that is a mapping's fault, it is put in quarantine, and the others are asked without it.
+        Where that is the fault of a mapping or of an index of others, it is put in quarantine, and the rest is asked.
         """
         now, roots = time.monotonic(), frozenset(request["datasets"])
         budget = float(request.get("budget", 5.0))
@@ -162,6 +162,7 @@ class Bridge:
                 reasons.append(
                     f"{pending.get('files')} files were without metadata at the last quick refresh of {root}"
                 )
+            watch.root = root
             bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
             roots.extend([root] * (len(decisions) - len(roots)))
             if bits:
@@ -291,12 +292,12 @@ def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) 
 
 
 def _left_out(run: _Running, now: float) -> bool:
-    """Is it a mapping that a decision still waits for? Then it is not asked again."""
+    """Is it a mapping, or an index of others, that a decision still waits for? Then it is not asked again."""
     name, rule = run.watch.running or ("", None)
-    if name.startswith("mapping "):
-        why = f"it has run for {now - run.since:.0f} s, and the planning budget is {run.until - run.since:g} s"
-        current().leave_out(name, f"{why}; register it again when it is mended", rule)
-    return name.startswith("mapping ")
+    if rule is None:
+        return False
+    why = f"has run for {now - run.since:.0f} s, and the planning budget is {run.until - run.since:g} s"
+    return leave_out(current(), name, rule, why, run.watch.root)
 
 
 def _columns_of(entry: IndexEntry) -> frozenset[str]:
