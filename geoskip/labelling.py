@@ -31,7 +31,7 @@ from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.conditionals import is_catalysts, spread
 from geoskip.indexes.base import Index
 from geoskip.indexes.declared import inverted, values_needed
-from geoskip.inlining import Template
+from geoskip.inlining import Template, grouped
 from geoskip.predicates import (
     And,
     Call,
@@ -72,9 +72,8 @@ def clause_for(
     ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked;
     ``templates`` are of functions that the engine has replaced by what they are made of.
     """
-    return Labeller(indexes, report=report, watch=watch, templates=templates).true(
-        gather(normalise(fold_constants(predicate, report=report)))
-    )
+    tree = gather(normalise(fold_constants(predicate, report=report)))
+    return Labeller(indexes, report=report, watch=watch, templates=templates).true(grouped(tree, templates))
 
 
 def fold_constants(

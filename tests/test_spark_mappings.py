@@ -13,7 +13,8 @@ from pyspark.sql.functions import col, pandas_udf, udf
 
 import geoskip
 from geoskip import MinMax, ValueList, check_mapping, mappings, maps
-from geoskip.predicates import Call, Comparison, Literal
+from geoskip.clauses import KEEP_NONE, all_of, any_of
+from geoskip.predicates import Call, Comparison, IsNull, Literal, Not
 from tests.conftest import four_tens, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -53,6 +54,23 @@ def half(node: Any, index: Any) -> Any:
     match node:
         case Comparison(">", Call(_, (temp,)), Literal(int() as value)):
             return index.clause(Comparison(">", temp, Literal(2 * value + 1, "bigint")))
+
+
+def near(node: Any, index: Any) -> Any:
+    """``near(t, n)`` where 2 n + 1 < t - t % 2 < n + 20."""
+    match node:
+        case Call(_, (temp, Literal(int() as n))):
+            above = index.clause(Comparison(">", temp, Literal(2 * n + 1, "bigint")))
+            return all_of([above, index.clause(Comparison("<", temp, Literal(n + 21, "bigint")))])
+        case Not(Call(_, (temp, Literal(int() as n)))):
+            below = index.clause(Comparison("<=", temp, Literal(2 * n + 1, "bigint")))
+            return any_of([below, index.clause(Comparison(">=", temp, Literal(n + 20, "bigint")))])
+
+
+def never_null(node: Any, index: Any) -> Any:
+    match node:
+        case IsNull(Call()):
+            return KEEP_NONE
 
 
 def plain(temp: int) -> int:
@@ -167,6 +185,23 @@ def test_functions_of_sql_are_what_they_are_made_of(own: Any) -> None:
             assert same_as_off(lambda: own.table("t").where("temp - temp % 2 > 27")).files_kept == 4
             wrong = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]])
             assert wrong.counter_example is not None, str(wrong)
+        own.sql(
+            "CREATE OR REPLACE TEMPORARY FUNCTION near(t BIGINT, n BIGINT) RETURNS BOOLEAN "
+            "RETURN t - t % 2 > n * 2 + 1 AND t - t % 2 < n + 20"
+        )
+        own.sql("CREATE OR REPLACE TEMPORARY FUNCTION ok(t BIGINT) RETURNS BOOLEAN RETURN coalesce(t - t % 2, 0) > 25")
+        with mappings():
+            maps("near", index=MinMax)(near)
+            maps("ok", index=MinMax)(never_null)
+            for text, kept in {
+                "near(temp, 4)": 2,
+                "NOT near(temp, 4) AND id < 1000": 3,
+                "NOT near(temp, 4) OR id = 37": 3,
+                "ok(temp) IS NULL": 0,
+                "(temp - temp % 2 > 25) IS NULL": 4,  # it looks like ok(temp), and may be NULL
+            }.items():
+                report = same_as_off(lambda text=text: own.table("t").where(text))
+                assert report.files_kept == kept, f"{text}: {report}"
         with mappings():
             maps("even", index=MinMax)(at_least)
             found = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]], seconds=0.1)

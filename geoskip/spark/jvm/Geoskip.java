@@ -234,7 +234,8 @@ public final class Geoskip {
 
     /**
      * What Spark makes of a function's call in a decision's session, over markers for its arguments: the markers, then
-     * the call, as JSON; null where it takes strings for none of so many arguments.
+     * the call, as JSON; null where it takes strings for none of so many arguments. Markers may be NULL, as arguments
+     * may be: of what is never NULL, Spark would leave out what the function does with NULL.
      */
     public String inlined(long number, String name) throws Exception {
         SparkSession session = Evaluation.session(number);
@@ -245,8 +246,9 @@ public final class Geoskip {
             String[] texts = new String[count + 1];
             StringBuilder call = new StringBuilder(name).append('(');
             for (int i = 0; i < count; i++) {
-                texts[i] = "CAST(id + " + i + "L AS STRING) AS p" + i;
-                call.append(i == 0 ? "" : ", ").append("CAST(id + ").append(i).append("L AS STRING)");
+                String marker = "get_json_object(CAST(id + " + i + "L AS STRING), '$')";
+                texts[i] = marker + " AS p" + i;
+                call.append(i == 0 ? "" : ", ").append(marker);
             }
             texts[count] = call.append(") AS made").toString();
             try {
