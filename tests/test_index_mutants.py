@@ -81,7 +81,7 @@ def the_first_part_speaks_for_all(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("1: a null cell keeps", two_gaps, "day")
 def a_file_without_segments_is_empty(patch: pytest.MonkeyPatch) -> None:
-    before(patch, gaplist, "_segments_of", lambda original, *a: _without(original(*a)))
+    before(patch, gaplist, "segments_of", lambda original, *a: _without(original(*a)))
 
 
 def _without(segments: gaplist.Segments) -> gaplist.Segments:

@@ -49,7 +49,7 @@ def a_lost_summary_reads_as_an_empty_list(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("1: unknown is KEEP", "a", SHORT)
 def a_file_over_the_limit_has_no_other_values(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ListMeets, "_unlisted", lambda self: False)
+    patch.setattr(ListMeets, "unlisted", lambda self: False)
 
 
 @mutant("1: unknown is KEEP", "a", Hybrid)
@@ -144,13 +144,13 @@ def invalid_text_is_replaced_in_the_list(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("5: a literal of another type is compared by the engine", "n")
 def a_double_is_looked_up_among_integers(patch: pytest.MonkeyPatch) -> None:
-    original = lookups._bound
+    original = lookups.value_in
 
     def bound(literal: p.Literal, kind: pa.DataType, over: p.Predicate) -> Any:
         plain = isinstance(literal.value, float) and abs(literal.value) < 2.0**62
         return int(literal.value) if plain and pa.types.is_integer(kind) else original(literal, kind, over)
 
-    patch.setattr(lookups, "_bound", bound)
+    patch.setattr(lookups, "value_in", bound)
 
 
 @mutant("10: parts of a file make one list", "a")

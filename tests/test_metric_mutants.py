@@ -225,7 +225,7 @@ def nearer_than_the_origin_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def targets(original: Any, clause: DistanceMeets) -> Any:
         return [(max(low, clause.low), high) for low, high in original(clause)]
 
-    before(patch, DistanceMeets, "_targets", targets)
+    before(patch, DistanceMeets, "targets", targets)
 
 
 @mutant("at most d(o,q) + hi", plane)
@@ -233,7 +233,7 @@ def farther_than_the_origin_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def targets(original: Any, clause: DistanceMeets) -> Any:
         return [(low, min(high, clause.high)) for low, high in original(clause)]
 
-    before(patch, DistanceMeets, "_targets", targets)
+    before(patch, DistanceMeets, "targets", targets)
 
 
 @mutant("at most d(o,q) + hi", plane)

@@ -1,4 +1,4 @@
-"""Clauses as the server's queries: what it keeps is what is kept here, or more."""
+"""Clauses as queries of real servers: what they keep is what is kept here, and little travels."""
 
 from __future__ import annotations
 
@@ -12,217 +12,106 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+import shapely
 
 from geoskip import predicates as p
-from geoskip.clauses import Clause, all_of, any_of, keep_mask
+from geoskip.clauses import keep_mask
 from geoskip.errors import MetadataError
+from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import Labeller, clause_for, fold_constants, gather
+from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
-from geoskip.stores.elasticsearch import ElasticsearchStore, documents, translation
+from geoskip.stores.elasticsearch import ElasticsearchStore, documents
 from geoskip.stores.elasticsearch.cells import encoded
+from geoskip.stores.elasticsearch.columns import field_of
 from geoskip.stores.elasticsearch.documents import slots_of
 from geoskip.stores.elasticsearch.files import SearchFiles
-from geoskip.stores.elasticsearch.keys import keys_of
-from geoskip.stores.elasticsearch.translation import translated
-from tests.harness import COLUMNS, World, canned, leaves
+from tests import geobox_oracle as geo
+from tests.harness import canned, leaves
+from tests.metric_worlds import WORDS, our, powers
+from tests.metric_worlds import world as distant
 from tests.servers.proxy import Proxy
-from tests.strategies import predicates, worlds
 from tests.test_store_elasticsearch import QUICK
+from tests.test_store_elasticsearch_translation import KINDS, PLANE, some
 
-NAMES = tuple(COLUMNS)
+Sample = tuple[Index, FileMetadata, list[p.Predicate]]
+"""An index, files that have it, and predicates to ask about them."""
 
-
-# --- without a server: its semantics in a few lines -------------------------------------------------------------------
-
-
-def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
-    """Does a document match, by the server's rules? A member that is missing matches no range and no term."""
-    ((kind, inside),) = query.items()
-    match kind:
-        case "match_all":
-            return True
-        case "match_none":
-            return False
-        case "bool":
-            return (
-                all(matches(part, document) for part in inside.get("filter", ()))
-                and not any(matches(part, document) for part in inside.get("must_not", ()))
-                and ("should" not in inside or any(matches(part, document) for part in inside["should"]))
-            )
-        case "exists":
-            return value_of(document, inside["field"]) is not None
-        case "term":
-            ((field, wanted),) = inside.items()
-            return value_of(document, field) == wanted
-        case "range":
-            ((field, limits),) = inside.items()
-            value = value_of(document, field)
-            return value is not None and all(LIMITS[name](value, limit) for name, limit in limits.items())
-    raise AssertionError(f"no query of ours: {query}")
-
-
-LIMITS = {
-    "lt": lambda value, limit: value < limit,
-    "lte": lambda value, limit: value <= limit,
-    "gt": lambda value, limit: value > limit,
-    "gte": lambda value, limit: value >= limit,
+ASKED = {
+    "minmax": [*"axsdwb", "ts"],
+    "valuelist": "nxsd",
+    "gaplist": "xdw",
+    "hybrid": "s",
+    "prefix": "s",
+    "suffix": "s",
 }
+"""Kinds and their columns."""
 
 
-def value_of(document: Any, path: str) -> Any:
-    for name in path.split("."):
-        document = (document or {}).get(name)
-    return document
+def samples() -> Iterator[Sample]:
+    """Every kind of index that has keys, over canned files, points, shapes and words."""
+    for kind, names in ASKED.items():
+        for name in names:
+            world = canned(name, KINDS[kind][0])
+            chosen = some(list(leaves(name)), 3)
+            rows = sorted({*range(0, len(world.files), 4), *range(len(world.files) - 3, len(world.files))})
+            files = FileMetadata.of(world.metadata.table().take(rows))
+            yield next(iter(world.types)), files, [*chosen, *map(p.Not, chosen)]
+    chance = random.Random(6)
+    corners = [(chance.choice([-0.0, 1.0, 8.5, chance.uniform(-20, 20)]), chance.uniform(-20, 20)) for _ in range(60)]
+    files: list[Any] = [chance.sample(corners, chance.randrange(1, 6)) for _ in range(30)]
+    files += [[], [(None, 5.0)], [(5.0, None), (1.0, 1.0)], [(float("inf"), 0.0)], [(None, None)]]
+    yield geo.PAIR, geo.collected(geo.PAIR, files), of_points()
+    points = [[None if None in row else shapely.Point(row) for row in rows] for rows in files[:-2]]
+    shapes = [*points, [shapely.Polygon()], [shapely.box(0, 0, 3, 3)], [shapely.LineString([(9, 9), (-9, 9)])]]
+    yield geo.SHAPES, geo.collected(geo.SHAPES, shapes), list(about(geo.GEOM))
+    spread = [chance.choices(PLANE[:-1], k=2) for _ in range(20)]
+    plane = distant("euclidean", ("double", "double"), [*spread, [], PLANE])
+    far = powers(list(plane.index.bound), (20.0, 3.0), "ANSI")
+    yield plane.index, plane.metadata, [p.Comparison(op, far, p.Literal(n)) for op in ("<", ">") for n in (3.0, 24.0)]
+    words = distant("levenshtein", ("string",), [[(word,)] for word in WORDS] + [[(None,)], []])
+    edits = our("levenshtein", words.index.bound[0], p.Literal("smith", "string"), type="int")
+    yield words.index, words.metadata, [p.Comparison("<=", edits, p.Literal(n)) for n in (0, 1, 3)]
 
 
-def documents_of(world: World) -> tuple[list[dict[str, Any]], dict[str, tuple[str, pa.DataType]]]:
-    """The keys of a world's files, and where they are."""
-    table = world.metadata.table()
-    found: list[dict[str, Any]] = [{} for _ in world.files]
-    fields = {}
-    for at, index in enumerate(world.types):
-        keys = keys_of(table, str(index))
-        if keys is not None:
-            fields[str(index)] = (f"k{at}", table.schema.field(str(index)).type.field("min").type)
-            for document, values in zip(found, keys, strict=True):
-                document[f"k{at}"] = values
-    return found, fields
+def of_points() -> list[p.Predicate]:
+    lng, half = geo.LNG, p.Literal(8.5)
+    plain: list[p.Predicate] = [p.Comparison(op, lng, half) for op in ("=", "<", ">=")]
+    plain += [p.Comparison("=", lng, p.Literal(0.0)), p.In(lng, (half, p.Literal(1.0))), p.IsNull(lng)]
+    window = [p.Comparison(">", lng, p.Literal(0.0)), p.Comparison("<", geo.LAT, p.Literal(-3.0))]
+    return [*plain, *map(p.Not, plain), p.And(tuple(window)), *about(geo.call("ST_Point", lng, geo.LAT))]
 
 
-def clauses(predicate: p.Predicate, world: World) -> Iterator[Clause]:
-    """What represents that the predicate is TRUE, FALSE or NULL."""
-    columns = p.columns_of(predicate)
-    label = Labeller([i for i in world.types if columns.intersection(i.expressions())])
-    node = gather(p.normalise(fold_constants(predicate)))
-    yield from (label.true(node), label.false(node), label.null(node))
-
-
-def compare(clause: Clause, world: World, documents: list[Any], fields: Any) -> bool | None:
-    """Is a clause's query exact? None where there is no query. It keeps what the clause keeps in any case."""
-    found = translated(clause, fields)
-    if found is None:
-        return None
-    there = np.array([matches(found.query, document) for document in documents], dtype=bool)
-    here = keep_mask(clause, world.metadata)
-    wrong = (here != there) if found.exact else (here & ~there)
-    assert not wrong.any(), f"{clause}: {found.query} differs for {documents[int(np.flatnonzero(wrong)[0])]}"
-    return found.exact
-
-
-def some(items: list[Any], most: int) -> list[Any]:
-    """The same few each time."""
-    return random.Random(len(items)).sample(items, min(most, len(items)))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_leaf_shape_is_translated_rightly_for_every_state_of_a_file(name: str) -> None:
-    world = canned(name)
-    documents, fields = documents_of(world)
-    chosen = some(list(leaves(name)), 60)
-    tally = Counter(compare(clause, world, documents, fields) for leaf in chosen for clause in clauses(leaf, world))
-    assert tally[True] >= (30 if name != "w" else 0), tally
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-@given(st.data())
-def test_trees_are_translated_rightly(data: Any) -> None:
-    names = data.draw(st.sampled_from([("a", "x", "s"), ("n", "f", "s"), ("d", "day", "b")]))
-    world, predicate = data.draw(worlds(names)), data.draw(predicates(names))
-    if world.files:
-        documents, fields = documents_of(world)
-        for clause in clauses(predicate, world):
-            compare(clause, world, documents, fields)
-
-
-MUTANTS = {
-    "an open bound of strings is a missing member": (
-        "_reaches",
-        lambda field, end, **limits: field.compared(end, **limits),
-    ),
-    "a file without values has no bounds": (
-        "_text_meets",
-        lambda field, op, value: {"bool": {"filter": [{"range": {f"{field.path}.high": {"gte": value.hex()}}}]}},
-    ),
-    "an inexact place lies above its key": ("_meets", lambda f, op, at, exact: MEETS(f, op, at, True)),
-    "the negation of a clause": ("_any", lambda queries: {"bool": {"filter": list(queries)}}),
-}
-MEETS = translation._meets
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_translation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, *MUTANTS[name])
-    with pytest.raises(AssertionError, match="differs"):
-        compare_all("ds")
-
-
-def compare_all(names: str) -> None:
-    for name in names:
-        world = canned(name)
-        documents, fields = documents_of(world)
-        for clause in (clause for leaf in leaves(name) for clause in clauses(leaf, world)):
-            compare(clause, world, documents, fields)
-
-
-def test_more_literals_than_a_server_takes_become_their_ends() -> None:
-    world = canned("n")
-    documents, fields = documents_of(world)
-    many = p.In(COLUMNS["n"], tuple(p.Literal(n, "bigint") for n in range(0, 10_000, 7)))
-    clause = next(clauses(many, world))
-    assert compare(clause, world, documents, fields) is False
-    found = translated(clause, fields)
-    assert found is not None
-    assert found.size < 20
-
-
-def test_what_is_too_deep_or_too_long_is_evaluated_here() -> None:
-    world = canned("n")
-    _, fields = documents_of(world)
-    leaf = next(clauses(p.Comparison(">", COLUMNS["n"], p.Literal(5, "bigint")), world))
-    deep = leaf
-    for _ in range(10):
-        deep = any_of([all_of([deep, Unknown()]), Other()])
-    assert translated(deep, fields) is None
-    different = [next(clauses(p.Comparison(">", COLUMNS["n"], p.Literal(n, "bigint")), world)) for n in range(1000)]
-    assert translated(any_of(different), fields) is None
-
-
-class Unknown(Clause):
-    def keep(self, files: Any) -> Any:
-        return np.ones(len(files), dtype=bool)
-
-
-class Other(Unknown):
-    pass
-
-
-# --- on real servers --------------------------------------------------------------------------------------------------
+def about(g: p.Predicate) -> Iterator[p.Predicate]:
+    for shape in (shapely.box(-3, -3, 2, 4), shapely.Point(9, 9), shapely.Polygon([(0, 0), (9, 1), (4, 12)])):
+        yield from (geo.call(name, g, shape) for name in ("ST_Intersects", "ST_Contains", "ST_Within"))
+        yield p.Comparison("<", geo.call("ST_Distance", g, shape), p.Literal(1.5))
+    inside, near = (geo.call("ST_Intersects", g, shape) for shape in (shapely.box(0, 0, 9, 9), shapely.Point(1, 1)))
+    yield from (p.And((inside, p.Not(near))), p.Or((inside, near)), p.Not(p.Or((inside, near))))
 
 
 @functools.cache
-def everything() -> tuple[pa.Table, tuple[IndexEntry, ...]]:
-    """One table of the canned files of all columns: each has a summary of one column, and none of the others."""
-    tables, entries = [], []
-    for name in NAMES:
-        world = canned(name)
-        ((index, stored),) = world.types.items()
-        entries.append(IndexEntry(index, ((name, COLUMNS[name].type or ""),), stored))
-        files = build_table([], [FileRow(f"{name}-{at}", 5, 6) for at in range(len(world.files))])
-        tables.append(files.append_column(str(index), world.metadata.column(str(index))))
-    found = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    return found.select(files_schema(entries).names), tuple(entries)
+def everything() -> tuple[pa.Table, list[Sample], tuple[IndexEntry, ...]]:
+    """One table of the files of all samples: each has a summary of one index, and none of the others."""
+    tables, entries, found = [], [], list(samples())
+    for at, (index, files, _) in enumerate(found):
+        column = files.column(str(index))
+        entries.append(IndexEntry(index, (("c", "binary"),), column.type))
+        rows = build_table([], [FileRow(f"{at}-{row}", 5, 6) for row in range(len(files))])
+        tables.append(rows.append_column(str(index), column))
+    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return table.select(files_schema(entries).names), found, tuple(entries)
 
 
 @pytest.fixture(scope="module")
 def canned_store(search_server: Any) -> ElasticsearchStore:
-    store = ElasticsearchStore(search_server.url, "canned", settings=QUICK, ask_above=0)
+    store = ElasticsearchStore(search_server.url, "canned", settings=QUICK, ask_above=0, timeout=20)
     store.drop()
-    table, entries = everything()
-    store.commit(Header("file:/data", {}, entries), table, expected=None)
+    table, _, entries = everything()
+    header = store.commit(Header("file:/data", {}, entries), table, expected=None)
+    without = [slot.entry.name for slot in slots_of(entries) if field_of(slot, header.parts) is None]
+    assert without == ["minmax(w)", "gaplist(w, gaps=2)"], "decimals of more digits than a key has"
     return store
 
 
@@ -232,9 +121,9 @@ def fresh(store: ElasticsearchStore) -> SearchFiles:
 
 
 def test_all_summaries_come_back(canned_store: ElasticsearchStore) -> None:
-    table, _ = everything()
+    table, _, entries = everything()
     found = fresh(canned_store).table()
-    assert found.schema.equals(files_schema(everything()[1]))
+    assert found.schema.equals(files_schema(entries))
     for name in table.schema.names:
         there, here = found[name].combine_chunks(), table[name].combine_chunks()
         assert there.is_valid().equals(here.is_valid())
@@ -243,18 +132,16 @@ def test_all_summaries_come_back(canned_store: ElasticsearchStore) -> None:
 
 
 def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore) -> None:
-    table, entries = everything()
-    local = FileMetadata.of(table)
-    tally = Counter[bool]()
-    for entry in entries:
-        ((name, _),) = entry.columns
-        for leaf in some(list(leaves(name)), 4):
-            for predicate in (leaf, p.Not(leaf)):
-                clause = clause_for(predicate, [entry.index])
-                files = fresh(canned_store)
-                assert files.kept(clause).tolist() == keep_mask(clause, local).tolist(), str(clause)
-                tally[files.nbytes == 0 or not any(key[0] == "summary" for key in files._known.held)] += 1
-    assert tally[True] > 30, "that many were answered by the server alone"
+    table, found, _ = everything()
+    local, tally = FileMetadata.of(table), Counter[str]()
+    for index, _, asked in found:
+        for predicate in asked:
+            clause = clause_for(predicate, [index])
+            files = fresh(canned_store)
+            assert files.kept(clause).tolist() == keep_mask(clause, local).tolist(), str(clause)
+            tally[index.kind] += not any(key[0] == "summary" for key in files._known.held)
+    least = {"minmax": 20, "valuelist": 10, "gaplist": 5, "prefix": 4, "suffix": 4, "geobox": 30, "metricdist": 5}
+    assert all(tally[kind] >= most for kind, most in least.items()), f"that many read no column of all files: {tally}"
 
 
 def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_server: Any) -> None:
@@ -283,7 +170,7 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
         header = store.amend(header, gone, build_table(entries, rows[12:13]), expected=1)
         snapshot: Snapshot = store.load(2)
         big = p.Comparison(">=", p.Column("n", "bigint"), p.Literal(10, "bigint"))
-        an_a = p.Comparison("=", p.Column("s", "string"), p.Literal("a", "string"))
+        an_a = p.EndsWith(p.Column("s", "string"), "a")
         clause = clause_for(p.And((big, an_a)), snapshot.indexes)
         del proxy.seen[:]
         kept = snapshot.files.kept(clause)
@@ -321,7 +208,7 @@ def test_large_summaries_are_read_from_the_documents_of_the_files(search_server:
 
 
 def test_columns_whose_later_values_are_large_are_not_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_BLOCK", 4)
+    monkeypatch.setattr(documents, "BLOCK", 4)
     monkeypatch.setattr(documents, "_LARGEST_BLOCK", 1000)
     monkeypatch.setattr(documents, "_SMALL", 400)
     paths = [*"abcdefgh", *("x" * 500 + str(n) for n in range(4)), *"ijkl"]

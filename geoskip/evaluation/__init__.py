@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal
+from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal, value_in
 from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, physical, swapped
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
 
@@ -41,6 +41,7 @@ __all__ = [
     "places_equal",
     "reads_only",
     "swapped",
+    "value_in",
     "values_of",
 ]
 

@@ -30,7 +30,7 @@ from geoskip.predicates import (
     StartsWith,
 )
 
-__all__ = ["directly", "is_bytes", "liked", "places_equal"]
+__all__ = ["directly", "is_bytes", "liked", "places_equal", "value_in"]
 
 
 def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
@@ -140,7 +140,7 @@ def _compared(array: pa.Array, op: str, literal: Literal, over: Predicate) -> Ou
 def _inside(array: pa.Array, literals: Sequence[Literal], over: Predicate) -> Outcomes | None:
     found = np.full(len(array), IS_FALSE, dtype=np.uint8)
     if len(literals) > _FEW and is_bytes(array):
-        wanted = [_bound(literal, array.type, over) for literal in literals]
+        wanted = [value_in(literal, array.type, over) for literal in literals]
         if any(value is None for value in wanted):
             return None
         found[np.asarray(pc.is_in(array, pa.array(wanted, array.type)))] = IS_TRUE
@@ -167,7 +167,7 @@ def _spans(array: pa.Array, literals: Sequence[Literal], over: Predicate) -> lis
 
 def _span(array: pa.Array, literal: Literal, over: Predicate) -> tuple[int, int] | None:
     """From where to where ascending values are equal to a literal; None where the two do not compare plainly."""
-    value = _bound(literal, array.type, over)
+    value = value_in(literal, array.type, over)
     if value is None:
         return None
     if pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
@@ -196,7 +196,7 @@ class _Items(Sequence[Any]):
 _TEXTS = ("string", "char", "varchar")
 
 
-def _bound(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
+def value_in(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
     """A literal's physical value in the type of the values; None where it is of another."""
     value, ours, theirs = literal.value, getattr(over, "type", None) or "", literal.type or ""
     if pa.types.is_integer(kind):

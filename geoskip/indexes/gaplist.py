@@ -42,7 +42,7 @@ from geoskip.indexes.ordering import Ints
 from geoskip.indexes.ranges import counts_of
 from geoskip.predicates import Predicate
 
-__all__ = ["GapList"]
+__all__ = ["GapList", "SegmentPasses", "segments_of"]
 
 T = TypeVar("T")
 _MOST = 1000
@@ -131,11 +131,11 @@ class SegmentPasses(UnitClause):
     inner: Clause
 
     def keep_units(self, files: Files) -> Mask:
-        return keep_mask(self.inner, _segments_of(files, self.index))
+        return keep_mask(self.inner, segments_of(files, self.index))
 
     def files_of(self, files: Files, units: Mask) -> Mask:
         keep = np.zeros(len(files), dtype=bool)
-        keep[_segments_of(files, self.index).owner[np.flatnonzero(units)]] = True
+        keep[segments_of(files, self.index).owner[np.flatnonzero(units)]] = True
         return keep
 
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -172,7 +172,7 @@ class Segments:
         return value
 
 
-def _segments_of(files: Files, name: str) -> Segments:
+def segments_of(files: Files, name: str) -> Segments:
     return files.cached((name, "segments as files"), lambda: _flat(files, name))
 
 

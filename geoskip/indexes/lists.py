@@ -182,7 +182,7 @@ class ListMeets(UnitClause):
     def keep(self, files: Files) -> Mask:
         lists = lists_of(files, self.name, self.part)
         spans = places_equal(self.node, self.over, lists.values) if self.wanted == IS_TRUE else None
-        if spans is not None and self._unlisted():
+        if spans is not None and self.unlisted():
             return lists.files_within(spans)
         return super().keep(files)
 
@@ -199,14 +199,14 @@ class ListMeets(UnitClause):
             if known is lists:
                 return np.unpackbits(packed, count=lists.units).view(bool)
         found = outcomes(self.node, self.over, lists.values)
-        keep = lists.keep_units(found, self.wanted, unlisted=self._unlisted())
+        keep = lists.keep_units(found, self.wanted, unlisted=self.unlisted())
         self._found.append((lists, np.packbits(keep)))
         return keep
 
     def files_of(self, files: Files, units: Mask) -> Mask:
         return lists_of(files, self.name, self.part).files_of(units)
 
-    def _unlisted(self) -> bool:
+    def unlisted(self) -> bool:
         """May a value that is not NULL give a wanted outcome, whatever it is?"""
         match self.node:
             case IsNull(child) | Not(IsNull(child)) if child == self.over:

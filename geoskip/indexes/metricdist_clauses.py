@@ -173,7 +173,7 @@ class DistanceMeets(Clause):
         return kept
 
     def _near(self, table: _Table) -> Mask:
-        targets = self._targets()
+        targets = self.targets()
         left: NDArray[np.int64] | slice = slice(None)
         kept = table.points.copy()
         for number, (low, high) in enumerate(targets):
@@ -192,7 +192,7 @@ class DistanceMeets(Clause):
                 kept[owner[(inner < low) & (outer > high)]] = False
         return kept
 
-    def _targets(self) -> list[tuple[float, float]]:
+    def targets(self) -> list[tuple[float, float]]:
         """By origin, between which distances from it the rows that match lie."""
         metric = self.origins.metric
         away = self.origins.away(self.point)

@@ -20,13 +20,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geoskip.clauses import Clause, Mask, keep_mask, parts_of
+from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
 from geoskip.metadata import FileMetadata, Header, Part, Wanted
 from geoskip.metadata.tables import conformed
-from geoskip.stores.elasticsearch.documents import KEYS, VALUES, CellsOf, Columns, Slot, of_documents, slots_of
+from geoskip.stores.elasticsearch.columns import CellsOf, Columns, field_of, of_documents
+from geoskip.stores.elasticsearch.documents import VALUES, Slot, slots_of
+from geoskip.stores.elasticsearch.queries import ALL, Field, Translated
 from geoskip.stores.elasticsearch.server import Refused, Server
-from geoskip.stores.elasticsearch.translation import Translated, translated
+from geoskip.stores.elasticsearch.translation import conjuncts, translated
 
 __all__ = ["SearchFiles", "read_parts"]
 
@@ -113,6 +115,8 @@ class SearchFiles(FileMetadata):
         self._server, self._index, self._parts = server, index, header.parts
         self._slots = slots
         self._ask_above = ask_above
+        found = {slot.entry.name: field_of(slot, header.parts) for slot in slots}
+        self._keys: dict[str, Field] = {name: field for name, field in found.items() if field is not None}
         self._rows: list[NDArray[np.int64]] = []
         """The numbers of each part's rows among the files, -1 for removed ones."""
         start = 0
@@ -127,20 +131,19 @@ class SearchFiles(FileMetadata):
         """What a clause keeps, as the server says where that is worth a request."""
         if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
             return super().kept(clause)
-        keys = {slot.entry.name: self._path(slot) for slot in self._slots if self._is_keyed(slot)}
-        asked = translated(clause, keys)
-        if asked is None or asked.query == {"match_all": {}}:
+        asked = translated(clause, self._keys)
+        if asked is None or asked.query == ALL:
             return super().kept(clause)
         try:
             key = ("server", json.dumps(asked.query))
             mask = self.cached(key, lambda: self._answered(asked)).copy()
         except Refused:  # too many clauses for it, or fields that it does not know
             return super().kept(clause)
-        return mask if asked.exact else self._rest(clause, mask, keys)
+        return mask if asked.exact else self._rest(clause, mask)
 
-    def _rest(self, clause: Clause, mask: Mask, keys: Mapping[str, Any]) -> Mask:
+    def _rest(self, clause: Clause, mask: Mask) -> Mask:
         """What is left of the mask by the parts of a clause that the server did not decide."""
-        rest = [part for part in parts_of(clause) if (t := translated(part, keys)) is None or not t.exact]
+        rest = [part for part in conjuncts(clause) if (t := translated(part, self._keys)) is None or not t.exact]
         chosen = np.flatnonzero(mask)
         if not len(chosen):
             return mask
@@ -206,14 +209,6 @@ class SearchFiles(FileMetadata):
             sources = of_documents([found[name] for name in names])
             tables.append(columns.read(part, len(names), sources, whole=False))
         return conformed(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
-
-    def _is_keyed(self, slot: Slot) -> bool:
-        """Have all documents of the index keys?"""
-        return all(KEYS in part.columns[slot.name].leaves for part in self._parts if slot.name in part.columns)
-
-    def _path(self, slot: Slot) -> tuple[str, pa.DataType]:
-        bound = slot.entry.arrow.field("min").type if "min" in [f.name for f in slot.entry.arrow] else pa.null()
-        return f"keys.{slot.name}", bound
 
 
 _ORDER = [{"part": "asc"}, {"row": "asc"}]

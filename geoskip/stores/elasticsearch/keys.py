@@ -1,87 +1,53 @@
-"""What a search server can compare: of each file's bounds, keys that order on the server as values do in Spark.
+"""What a search server can compare: keys of each file's summaries, which order on the server as values do in Spark.
 
-A server's own doubles know no NaN, its strings order by another rule than bytes, its decimals are none. So it gets
+A module for what summaries hold: :mod:`~geoskip.stores.elasticsearch.bounds`, lists of values and of beginnings or ends
+(:mod:`~geoskip.stores.elasticsearch.entries`), :mod:`~geoskip.stores.elasticsearch.segments`,
+:mod:`~geoskip.stores.elasticsearch.boxes` and :mod:`~geoskip.stores.elasticsearch.distances`. Each says which fields
+the server gets, makes the keys by what clauses compare when they are evaluated here, and translates those clauses. An
+index of one's own has keys if its summaries have the members of one of geoskip's.
 
-* ``low`` and ``high``: for types of fixed width the order-preserving 64-bit keys of :mod:`geoskip.indexes.ordering`,
-  for strings and binary the bytes as hexadecimal digits, which order as the bytes do whatever is in them; a bound of
-  strings that is missing is open;
-* ``present``: may the file hold a value at all; ``values``: is some value not NULL; ``nulls``: is some value NULL;
-* of floats, ``nan`` and ``numbers``: may it hold NaN, and other values than that; of strings, ``exact``: neither bound
-  was shortened.
-
-They are the arrays that clauses over bounds compare when they are evaluated here, so a query over them
-(:mod:`geoskip.stores.elasticsearch.translation`) says the same. Any index whose summaries have ``min``, ``max``,
-``nulls`` and ``rows`` gets keys; a file without keys is kept by each clause.
+Bloom filters have none. A filter is asked for some bits of one long string, and the servers' queries know no bits: as
+terms, the numbers of the bits that are set are half of a filter's bits, eight to sixteen times its bytes and more again
+in the server's index; scripts could look at bits, and are what servers do not run for strangers. So filters travel,
+those of the files that the rest of a query's clauses leaves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from geoskip.clauses import Mask
-from geoskip.indexes.minmax import HasNulls, HasValues
-from geoskip.indexes.ranges import Range, bounds_of, kind_of
-from geoskip.indexes.texts import Bytes
-from geoskip.metadata import FileMetadata
+from geoskip.clauses import Files
+from geoskip.metadata import FileMetadata, IndexEntry
+from geoskip.stores.elasticsearch import bounds, boxes, distances, entries, segments
+from geoskip.stores.elasticsearch.queries import Keys
 
-__all__ = ["key_fields", "keys_of", "scale_of"]
+__all__ = ["fields_of", "keys_of"]
 
-_FIELDS = frozenset(["min", "max", "nulls", "rows"])
-_BOOLEAN = {"type": "boolean"}
+Fields = dict[str, Any]
+
+_KINDS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Files, IndexEntry], Keys | None]], ...] = (
+    (bounds.fields_of, bounds.keys_of),
+    (entries.fields_of, entries.keys_of),
+    (segments.fields_of, segments.keys_of),
+    (boxes.fields_of, boxes.keys_of),
+    (distances.fields_of, distances.keys_of),
+)
 
 
-def key_fields(summary: pa.DataType) -> dict[str, dict[str, str]] | None:
-    """The fields of an index's keys with the server's types, by the type of its summaries; None where it has none."""
-    if not {field.name for field in summary} >= _FIELDS:
+def fields_of(entry: IndexEntry) -> Fields | None:
+    """The fields of an index's keys with the server's types; None where it has none."""
+    return next((found for fields, _ in _KINDS if (found := fields(entry)) is not None), None)
+
+
+def keys_of(table: pa.Table, entry: IndexEntry) -> Keys | None:
+    """The keys of an index's summaries; None where it has none. A file without a summary has no keys."""
+    keys = next((keys for fields, keys in _KINDS if fields(entry) is not None), None)
+    found = None if keys is None else keys(FileMetadata.of(table.select([entry.name])), entry)
+    if found is None:
         return None
-    bound = summary.field("min").type
-    if bound != summary.field("max").type:
-        return None
-    flags: tuple[str, ...]
-    if pa.types.is_binary(bound) or pa.types.is_large_binary(bound):
-        types, flags = {"type": "keyword"}, ("present", "values", "nulls", "exact")
-    elif pa.types.is_floating(bound):
-        types, flags = {"type": "long"}, ("present", "values", "nulls", "nan", "numbers")
-    elif pa.types.is_decimal(bound) or kind_of(bound) is not None:
-        types, flags = {"type": "long"}, ("present", "values", "nulls")
-    else:
-        return None
-    return {"low": types, "high": types, **dict.fromkeys(flags, _BOOLEAN)}
-
-
-def scale_of(bound: pa.DataType) -> int:
-    """The power of ten that keys are multiplied by."""
-    return int(bound.scale) if pa.types.is_decimal(bound) else 0
-
-
-def keys_of(table: pa.Table, name: str) -> list[dict[str, Any]] | None:
-    """The keys of an index's summaries, one entry a file; None where it has none, or decimals too long for a key."""
-    files = FileMetadata.of(table.select([name]))
-    summary = table.schema.field(name).type
-    spans = bounds_of(files, name) if key_fields(summary) is not None else None
-    flags = {"values": HasValues(name).keep(files), "nulls": HasNulls(name, ()).keep(files)}
-    match spans:
-        case Bytes():
-            flags |= {"present": spans.present, "exact": spans.exact}
-            return _rows(_digits(spans.low), _digits(spans.high), flags)
-        case Range() if spans.scale == scale_of(summary.field("min").type):
-            keys = spans.keys()
-            flags["present"] = keys.present
-            if spans.kind == "real":
-                nan = np.zeros(len(files), dtype=bool) if spans.nan is None else spans.nan
-                flags |= {"nan": nan, "numbers": np.asarray(spans.low <= spans.high)}
-            return _rows(keys.low.tolist(), keys.high.tolist(), flags)
-    return None
-
-
-def _digits(bounds: pa.Array) -> list[str | None]:
-    return [None if bound is None else bound.hex() for bound in bounds.to_pylist()]
-
-
-def _rows(low: list[Any], high: list[Any], flags: dict[str, Mask]) -> list[dict[str, Any]]:
-    names = ("low", "high", *flags)
-    columns = [low, high, *(mask.tolist() for mask in flags.values())]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    there = table[entry.name].is_valid().to_pylist()
+    return replace(found, rows=[row if known else {} for row, known in zip(found.rows, there, strict=True)])

@@ -31,7 +31,6 @@ T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
 _OWNER = 24
-_MOST_KEYED = 300
 
 
 def _patiently(
@@ -286,14 +285,18 @@ class ElasticsearchStore(Store):
 
     def _keyed(self, header: Header) -> frozenset[str]:
         """The slots of the indexes that documents get keys of, once the server knows the keys' types."""
-        properties = key_properties(slots_of(header.entries)[:_MOST_KEYED])
-        if not properties:
-            return frozenset()
+        properties = key_properties(slots_of(header.entries))
+        if not properties or self._takes(properties):
+            return frozenset(properties)
+        return frozenset(name for name, fields in properties.items() if self._takes({name: fields}))
+
+    def _takes(self, properties: Mapping[str, Any]) -> bool:
+        """Does the server take the types of some keys? Else the clauses over these are evaluated here."""
         try:
             self.server.tell("PUT", f"/{self.name}/_mapping", {"properties": {"keys": {"properties": properties}}})
-        except Refused:  # it has its limit of fields: the clauses are evaluated here
-            return frozenset()
-        return frozenset(properties)
+        except Refused:  # it has its limit of fields
+            return False
+        return True
 
     def _forget_parts(self, parts: Sequence[Part]) -> None:
         with contextlib.suppress(MetadataError):  # they are left for sweep

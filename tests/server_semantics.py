@@ -1,0 +1,110 @@
+"""What a search server makes of a query, in a few lines; and the keys that documents of some files have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip import predicates as p
+from geoskip.clauses import Clause, keep_mask
+from geoskip.indexes.base import Index
+from geoskip.labelling import Labeller, fold_constants, gather
+from geoskip.metadata import FileMetadata, IndexEntry
+from geoskip.stores.elasticsearch.keys import fields_of, keys_of
+from geoskip.stores.elasticsearch.queries import Field
+from geoskip.stores.elasticsearch.translation import translated
+
+__all__ = ["Documents", "clauses", "compare", "documents_of", "matches"]
+
+Documents = tuple[list[dict[str, Any]], dict[str, Field]]
+"""The documents of some files, and where the keys of each index are."""
+
+
+def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
+    """Does a document match, by the server's rules? A member that is missing matches no range and no term."""
+    ((kind, inside),) = query.items()
+    match kind:
+        case "match_all":
+            return True
+        case "match_none":
+            return False
+        case "bool":
+            return (
+                all(matches(part, document) for part in inside.get("filter", ()))
+                and not any(matches(part, document) for part in inside.get("must_not", ()))
+                and ("should" not in inside or any(matches(part, document) for part in inside["should"]))
+            )
+        case "nested":
+            *above, last = inside["path"].split(".")
+            return any(matches(inside["query"], _placed(above, last, one)) for one in _values(document, inside["path"]))
+        case "exists":
+            return bool(_values(document, inside["field"]))
+        case "term" | "terms":
+            ((field, wanted),) = inside.items()
+            several = wanted if kind == "terms" else [wanted]
+            return any(value == one for value in _values(document, field) for one in several)
+        case "range":
+            ((field, limits),) = inside.items()
+            assert math.inf not in map(abs, (limit for limit in limits.values() if not isinstance(limit, str)))
+            return any(_lies(value, limits) for value in _values(document, field))
+    raise AssertionError(f"no query of ours: {query}")
+
+
+def _lies(value: Any, limits: dict[str, Any]) -> bool:
+    low, high = (value["gte"], value["lte"]) if isinstance(value, dict) else (value, value)
+    ends = {"lt": lambda limit: low < limit, "lte": lambda limit: low <= limit}
+    ends |= {"gt": lambda limit: high > limit, "gte": lambda limit: high >= limit}
+    return all(ends[name](limit) for name, limit in limits.items())
+
+
+def _values(document: Any, path: str) -> list[Any]:
+    """The values of a member: all of them where there are several."""
+    for name in path.split("."):
+        document = (document or {}).get(name)
+    return document if isinstance(document, list) else [] if document is None else [document]
+
+
+def _placed(above: list[str], last: str, one: Any) -> dict[str, Any]:
+    found = {last: one}
+    for name in reversed(above):
+        found = {name: found}
+    return found
+
+
+def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Documents:
+    """The keys of some files, and where they are."""
+    table = files.table()
+    found: list[dict[str, Any]] = [{} for _ in range(len(files))]
+    fields = {}
+    for at, (index, stored) in enumerate(types.items()):
+        entry = IndexEntry(index, (), stored)
+        if fields_of(entry) is None or (keys := keys_of(table, entry)) is None:
+            continue
+        fields[str(index)] = Field(f"k{at}", entry, keys.whole, 2.0 ** math.frexp(keys.largest)[1])
+        for document, values in zip(found, keys.rows, strict=True):
+            document[f"k{at}"] = values
+    return found, fields
+
+
+def clauses(predicate: p.Predicate, indexes: list[Index]) -> Iterator[Clause]:
+    """What represents that the predicate is TRUE, FALSE or NULL."""
+    label = Labeller(indexes)
+    node = gather(p.normalise(fold_constants(predicate)))
+    yield from (label.true(node), label.false(node), label.null(node))
+
+
+def compare(clause: Clause, files: FileMetadata, documents: Documents) -> bool | None:
+    """Is a clause's query exact? None where there is no query. It keeps what the clause keeps in any case."""
+    rows, fields = documents
+    found = translated(clause, fields)
+    if found is None:
+        return None
+    there = np.array([matches(found.query, document) for document in rows], dtype=bool)
+    here = keep_mask(clause, files)
+    wrong = (here != there) if found.exact else (here & ~there)
+    assert not wrong.any(), f"{clause}: {found.query} differs for {rows[int(np.flatnonzero(wrong)[0])]}"
+    return found.exact
