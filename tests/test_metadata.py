@@ -253,6 +253,10 @@ def test_paths_go_to_the_jvm_as_lines_in_file_order():
     lines = ["0 1000000000000 a b%20+.parquet", "", "2 1000000000002 p=ü/\U0001f30d", "", "4 1000000000004 x"]
     assert found.paths_text().decode().split("\n") == [*lines, ""]
     assert files(row("only\n")).paths_text() == b"\n"
+    odd = [row(f"e{number}", etag=etag) for number, etag in enumerate(("x y", "", "\n"))]
+    found = files(row("a b", etag='"1-f"'), row("c"), row("d\n", etag="x"), *odd)
+    assert found.paths_text(etags=True).decode().split("\n") == ['1 1:"1-f" a b', "1 1 c", "", "", "", "", ""]
+    assert found.paths_text(etags=False).startswith(b"1 1 a b\n1 1 c\n\n")
 
 
 def test_a_snapshot_knows_its_indexes_by_name():
@@ -319,7 +323,7 @@ def test_adding_an_index_matches_rows_by_path_and_fingerprint():
     assert listing(both, "size", "mtime", "etag") == {
         "new": (1, 1, None, None, 9),
         "retagged": (1, 1, "2", None, 5),
-        "tagged": (1, 1, "1", None, 4),
+        "tagged": (1, 1, "1", 4, 4),
         "touched": (1, 2, None, None, 3),
         "grown": (2, 1, None, None, 2),
         "same": (1, 1, None, 1, 1),

@@ -12,6 +12,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
+from geoskip.spark.session import java
 from tests.conftest import four_tens
 
 pytestmark = pytest.mark.spark
@@ -99,6 +100,25 @@ def test_a_report_at_every_moment(own: Any) -> None:
     own.sql("SET spark.some.key = 1").collect()
     own.sql("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM t WHERE temp > 35")
     assert geoskip.last_report(own).files_kept in (0, 2)  # the last that ran, not what was only explained
+
+
+def test_of_large_listings_fewer_are_remembered(spark: Any, place: Path) -> None:
+    """What is remembered of a query keeps its listing, which would go with its DataFrame."""
+    session = spark.newSession()
+    frame = session.read.parquet(str(place)).where("temp > 25")
+    for _ in range(5):
+        frame.collect()
+    assert len(geoskip.reports(session)) == 5, "of one listing"
+    limit = java(session).geoskip.getClass().getClassLoader().loadClass("geoskip.Recent").getDeclaredField("mostFiles")
+    limit.setAccessible(True)
+    before = limit.getLong(None)
+    limit.setLong(None, 9)
+    try:
+        for _ in range(4):
+            session.read.parquet(str(place)).where("temp > 25").collect()
+        assert len(geoskip.reports(session)) == 3, "the last, and two of four files each"
+    finally:
+        limit.setLong(None, before)
 
 
 def test_cached_frames(own: Any) -> None:

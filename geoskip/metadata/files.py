@@ -21,6 +21,7 @@ T = TypeVar("T")
 _MISSING: Any = object()
 Wanted = str | tuple[str, str]
 """A column of the files table, or one field of an index's summaries as (index, field)."""
+_ETAG = r"^[!-~]+$"
 Load = Callable[["Sequence[Wanted] | None"], pa.Table]
 
 
@@ -103,17 +104,24 @@ class FileMetadata:
         """All columns that are stored, read without being kept."""
         return self._load(None)
 
-    def paths_text(self) -> bytes:
+    def paths_text(self, *, etags: bool = False) -> bytes:
         """A line ``size mtime path`` a file, in the order of the file numbers, as UTF-8; for the JVM, and not kept.
 
-        A file whose path holds a line feed has an empty line instead: it is unknown there, and so it is read.
+        With ``etags`` a file that has one gets ``size mtime:etag path``; those of local files are no file system's own.
+        A file whose path holds a line feed, or whose etag is none, has an empty line instead: it is unknown there, and
+        so it is read.
         """
-        names = ("path", "size", "mtime")
+        names = ("path", "size", "mtime", *(("etag",) if etags else ()))
         table = self._load(names)
-        path, *fingerprint = (self._column(name, table) for name in names)
-        sizes, times = (column.cast(pa.string()) for column in fingerprint)
+        path, size, mtime, *etag = (self._column(name, table) for name in names)
+        sizes, times = size.cast(pa.string()), mtime.cast(pa.string())
+        told = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
+        if told is not None:
+            times = pc.coalesce(pc.binary_join_element_wise(times, told, ":"), times)
         # the line feed goes before the line, where it joins a short string and not the path
         lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
+        if told is not None:
+            lines = pc.if_else(pc.coalesce(pc.match_substring_regex(told, _ETAG), True), lines, "\n")
         text = _text_of(lines)
         if text.count(b"\n") > len(lines):
             text = _text_of(pc.if_else(pc.match_substring(path, "\n"), "\n", lines))

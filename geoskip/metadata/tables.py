@@ -103,15 +103,17 @@ def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
     where = pc.index_in(new["path"], value_set=one_chunk(old["path"]))
     same = pc.and_(
         pc.is_valid(where),
-        _all([_same(new[name], old[name].take(where)) for name in ("size", "mtime", "etag")]),
+        _all([_same(new[name], old[name].take(where)) for name in ("size", "mtime")]),
     )
+    tags = new["etag"], old["etag"].take(where)
+    same = pc.and_(same, pc.fill_null(pc.equal(*tags), True))  # unknown on one side: the others decide
     matched = pc.if_else(same, where, pa.scalar(None, pa.int32()))
     only_old = old.filter(pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"]))))
     upper: dict[str, Any] = {}
     lower: dict[str, Any] = {}
     for column in [*old.schema, *(f for f in new.schema if f.name not in old.schema.names)]:
         name = column.name
-        if name == "rows":
+        if name in ("rows", "etag"):
             upper[name] = pc.coalesce(new[name], old[name].take(matched))
         else:
             upper[name] = new[name] if name in rebuilt else old[name].take(matched)

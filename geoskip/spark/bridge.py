@@ -107,11 +107,13 @@ class Bridge:
         try:
             if request.startswith("files "):
                 snapshot = self.known.by_key(request[6:])
-                return snapshot.files.paths_text().decode("utf-8") if snapshot else ""
+                return _lines(snapshot) if snapshot else ""
             if request.startswith("audit "):
                 return self._audited(json.loads(request[6:]))
             return self._decide(json.loads(request), java)
         except BaseException as error:
+            if request.startswith("files "):
+                return ""
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
 
     def _audited(self, found: Json) -> str:
@@ -265,8 +267,13 @@ class Bridge:
             if etags[number] is not None:
                 name = names[number]
                 where = local_path(name) if ":/" in name else prefix + name
-                changed[number] = local_etag(where or "") != etags[number]
+                changed[number] = where is not None and local_etag(where) != etags[number]
         return changed
+
+
+def _lines(snapshot: Snapshot) -> str:
+    """The files for the JVM. A file system's own etags are compared there, those of local files by :class:`Bridge`."""
+    return snapshot.files.paths_text(etags=local_path(snapshot.header.root) is None).decode("utf-8")
 
 
 def _share_memory(request: Json) -> Iterator[str]:

@@ -187,9 +187,7 @@ class Audit implements Runnable {
     private long matching(List files, List directories, List conditions) {
         StringBuilder lines = new StringBuilder();
         for (Iterator i = files.iterator(); i.hasNext();) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
-            lines.append(file.getLen()).append(' ').append(file.getModificationTime()).append(' ')
-                    .append(file.getPath().toString().replace('\n', '\0')).append('\n');
+            FileTable.write(lines, (FileStatusWithMetadata) i.next());
         }
         try {
             LogicalRelation relation = index.decision.relation;
@@ -211,7 +209,8 @@ class Audit implements Runnable {
     private boolean isUnchanged(FileStatusWithMetadata file) throws IOException {
         FileStatus now = file.getPath().getFileSystem(session.sessionState().newHadoopConf())
                 .getFileStatus(file.getPath());
-        return now.getLen() == file.getLen() && now.getModificationTime() == file.getModificationTime();
+        return now.getLen() == file.getLen() && now.getModificationTime() == file.getModificationTime()
+                && FileTable.agree(FileTable.etag(now), FileTable.etag(file.fileStatus()));
     }
 
     private String request(List lost) throws IOException {

@@ -169,53 +169,6 @@ class Chosen extends Decision {
     public int hashCode() { return System.identityHashCode(this); }
 }
 
-/** The files of one snapshot: path to number, with the fingerprint that they were indexed under. */
-class FileTable {
-    final String snapshot;
-    private final HashMap numbers;
-    private final long[] sizes;
-    private final long[] times;
-
-    FileTable(String root, String lines, String snapshot) {
-        this.snapshot = snapshot;
-        String prefix = root.endsWith("/") ? root : root + "/";
-        int count = 0;
-        for (int i = 0; i < lines.length(); i++) {
-            if (lines.charAt(i) == '\n') {
-                count++;
-            }
-        }
-        numbers = new HashMap(count * 2);
-        sizes = new long[count];
-        times = new long[count];
-        int start = 0;
-        for (int number = 0; number < count; number++) {
-            int end = lines.indexOf('\n', start);
-            int first = lines.indexOf(' ', start);
-            if (first >= 0 && first < end) {
-                int second = lines.indexOf(' ', first + 1);
-                sizes[number] = Long.parseLong(lines.substring(start, first));
-                times[number] = Long.parseLong(lines.substring(first + 1, second));
-                String path = lines.substring(second + 1, end);
-                numbers.put(path.indexOf(":/") > 0 ? path : prefix + path, Integer.valueOf(number));
-            }
-            start = end + 1;
-        }
-    }
-
-    int size() { return sizes.length; }
-
-    /** The number of a listed file, or -1 when it is not in the snapshot as it is now. */
-    int number(FileStatusWithMetadata file) {
-        Integer number = (Integer) numbers.get(file.getPath().toString());
-        if (number == null) {
-            return -1;
-        }
-        int n = number.intValue();
-        return sizes[n] == file.getLen() && times[n] == file.getModificationTime() ? n : -1;
-    }
-}
-
 /** Expressions over partition columns alone: evaluated here, by Spark, for each partition's values. */
 class Slots {
     private static final int MOST_VECTORS = 1000;

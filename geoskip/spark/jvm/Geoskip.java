@@ -22,15 +22,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
 import java.util.concurrent.Callable;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
@@ -47,15 +44,10 @@ import scala.runtime.AbstractPartialFunction;
 
 /** What Python calls, and the state shared by all sessions of the driver. */
 public final class Geoskip {
-    private static final long LOCAL_TTL_MS = 5000;
-    private static final long REMOTE_TTL_MS = 60000;
     private static final long MOST_FILES = 2000000; // in all tables but the last one used, some 250 bytes each
-    private static final int LOOK_UPS = 10000;
     private static final int MOST_ARGUMENTS = 6;
 
     private static volatile java.util.function.Function bridge;
-    private static final ConcurrentHashMap registered = new ConcurrentHashMap();
-    private static final ConcurrentHashMap looked = new ConcurrentHashMap();
     private static final Map installed = Collections.synchronizedMap(new WeakHashMap());
     private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
     private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
@@ -106,45 +98,10 @@ public final class Geoskip {
     }
 
     /** Says that a dataset's metadata are reached through Python, not through a `_geoskip` folder. */
-    public void register(String root) {
-        registered.put(root, root);
-        looked.clear();
-    }
+    public void register(String root) { Lookups.register(root); }
 
     /** Forgets what was looked up: after an index was created or dropped. */
-    public void forget() { looked.clear(); }
-
-    /** The indexed dataset that a root path lies in: the longest known prefix, or null. */
-    static String dataset(Path root, SparkSession session) {
-        for (Path path = root; path != null; path = path.getParent()) {
-            String name = path.toString();
-            if (registered.containsKey(name) || hasMetadata(path, name, session)) {
-                return name;
-            }
-        }
-        return null;
-    }
-
-    private static boolean hasMetadata(Path path, String name, SparkSession session) {
-        long now = System.currentTimeMillis();
-        Object[] known = (Object[]) looked.get(name);
-        if (known != null && now < ((Long) known[1]).longValue()) {
-            return ((Boolean) known[0]).booleanValue();
-        }
-        boolean found;
-        try {
-            Configuration conf = session.sessionState().newHadoopConf();
-            found = path.getFileSystem(conf).exists(new Path(path, "_geoskip/_log"));
-        } catch (Exception unreachable) {
-            found = false;
-        }
-        long ttl = "file".equals(path.toUri().getScheme()) ? LOCAL_TTL_MS : REMOTE_TTL_MS;
-        if (looked.size() >= LOOK_UPS) {
-            looked.clear();
-        }
-        looked.put(name, new Object[] {Boolean.valueOf(found), Long.valueOf(now + ttl)});
-        return found;
-    }
+    public void forget() { Lookups.forget(); }
 
     /** Asks Python within a budget; null when it does not answer in time. */
     static String ask(final String request, long budgetMs) throws Exception {
@@ -298,7 +255,7 @@ public final class Geoskip {
         return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
     }
 
-    /** The files that a frame reads, listed anew or as they were: a line `size mtime path` each, a line feed as \\0. */
+    /** The files that a frame reads, listed anew or as they were, as lines: see FileTable. */
     public String listing(Dataset frame, boolean anew) {
         FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
         if (anew) {
@@ -306,9 +263,7 @@ public final class Geoskip {
         }
         StringBuilder lines = new StringBuilder();
         for (Iterator i = Scala.files(Scala.unpruned(location)).iterator(); i.hasNext();) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
-            lines.append(file.getLen()).append(' ').append(file.getModificationTime()).append(' ')
-                    .append(file.getPath().toString().replace('\n', '\0')).append('\n');
+            FileTable.write(lines, (FileStatusWithMetadata) i.next());
         }
         return lines.toString();
     }

@@ -16,6 +16,7 @@ class GeoskipFileIndex implements FileIndex {
     final FileIndex original; // before Spark's partition pruning
     final Decision decision;
     boolean isUnreported; // read by geoskip itself, not by a query of the user's
+    final long files; // of the whole listing
     private final long bytes;
     private final double share;
 
@@ -23,13 +24,16 @@ class GeoskipFileIndex implements FileIndex {
         this.inner = inner;
         this.original = original;
         this.decision = decision;
+        long count = 0;
         long all = 0;
         long kept = 0;
         for (Iterator i = directories.iterator(); i.hasNext();) {
             PartitionDirectory directory = (PartitionDirectory) i.next();
+            count += directory.files().size();
             all += Scala.bytes(directory);
             kept += Scala.bytes(decision.keep(directory));
         }
+        this.files = count;
         this.bytes = kept;
         this.share = all == 0 ? 1.0 : (double) kept / all;
     }
@@ -38,6 +42,7 @@ class GeoskipFileIndex implements FileIndex {
         inner = other.inner;
         original = other.original;
         decision = other.decision;
+        files = other.files;
         bytes = other.bytes;
         share = other.share;
     }

@@ -6,10 +6,8 @@ import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -81,6 +79,9 @@ class GeoskipRule extends Rule {
         } catch (LinkageError failure) {
             LOG.warn("geoskip does not fit this Spark", failure);
             return plan;
+        } catch (StackOverflowError deep) {
+            LOG.warn("geoskip left a query as it was: its plan is nested too deeply");
+            return plan;
         }
     }
 
@@ -123,7 +124,7 @@ class GeoskipRule extends Rule {
         if (plan instanceof LogicalRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
             return Known.mayTouch(relation)
-                    && indexed(((HadoopFsRelation) relation.relation()).location()) != null;
+                    && !indexed(((HadoopFsRelation) relation.relation()).location()).isEmpty();
         }
         for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
             if (concerns((LogicalPlan) i.next())) {
@@ -133,17 +134,8 @@ class GeoskipRule extends Rule {
         return false;
     }
 
-    /** The datasets of the roots of a relation's own index, in their order; null where none is indexed. */
-    private List indexed(FileIndex location) {
-        LinkedHashMap found = new LinkedHashMap();
-        for (Iterator i = Scala.list(location.rootPaths()).iterator(); i.hasNext();) {
-            String dataset = Geoskip.dataset((Path) i.next(), session);
-            if (dataset != null) {
-                found.put(dataset, dataset);
-            }
-        }
-        return found.isEmpty() ? null : new ArrayList(found.keySet());
-    }
+    /** The datasets that a relation's own index reads of. */
+    private List indexed(FileIndex location) { return Lookups.datasets(Scala.list(location.rootPaths()), session); }
 
     /** The file indexes of a plan, as they are before partition pruning made lists of partitions of some. */
     private List originals(LogicalPlan plan, List found) {
@@ -170,7 +162,7 @@ class GeoskipRule extends Rule {
                 return plan;
             }
             List datasets = indexed(original);
-            return datasets == null ? plan : skip(relation, original, datasets, conditions, barriers);
+            return datasets.isEmpty() ? plan : skip(relation, original, datasets, conditions, barriers);
         }
         List below = new ArrayList();
         String barrier = null;

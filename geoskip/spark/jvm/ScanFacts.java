@@ -6,6 +6,7 @@ import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.IdentityHashMap;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -35,7 +36,6 @@ import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import @Dataset@;
 import @SparkSession@;
-import org.apache.spark.sql.util.QueryExecutionListener;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Function1;
 import scala.Option;
@@ -133,6 +133,13 @@ class PlanFacts {
     private static boolean isEmpty(SparkPlan plan) {
         return plan.nodeName().equals("EmptyRelation")
                 || plan instanceof LocalTableScanExec && ((LocalTableScanExec) plan).rows().isEmpty();
+    }
+
+    /** Puts in what holding these facts keeps in memory: listings, each with the number of its files. */
+    void weigh(IdentityHashMap listings) {
+        for (Iterator i = scans.iterator(); i.hasNext();) {
+            ((ScanFacts) i.next()).weigh(listings);
+        }
     }
 
     public List scans() { return scans; }
@@ -295,10 +302,7 @@ class ScanFacts {
             reason = "geoskip is switched off in this session (spark.geoskip.enabled)";
         }
         if (reason == null) {
-            boolean indexed = false;
-            for (Iterator i = Scala.list(location.rootPaths()).iterator(); i.hasNext() && !indexed;) {
-                indexed = Geoskip.dataset((org.apache.hadoop.fs.Path) i.next(), session) != null;
-            }
+            boolean indexed = !Lookups.datasets(Scala.list(location.rootPaths()), session).isEmpty();
             reason = indexed ? "no filter of the query reaches its files"
                     : "it has no metadata; geoskip.dataset(spark, ...).create_index(...) makes them";
         }
@@ -340,6 +344,12 @@ class ScanFacts {
 
     public long keptBytes() throws IOException { return Scala.length(kept()); }
 
+    void weigh(IdentityHashMap listings) {
+        boolean ours = location instanceof GeoskipFileIndex;
+        Object listing = ours ? ((GeoskipFileIndex) location).inner : location;
+        listings.put(listing, Long.valueOf(ours ? ((GeoskipFileIndex) location).files : readFiles));
+    }
+
     /** The index that skipped files for a query; null where none did. */
     GeoskipFileIndex skipping() {
         GeoskipFileIndex index = location instanceof GeoskipFileIndex ? (GeoskipFileIndex) location : null;
@@ -360,38 +370,5 @@ class ScanFacts {
             }
         }
         return text.toString();
-    }
-}
-
-/** Remembers what the last queries of a session read. */
-class Recent implements QueryExecutionListener {
-    private static final int MOST = 50;
-    private final List queries = new ArrayList(); // of PlanFacts
-
-    public void onSuccess(String function, QueryExecution execution, long nanos) {
-        PlanFacts facts;
-        try {
-            facts = new PlanFacts(execution);
-        } catch (Exception failure) {
-            return; // a report is not worth a query
-        }
-        if (facts.unreported || function.equals("command") && facts.scans.isEmpty()) {
-            return; // SET, CREATE VIEW, EXPLAIN: nothing was read
-        }
-        synchronized (queries) {
-            queries.add(facts);
-            if (queries.size() > MOST) {
-                queries.remove(0);
-            }
-        }
-        Audit.consider(facts.scans, execution.sparkSession());
-    }
-
-    public void onFailure(String function, QueryExecution execution, Exception failure) {}
-
-    List copy() {
-        synchronized (queries) {
-            return new ArrayList(queries);
-        }
     }
 }

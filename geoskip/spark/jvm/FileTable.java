@@ -1,0 +1,111 @@
+package geoskip;
+
+import java.util.HashMap;
+import org.apache.hadoop.fs.EtagSource;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+
+/**
+ * The files of one snapshot: path to number, with the fingerprint that they were indexed under.
+ *
+ * A fingerprint is size and modification time, and the etag where the file system says one with a listing (those of
+ * object stores do, and Spark hands it on where spark.sql.sources.ignoreDataLocality is true). It differs with a file's
+ * content even where size and time are the same. Where one side has none, the other two decide.
+ *
+ * Files travel as lines `size time path` or `size time:etag path`.
+ */
+class FileTable {
+    final String snapshot;
+    private final String root;
+    private final HashMap numbers;
+    private final long[] sizes;
+    private final long[] times;
+    private final String[] etags; // null where no file has one
+
+    FileTable(String root, String lines, String snapshot) {
+        this.root = root;
+        this.snapshot = snapshot;
+        String prefix = root.endsWith("/") ? root : root + "/";
+        int count = 0;
+        for (int i = 0; i < lines.length(); i++) {
+            if (lines.charAt(i) == '\n') {
+                count++;
+            }
+        }
+        numbers = new HashMap(count * 2);
+        sizes = new long[count];
+        times = new long[count];
+        String[] tags = null;
+        int start = 0;
+        for (int number = 0; number < count; number++) {
+            int end = lines.indexOf('\n', start);
+            int first = lines.indexOf(' ', start);
+            if (first >= 0 && first < end) {
+                int second = lines.indexOf(' ', first + 1);
+                sizes[number] = Long.parseLong(lines.substring(start, first));
+                String time = lines.substring(first + 1, second);
+                int colon = time.indexOf(':');
+                if (colon >= 0) {
+                    tags = tags == null ? new String[count] : tags;
+                    tags[number] = time.substring(colon + 1);
+                    time = time.substring(0, colon);
+                }
+                times[number] = Long.parseLong(time);
+                String path = lines.substring(second + 1, end);
+                numbers.put(path.indexOf(":/") > 0 ? path : prefix + path, Integer.valueOf(number));
+            }
+            start = end + 1;
+        }
+        etags = tags;
+    }
+
+    int size() { return sizes.length; }
+
+    /** The number of a listed file, or -1 when it is not in the snapshot as it is now. */
+    int number(FileStatusWithMetadata file) {
+        Integer number = (Integer) numbers.get(file.getPath().toString());
+        if (number == null) {
+            return -1;
+        }
+        int n = number.intValue();
+        if (sizes[n] != file.getLen() || times[n] != file.getModificationTime()) {
+            return -1;
+        }
+        return etags == null || agree(etags[n], etag(file.fileStatus())) ? n : -1;
+    }
+
+    /** May two etags be of one content? */
+    static boolean agree(String one, String other) { return one == null || other == null || one.equals(other); }
+
+    /** What a file system says of a file's content, null where it says nothing. */
+    static String etag(FileStatus file) {
+        String etag = file instanceof EtagSource ? ((EtagSource) file).getEtag() : null;
+        if (etag == null || etag.isEmpty()) {
+            return null;
+        }
+        for (int i = 0; i < etag.length(); i++) {
+            if (etag.charAt(i) <= ' ') {
+                return null; // it would not travel in a line
+            }
+        }
+        return etag;
+    }
+
+    /** Writes a listed file's line, a line feed in its path as \\0. */
+    static void write(StringBuilder lines, FileStatusWithMetadata file) {
+        lines.append(file.getLen()).append(' ').append(file.getModificationTime());
+        String etag = etag(file.fileStatus());
+        if (etag != null) {
+            lines.append(':').append(etag);
+        }
+        lines.append(' ').append(file.getPath().toString().replace('\n', '\0')).append('\n');
+    }
+
+    /** The same snapshot of the same dataset, whoever fetched it. */
+    public boolean equals(Object other) {
+        return other instanceof FileTable && snapshot.equals(((FileTable) other).snapshot)
+                && root.equals(((FileTable) other).root);
+    }
+
+    public int hashCode() { return snapshot.hashCode(); }
+}
