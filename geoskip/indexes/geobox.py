@@ -12,6 +12,8 @@ made of the pair, or something whose box follows (``ST_SetSRID(g, 4326)``, ``ST_
 declared by denotations (:mod:`geoskip.geometry.denotations`). The result, a :class:`Sight`, answers in the words of
 the clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
 
+Comparisons of what is computed from a pair's coordinates are :mod:`geoskip.indexes.geobox_arithmetic`'s.
+
 Rows without a box are one more box, files with non-finite coordinates are kept (SEMANTICS section 8).
 """
 
@@ -35,6 +37,7 @@ from geoskip.geometry.boxes import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
 from geoskip.indexes.casts import uncast
+from geoskip.indexes.geobox_arithmetic import computed
 from geoskip.indexes.geobox_clauses import (
     BoxComesWithin,
     BoxCompares,
@@ -241,7 +244,7 @@ class GeoBox(_Sighted, Index):
             return View()
         meaning = current().denotation(node) if isinstance(node, Call) else node
         if isinstance(meaning, d.Point):
-            axes = (self._axis(meaning.x), self._axis(meaning.y))
+            axes = (self.axis(meaning.x), self.axis(meaning.y))
             return View() if axes == (0, 1) else View(flip=True) if axes == (1, 0) else None
         child = getattr(meaning, "child", None)
         below = self._sees(child) if isinstance(child, Predicate) else None
@@ -262,7 +265,7 @@ class GeoBox(_Sighted, Index):
                 return replace(below, if_point=True)
         return None
 
-    def _axis(self, node: Predicate) -> int | None:
+    def axis(self, node: Predicate) -> int | None:
         """Which coordinate of the pair an expression is, casts that keep the value aside."""
         if len(self.bound) != 2:
             return None
@@ -270,23 +273,28 @@ class GeoBox(_Sighted, Index):
         return next((axis for axis, bound in enumerate(self.bound) if plain == uncast(bound)), None)
 
     def clause(self, node: Predicate) -> Clause | None:
+        found = self._plain(node)
+        return computed(self, node) if found is None and self.is_pair else found
+
+    def _plain(self, node: Predicate) -> Clause | None:
+        """Of comparisons of a coordinate itself, and of NULL."""
         match node:
             case IsNull(child):
                 return self._null(child, negated=False)
             case Not(IsNull(child)):
                 return self._null(child, negated=True)
-            case Comparison(op, left, Literal(value)) if (axis := self._axis(left)) is not None:
+            case Comparison(op, left, Literal(value)) if (axis := self.axis(left)) is not None:
                 return self.compares(axis, op, value)
-            case Not(Comparison("=", left, Literal(value))) if (axis := self._axis(left)) is not None:
+            case Not(Comparison("=", left, Literal(value))) if (axis := self.axis(left)) is not None:
                 return self.compares(axis, "<>", value)
-            case In(left, values) if (axis := self._axis(left)) is not None:
+            case In(left, values) if (axis := self.axis(left)) is not None:
                 return self.compares(axis, "in", *(v.value for v in values))
-            case Not(In(left, values)) if (axis := self._axis(left)) is not None:
+            case Not(In(left, values)) if (axis := self.axis(left)) is not None:
                 return self.compares(axis, "not in", *(v.value for v in values))
         return None
 
     def _null(self, child: Predicate, *, negated: bool) -> Clause | None:
-        if (axis := self._axis(child)) is not None:
+        if (axis := self.axis(child)) is not None:
             here, there = ((Boxless.ONLY_X, Boxless.ONLY_Y), (Boxless.ONLY_Y, Boxless.ONLY_X))[axis]
             sorts: tuple[Boxless, ...] = (here,) if negated else (Boxless.NULL, there)
         elif len(self.bound) == 1 and child == self.bound[0]:

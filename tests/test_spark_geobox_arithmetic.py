@@ -1,0 +1,106 @@
+"""GeoBox serves what is computed from its coordinates, box by box, with Spark's own results."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import GeoBox
+from tests.conftest import holding_files, kept
+
+pytestmark = pytest.mark.spark
+
+PLACES = [(-100.0, -40.0), (-60.0, 10.0), (0.0, 50.0), (47.25, 8.5)]
+KEPT = {
+    "lat * 2 + 1 > 90": "2 far half nan",
+    "abs(lng) < 10": "2 far half nan",
+    "NOT (abs(lng) >= 10)": "2 far half nan",
+    "lng + lat > 100": "far nan",
+    "lng - lat BETWEEN 30 AND 45": "3 nan",
+    "abs(lng + lat) < 1": "nan",
+    "lng * lat > 3500": "0 far nan none",
+    "lng + 1 < lat - 200": "0 1 2 3 far nan none",
+    "floor(lng) = 47": "3 half nan",
+    "round(lng, 1) BETWEEN 47.1 AND 47.4": "3 half nan",
+    "try_cast(lat AS int) IN (9, 8)": "3 far half nan",
+    "NOT (floor(lat) IN (9, 8))": "0 1 2 3 far half nan none",
+    "-lat > 39": "0 half nan none",
+    "sqrt(abs(lat)) > 7.1": "2 far half nan",
+    "(lat + lng) IS NULL": "half none nulls",
+    "(lat * 2) IS NULL": "half nan none nulls",
+    "(lat * 2) IS NOT NULL": "0 1 2 3 far half nan none",
+    "isnan(lat * 2)": "half nan",
+    "i * 3 > 140": "3 far half nan",
+    "abs(j - 8) <= 1": "3 far half",
+    "i div 10 = 4 AND j % 100 = 8": "3",
+    "n + n > 5": "0 1 2 3 far half nan none",
+    "n * 2 > 18014398509481980": "far half nan",
+    "m + 1.5 > 51": "2 far half",
+    "abs(m) * 2 < 25": "1 3 far half nan",
+    "f * 2 > 100F": "far half nan",
+    "abs(lng + 60) < 3 AND abs(lat - 10) < 3": "1 nan",
+    "abs(lng + 60) < 3 AND lat > 45": "nan",
+    "abs(lng - 500) < 3 AND lat BETWEEN 49 AND 52": "far nan",
+    "abs(lng - 500) < 3 AND floor(lat) BETWEEN 8 AND 12": "nan",
+    "abs(lng - 500) < 3 AND ST_Contains(ST_GeomFromText('POLYGON((0 0, 9 0, 9 99, 0 0))'), ST_Point(lng, lat))": "nan",
+}
+"""A condition -> the files read: four around a place each, one with two places, NULLs in one coordinate, NaN, ..."""
+
+
+def around(place: tuple[float, float], number: int) -> list[tuple[float, float]]:
+    rng = np.random.default_rng(number)
+    return [(place[0] + round(x, 3), place[1] + round(y, 3)) for x, y in rng.uniform(0, 2, (20, 2))]
+
+
+def table_of(rows: list[tuple[float | None, float | None]]) -> pa.Table:
+    x, y = ([row[axis] for row in rows] for axis in (0, 1))
+    whole = [[None if v is None or math.isnan(v) else int(v) for v in values] for values in (x, y)]
+    exact = [[None if v is None else Decimal(v) / 4 for v in values] for values in whole]
+    large = [None if v is None else 2**53 + 1 if v >= 500 else v for v in whole[0]]
+    return pa.table(
+        {
+            "lng": pa.array(x, pa.float64()),
+            "lat": pa.array(y, pa.float64()),
+            "i": pa.array(whole[0], pa.int32()),
+            "j": pa.array(whole[1], pa.int32()),
+            "n": pa.array(large, pa.int64()),
+            "k": pa.array(whole[1], pa.int64()),
+            "m": pa.array([None if v is None else v * 4 for v in exact[1]], pa.decimal128(10, 2)),
+            "p": pa.array(exact[0], pa.decimal128(10, 2)),
+            "f": pa.array(x, pa.float32()),
+            "g": pa.array(y, pa.float32()),
+        }
+    )
+
+
+PAIRS = [GeoBox("lng", "lat"), GeoBox("i", "j"), GeoBox("n", "k"), GeoBox("p", "m"), GeoBox("f", "g")]
+
+
+@pytest.fixture(scope="module")
+def frame(plain: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    root = tmp_path_factory.mktemp("boxes") / "data"
+    root.mkdir()
+    files: dict[str, list[Any]] = {str(number): around(place, number) for number, place in enumerate(PLACES)}
+    files["far"] = [*around((500.0, 50.0), 8), *around((0.5, 9.0), 9)]
+    files["half"] = [(-100.5, None), (None, 48.0)]
+    files["nan"] = [(-60.0, math.nan), (-61.0, 10.0)]
+    files["nulls"] = [(None, None)]
+    files["none"] = [*around((-100.0, -40.0), 7), (None, None)]
+    for name, rows in files.items():
+        pq.write_table(table_of(rows), root / f"{name}.parquet")
+    geoskip.dataset(plain, str(root)).create_index(*PAIRS)
+    return plain.read.parquet(str(root))
+
+
+def test_what_is_computed_from_coordinates_is_served_box_by_box(frame: Any) -> None:
+    found = {text: kept(geoskip.explain(frame.where(text))) for text in KEPT}
+    needed = holding_files(frame, list(KEPT))
+    assert [text for text, files in found.items() if not {*needed[text]} <= {*files.split()}] == []
+    assert found == KEPT
