@@ -1,6 +1,6 @@
 """Seeded hourly weather on a grid over the United States, for the benchmark: one month, and years made of it.
 
-    python -m datasets.generate_weather TARGET [--months 60] [--files 512] [--rows 40000] [--seed 0]
+    python -m datasets.generate_weather TARGET [--months 60] [--files 2048] [--hours 744] [--seed 0]
 
 The same arguments write the same rows. Its shape is that of the weather of Extensible Data Skipping, section V: points
 of a grid, measured every hour, partitioned in space by a kd-tree (a file is a leaf of it). One month is written, and
@@ -33,8 +33,8 @@ def weather(
     target: Path,
     months: int = 60,
     *,
-    files: int = 512,
-    rows: int = 40_000,
+    files: int = 2048,
+    hours: int = 744,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Path:
@@ -45,14 +45,14 @@ def weather(
     """
     if files & (files - 1):
         raise ValueError(f"a kd-tree has a power of two leaves, not {files}")
-    stamp = {"version": VERSION, "months": months, "files": files, "rows": rows, "seed": seed}
+    stamp = {"version": VERSION, "months": months, "files": files, "hours": hours, "seed": seed}
 
     def write(empty: Path) -> None:
         done = None if progress is None else lambda count: progress(target.name, count, files)
         leaves = kd_leaves(*grid(), files)
         first, *others = [empty / f"month={FIRST_MONTH + number}" for number in range(months)]
         first.mkdir()
-        write_parts(first, files, lambda number: _measured(*leaves[number], number, rows, seed), done=done)
+        write_parts(first, files, lambda number: _measured(*leaves[number], number, hours, seed), done=done)
         for month in others:
             month.mkdir()
             for file in first.iterdir():
@@ -82,18 +82,19 @@ def kd_leaves(
     return [leaf for half in halves for leaf in kd_leaves(lng[half], lat[half], count // 2)]
 
 
-def _measured(lng: NDArray[np.float64], lat: NDArray[np.float64], number: int, rows: int, seed: int) -> pa.Table:
-    """What all points of a leaf measured, hour by hour from the first of the month, as long as there are rows."""
+def _measured(lng: NDArray[np.float64], lat: NDArray[np.float64], number: int, hours: int, seed: int) -> pa.Table:
+    """What all points of a leaf measured, hour by hour from the first of the month."""
     random = np.random.default_rng([seed, number])
-    hours, point = np.divmod(np.arange(rows), len(lng))
+    rows = hours * len(lng)
+    hour, point = np.divmod(np.arange(rows), len(lng))
     here = lat[point]
-    sun = np.cos((hours % 24 - 15) / 24 * 2 * np.pi)
+    sun = np.cos((hour % 24 - 15) / 24 * 2 * np.pi)
     start = FIRST_MONTH.astype("datetime64[us]")
     return pa.table(
         {
             "lat": here,
             "lng": lng[point],
-            "time": pa.array(start + hours * np.timedelta64(3_600_000_000, "us"), pa.timestamp("us", tz="UTC")),
+            "time": pa.array(start + hour * np.timedelta64(3_600_000_000, "us"), pa.timestamp("us", tz="UTC")),
             "temp": (28 - 0.7 * (here - SOUTH) + 5 * sun + random.normal(0, 2, rows)).round(1),
             "wind": random.gamma(2, 2, rows).round(1),
             "rain": np.where(random.random(rows) < 0.05, random.gamma(1, 3, rows), 0).round(1),
@@ -108,11 +109,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Write years of hourly weather as Parquet files.")
     parser.add_argument("target", type=Path)
     parser.add_argument("--months", type=int, default=60)
-    parser.add_argument("--files", type=int, default=512, help="a month; a power of two")
-    parser.add_argument("--rows", type=int, default=40_000, help="a file")
+    parser.add_argument("--files", type=int, default=2048, help="a month; a power of two")
+    parser.add_argument("--hours", type=int, default=744, help="of the month")
     parser.add_argument("--seed", type=int, default=0)
     named = parser.parse_args(arguments)
-    print(weather(named.target, named.months, files=named.files, rows=named.rows, seed=named.seed))
+    print(weather(named.target, named.months, files=named.files, hours=named.hours, seed=named.seed))
 
 
 if __name__ == "__main__":

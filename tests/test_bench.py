@@ -74,7 +74,7 @@ def test_the_log_asks_all_shards_of_a_database_and_repeats_itself(tmp_path: Path
 
 
 def test_months_of_weather_are_the_same_files_apart_in_space(tmp_path: Path) -> None:
-    folder = weather(tmp_path / "weather", 2, files=4, rows=50)
+    folder = weather(tmp_path / "weather", 2, files=8, hours=1)
     first, second = (sorted(month.glob("*.parquet")) for month in sorted(folder.glob("month=*")))
     assert [path.stat().st_ino for path in first] == [path.stat().st_ino for path in second]
     assert len(by_statistics(first[0].parent, (-125.0, 24.0, -125.0, 24.0))) == 1

@@ -75,13 +75,13 @@ def run() -> None:
                 report.seconds, report.metadata_bytes[str(index)], plain_bytes(summaries), summaries, told
             )
         status.update("sizes of columns")
-        columns = {name: _column_bytes(folder, name) for name in {pair.expressions()[0] for pair in PAIRS}}
+        columns = {name: _column_bytes(folder, name) for name in {_column(index) for index in PAIRS}}
     shown = table(
         f"Table II: {len(sizes):,} files, {sizes.sum() / 1e6:,.0f} MB", "", "column MB", "plain KB", "stored KB",
         "seconds", "",
     )  # fmt: skip
     for index, one in found.items():
-        column = columns[index.expressions()[0]]
+        column = columns[_column(index)]
         shown.add_row(
             str(index), f"{column / 1e6:.1f}", f"{one.plain / 1e3:,.1f}", f"{one.stored / 1e3:,.1f}",
             f"{one.seconds:.1f}", one.told,
@@ -108,12 +108,13 @@ def _relations(found: dict[Index, Built], sizes: Any) -> None:
         f"{judged(f'{fewer:.1f}', fewer >= LEAST_FEWER)} plain, "
         f"{found[LISTS].plain / found[PREFIXES].stored:.1f} stored"
     )
-    sets = [index for index in PAIRS if index.kind != "minmax" and index != AGENTS]
-    for words in ("plain", "stored"):
-        least = min(getattr(found[index], words) for index in sets)
+    lists = [index for index in PAIRS if index.kind not in ("minmax", "bloomfilter") and index != AGENTS]
+    filters = [index for index in PAIRS if index.kind == "bloomfilter"]
+    for words, others, beside in (("plain", lists, "lists"), ("stored", [*lists, *filters], "lists or filters")):
+        least = min(getattr(found[index], words) for index in others)
         own = getattr(found[AGENTS], words)
         console.print(
-            f"{AGENTS} the smallest index of a set, {words} KB beside the next: "
+            f"{AGENTS} the smallest, {words} KB beside the next of those with {beside}: "
             f"{judged(f'{own / 1e3:,.1f} and {least / 1e3:,.1f}', own < least)}"
         )
 
@@ -175,6 +176,11 @@ def costs(
     by_filter = made + fpp * false
     chosen = np.asarray(pc.struct_field(either, "values").is_valid())
     return float(by_list.sum()), float(by_filter.sum()), float(np.where(chosen, by_list, by_filter).sum())
+
+
+def _column(index: Index) -> str:
+    """The column that it is over."""
+    return index.column if isinstance(index, Formatted) else index.expressions()[0]
 
 
 def _column_bytes(folder: Path, name: str) -> int:

@@ -23,7 +23,7 @@ from tests.bench.sessions import MONTHS, functions, months, session
 
 __all__ = ["INSIDE", "between", "indexed", "run"]
 
-WINDOWS = (1, 2, 5, 12)
+WINDOWS = (1, 5, 12)
 LEAST = {5: 240.0}
 """Times quicker, by the months of the window."""
 LEAST_BYTES = 100
