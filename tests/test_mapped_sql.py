@@ -17,7 +17,8 @@ import udf_mappings.spark_texts
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
-from geoskip.predicates import Call, Column, Comparison, In, Literal, Not, Predicate, StartsWith
+from geoskip.indexes.valuelist import ValueList
+from geoskip.predicates import Call, Column, Comparison, EndsWith, In, Like, Literal, Not, Predicate, StartsWith
 from tests.mapped import CATALYST, files_kept, kept, metadata, spark
 
 S, DAY, N, TS = Column("s", "string"), Column("day", "date"), Column("n", "int"), Column("ts", "timestamp")
@@ -97,6 +98,43 @@ def test_no_text_is_lost(name: str, index: Any) -> None:
     ends = name in ("the last part", "after the last", "ltrim")
     serves = isinstance(index, Suffix) if ends else not isinstance(index, Suffix) or "trim" in name
     assert skipped > 0.5 * len(pairs) * len(values) if serves else True
+
+
+T = Column("t", "string")
+GLUED: dict[str, tuple[Any, ...]] = {
+    "before": ("a", S),
+    "behind": (S, "b"),
+    "around": ("-", S, "ab"),
+    "two": (S, T),
+    "two and more": ("a", S, "-", T, "b"),
+}
+
+
+@pytest.mark.parametrize("index", [*KINDS, ValueList("s")], ids=str)
+@pytest.mark.parametrize("name", GLUED)
+def test_no_text_that_is_put_together_is_lost(name: str, index: Any) -> None:
+    call = spark("Concat", "concat", *GLUED[name], type="string")
+    words = ["", "a", "b", "ab", "ba", "-", "a-b", "ab-", "abab", "\udcffa", "zz", None]
+    rows = [(s, t) for s in words for t in ("", "b", "a-", None)]
+    made = [None if None in row else "".join({S: row[0], T: row[1]}.get(p, p) for p in GLUED[name]) for row in rows]
+    bound = index.bind((S,))
+    texts = [pa.array([row[0] and row[0].encode("utf-8", "surrogateescape")], pa.binary()).view(pa.string())
+             for row in rows]  # fmt: skip
+    files = metadata(bound, [(text,) for text in texts], ("string",))
+    skipped = 0
+    for value in ["", "a", "ab", "abb", "-abab", "aa-b-bb", "q"]:
+        tests: list[tuple[Predicate, Callable[[str], bool]]] = [
+            (Comparison("=", call, text_of(value)), lambda m, value=value: m == value),
+            (In(call, (text_of(value), text_of("abab"))), lambda m, value=value: m in (value, "abab")),
+            (StartsWith(call, value), lambda m, value=value: m.startswith(value)),
+            (EndsWith(call, value), lambda m, value=value: m.endswith(value)),
+            (Like(call, value + "%b", "\\"), lambda m, v=value: m[len(v):].endswith("b") and m.startswith(v)),
+        ]  # fmt: skip
+        for node, holds in tests:
+            for row, text, keeps in zip(rows, made, kept(node, bound, files), strict=True):
+                assert keeps or text is None or not holds(text), (node, row)
+                skipped += not keeps
+    assert skipped > 0.3 * len(rows) * 35
 
 
 def test_other_letters_may_turn_into_ascii_ones() -> None:
@@ -243,6 +281,9 @@ CONDITIONS = {
     "rtrim(s) = 'bb-0 x.yy' AND ltrim(s) = 'bb-0 x.yy'": 1,
     "s RLIKE '^(?:bb|cc)-'": 2,
     "regexp_extract(s, '^([a-z]+)-', 1) = 'bb'": 1,
+    "concat('x/', s) IN ('x/bb-0 x.yy', 'ee')": 1,
+    "s || '/' || s LIKE 'bb-0 x.yy/b%'": 1,
+    "concat(s, '.', day) = 'bb-0 x.yy.2021-02-03'": 1,
     "upper(s) LIKE 'BB%'": 1,
     "lower(s) = 'bb-0 x.yy'": 1,
     "s ILIKE 'Bb-%'": 1,

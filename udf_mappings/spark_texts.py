@@ -14,10 +14,10 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from geoskip.clauses import Clause
+from geoskip.clauses import KEEP_NONE, Clause
 from geoskip.indexes.base import Index
 from geoskip.indexes.suffix import Suffix
-from geoskip.indexes.texts import literal_prefix
+from geoskip.indexes.texts import literal_prefix, literal_suffix
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
 from geoskip.registry import maps
@@ -26,6 +26,7 @@ from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions
 Part = tuple[Predicate, str | None]
 """The text that a part is of, and what separates it from the rest; None where that is not known."""
 _FEW = 16
+_LONGEST = 100
 
 
 def is_a(kind: str, node: Predicate) -> bool:
@@ -192,6 +193,79 @@ def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
             else:
                 beyond = Comparison(">=", text, Literal(start + "\u0080", "string"))
                 yield And((StartsWith(text, start), beyond)) if start else beyond
+
+
+# ---- texts put together
+
+
+@maps(*functions("Concat", "concat"), index=Index)
+def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
+    """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; with ``'/'`` behind s, it is what a ``/`` follows.
+
+    Of ``concat(s, 'x') LIKE 'abc%'``, s begins so, or is that much of it that ``x`` may follow.
+    """
+    match node:
+        case StartsWith(Call(_, args), start):
+            return _put_together(args, [start], index, StartsWith)
+        case Like(Call(_, args), pattern, escape):
+            return _put_together(args, [literal_prefix(pattern, escape)[0]], index, StartsWith)
+    match _asked(node):
+        case Call(_, args), texts:
+            return _put_together(args, texts, index, None)
+    return None
+
+
+@maps(*functions("Concat", "concat"), index=Index)
+def ends_with_what_is_put_last(node: Predicate, index: Index) -> Clause | None:
+    """The same from the end."""
+    match node:
+        case EndsWith(Call(_, args), end):
+            return _put_together(args, [end], index, EndsWith)
+        case Like(Call(_, args), pattern, escape):
+            return _put_together(args, [literal_suffix(pattern, escape)[0]], index, EndsWith)
+    match _asked(node):
+        case Call(_, args), texts:
+            return _put_together(args, texts, index, None, backwards=True)
+    return None
+
+
+def _put_together(
+    args: tuple[Predicate, ...], texts: list[str], index: Index,
+    test: Callable[[Predicate, str], Predicate] | None, *, backwards: bool = False,
+) -> Clause | None:  # fmt: skip
+    """What follows for the first argument that is no literal, or the last one, if the whole is, or begins with, a text.
+
+    ``test`` is None where it is the whole text. Texts are ASCII, so that none is cut within a character.
+    """
+    turned = slice(None, None, -1 if backwards or test is EndsWith else 1)
+    args, texts = args[turned], [text[turned] for text in texts]
+    place = next((n for n, arg in enumerate(args) if not isinstance(arg, Literal)), None)
+    values = [arg.value for arg in args if isinstance(arg, Literal)]
+    if place is None or not all(isinstance(value, str) and value.isascii() for value in [*values, *texts]):
+        return None
+    others = next((n for n, arg in enumerate(args[place + 1 :], place + 1) if not isinstance(arg, Literal)), len(args))
+    before, after = ("".join(arg.value[turned] for arg in args[a:b] if isinstance(arg, Literal))
+                     for a, b in ((0, place), (place + 1, others)))  # fmt: skip
+    found: list[Predicate] = []
+    for text in texts:
+        if test is not None and before.startswith(text):
+            return None  # it begins so, whatever the argument is
+        if not text.startswith(before):
+            continue
+        rest = text[len(before) :]
+        if len(rest) > _LONGEST:
+            return None
+        heads = [rest[:n] for n in range(len(rest) + 1)
+                 if _may_follow(rest[n:], after, more=others < len(args), begins=test is not None)]  # fmt: skip
+        found.append(In(args[place], tuple(Literal(head[turned], "string") for head in heads)))
+        if test is not None:
+            found.append(test(args[place], rest[turned]))
+    return clause_for(Or(tuple(found)), [index]) if found else KEEP_NONE
+
+
+def _may_follow(rest: str, after: str, *, more: bool, begins: bool) -> bool:
+    """May this be the rest of a text, or ``begin`` with it, if ``after`` follows, and ``more`` unknown text then?"""
+    return (begins and after.startswith(rest)) or (rest.startswith(after) if more else rest == after)
 
 
 # ---- regular expressions
