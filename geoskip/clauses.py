@@ -138,14 +138,12 @@ class _Merged(Clause):
         object.__setattr__(self, "size", sum(map(size_of, self.parts)))
 
     def keep(self, files: Files) -> Mask:
-        result = np.array(keep_mask(self.parts[0], files), copy=True)
+        result, merged, ours = keep_mask(self.parts[0], files), np.logical_and if self.every else np.logical_or, False
         for part in self.parts[1:]:
             if not result.any() if self.every else result.all():
                 break  # nothing is left to skip, or nothing to keep
-            if self.every:
-                result &= keep_mask(part, files)
-            else:
-                result |= keep_mask(part, files)
+            result = merged(result, keep_mask(part, files), out=result if ours else None)
+            ours = True  # the first mask may be somebody's who kept it
         return result
 
     def columns(self) -> tuple[tuple[str, str], ...]:
