@@ -122,10 +122,14 @@ def _compiled(spark: Any) -> Any:
 
 
 @contextmanager
-def opened(spark: Any, uri: str, system: Any) -> Iterator[None]:
-    """Let Hadoop find a file system, made by hand, under its URI."""
+def opened(spark: Any, uri: str, system: Any, settings: dict[str, str] | None = None) -> Iterator[None]:
+    """Let Hadoop find a file system, made by hand, under its URI; its settings are its own."""
     jvm = spark._jvm
-    name, conf = jvm.java.net.URI.create(uri), spark.sparkContext._jsc.hadoopConfiguration()
+    name = jvm.java.net.URI.create(uri)
+    conf = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
+    conf.setClassLoader(system.getClass().getClassLoader())
+    for key, value in (settings or {}).items():
+        conf.set(key, value)
     system.initialize(name, conf)
     add = next(
         method

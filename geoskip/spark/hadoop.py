@@ -2,11 +2,18 @@
 
 What pyarrow has to open is copied to a local cache first; the copied files are immutable and have names of their own.
 
-*Exclusive creation*: object stores promise that of two writers creating one name without overwriting one fails, and
-show a file once it is complete. Elsewhere (HDFS and what behaves like it) the bytes go to a hidden name first, which is
-then renamed, where renaming onto an existing file fails: a crash leaves no half of an entry. A mount table (ViewFs) may
-lead to this machine's own files: those are created as local files are, by a hard link, since nobody promises that a
-local rename is exclusive.
+*Exclusive creation*, by which of two writers one wins, is what file systems give in different ways:
+
+========================= ============================================================================================
+S3A                       an object is put on the condition that there is none (:mod:`geoskip.spark.s3`)
+Azure (abfs), Google (gs) creating without overwriting promises it, and shows a file once it is complete
+HDFS, Ozone               the bytes go to a hidden name, which is then renamed: that fails where there is a file, and a
+                          crash leaves no half of an entry
+a mount table (ViewFs)    as HDFS; this machine's own files, where it leads there, as local files are, by a hard link,
+                          since nobody promises that a local rename is exclusive
+any other                 what it does is not known: it is asked to create without overwriting, what was written is read
+                          again, which shows most lost races, and a warning says that one process at a time should write
+========================= ============================================================================================
 """
 
 from __future__ import annotations
@@ -24,14 +31,17 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from geoskip.spark.known import local_path
+from geoskip.spark.s3 import is_s3a, put_new, warn_of
 from geoskip.stores.folders import LocalFolder
 
 __all__ = ["HadoopFolder"]
 
 _RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs"])
+_CREATES_EXCLUSIVELY = frozenset(["abfs", "abfss", "gs"])
 _CHUNK = 8 << 20
 
 
@@ -55,11 +65,9 @@ class HadoopFolder:
     def read(self, name: str, limit: int) -> bytes:
         with _translated():
             jvm, system = self._system()
-            path = self._path(jvm, name)
-            size = min(int(system.getFileStatus(path).getLen()), limit)
-            stream = system.open(path)
+            stream = system.open(self._path(jvm, name))
             try:
-                return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, size))
+                return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(_first(jvm, stream, limit)))
             finally:
                 stream.close()
 
@@ -67,22 +75,54 @@ class HadoopFolder:
         with _translated():
             jvm, system = self._system()
             path = self._path(jvm, name)
-            if str(system.getUri().getScheme()) not in _RENAMES_EXCLUSIVELY:
+            scheme = str(system.getUri().getScheme())
+            if scheme in _RENAMES_EXCLUSIVELY:
+                self._renamed(jvm, system, path, data)
+            elif scheme in _CREATES_EXCLUSIVELY:
                 _write(system.create(path, False), data)
-                return
-            if system.exists(path):
-                raise FileExistsError(f"{name} exists in {self.location}")
-            if (here := _mounted(system, path)) is not None:
-                LocalFolder(here).create(path.getName(), data)
-                return
-            scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
-            try:
-                _write(system.create(scratch, False), data)
-                if not system.rename(scratch, path):
-                    raise FileExistsError(f"{name} exists in {self.location}")
-            finally:
-                with contextlib.suppress(Py4JJavaError):
-                    system.delete(scratch, False)
+            elif not (is_s3a(system) and self._put_new(system, path, name, data)):
+                self._checked(system, path, name, data)
+
+    def _renamed(self, jvm: Any, system: Any, path: Any, data: bytes) -> None:
+        if system.exists(path):
+            raise self._exists(path)
+        if (here := _mounted(system, path)) is not None:
+            LocalFolder(here).create(path.getName(), data)
+            return
+        scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
+        try:
+            _write(system.create(scratch, False), data)
+            if not system.rename(scratch, path):
+                raise self._exists(path)
+        finally:
+            with contextlib.suppress(Py4JJavaError):
+                system.delete(scratch, False)
+
+    def _put_new(self, system: Any, path: Any, name: str, data: bytes) -> bool:
+        try:
+            return put_new(SparkContext._active_spark_context._gateway, system, path, data)  # type: ignore[union-attr]
+        except FileExistsError:
+            if self._holds(name, data):  # a request that was sent again has met itself
+                return True
+            raise
+
+    def _checked(self, system: Any, path: Any, name: str, data: bytes) -> None:
+        """Create a file where nothing promises that only one writer can."""
+        if system.exists(path):
+            raise self._exists(path)
+        warn_of(str(system.getUri().toString()))
+        _write(system.create(path, False), data)
+        if not self._holds(name, data):
+            raise self._exists(path)
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        try:
+            return self.read(name, len(data) + 1) == data
+        except FileNotFoundError:
+            return False
+
+    def _exists(self, path: Any) -> FileExistsError:
+        return FileExistsError(f"{path.getName()} exists in {self.location}")
 
     def put(self, name: str, source: Path) -> None:
         with _translated():
@@ -129,6 +169,10 @@ def _mounted(system: Any, path: Any) -> str | None:
         return None
     system.mkdirs(path.getParent())
     return local_path(str(system.resolvePath(path.getParent()).toString()))
+
+
+def _first(jvm: Any, stream: Any, limit: int) -> Any:
+    return jvm.org.apache.commons.io.input.BoundedInputStream(stream, limit)
 
 
 def _write(stream: Any, data: bytes) -> None:

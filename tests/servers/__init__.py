@@ -131,14 +131,19 @@ def java() -> str:
     return str(Path(home, "bin", "java")) if home else "java"
 
 
+def cache() -> Path:
+    """Where what tests fetch is kept."""
+    found = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geoskip-tests"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
 def jars(kind: str) -> Path:
     """The folder with a server's jars, fetched when they are not there."""
     listed = (Path(__file__).parent / f"{kind}.txt").read_text()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geoskip-tests"
-    folder = cache / f"{kind}-{hashlib.sha256(listed.encode()).hexdigest()[:12]}"
+    folder = cache() / f"{kind}-{hashlib.sha256(listed.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        with tempfile.TemporaryDirectory(dir=cache()) as scratch:
             fetched = _fetched(listed.split(), Path(scratch))
             with contextlib.suppress(OSError):  # somebody else was faster
                 fetched.rename(folder)

@@ -1,0 +1,107 @@
+"""Objects in S3 and what is compatible with it, created by one of many writers alone.
+
+``create(overwrite=false)`` of S3A, Hadoop's client, looks for an object and then puts its own: two writers may both
+find none, and the later one takes the place of the earlier. The stores themselves can do better: they put an object on
+the condition that there is none (``If-None-Match: *``; Amazon's since 2024). So S3A's own client, with its credentials
+and its encryption, is asked for that. A store that does not know the condition may leave it out silently; hence the
+first object of a process in a bucket is put twice, and the second time must be refused.
+
+Where it is not, there is no creation that only one writer can win, and a warning says so once.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+__all__ = ["is_s3a", "put_new", "warn_of"]
+
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_CONDITION = ("If-None-Match", "*")
+_TAKEN = (409, 412)
+_UNKNOWN = (400, 501)
+"""What servers say that do not know the condition."""
+
+_heeds: dict[str, bool] = {}
+"""By bucket: is the condition heeded there?"""
+_warned: set[str] = set()
+_lock = threading.Lock()
+
+
+def is_s3a(system: Any) -> bool:
+    """Is this client S3A, and new enough to give its own client away (Hadoop 3.4)?"""
+    kind = system.getClass()
+    while kind is not None:
+        if kind.getName() == _S3A:
+            return any(method.getName() == "getS3AInternals" for method in kind.getMethods())
+        kind = kind.getSuperclass()
+    return False
+
+
+def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
+    """Put an object if there is none; False where the store cannot tell, and nothing was put.
+
+    Raises FileExistsError where there is one, and Py4JJavaError for other trouble.
+    """
+    bucket = str(system.getUri().toString())
+    if not _heeds.get(bucket, True):
+        return False
+    if (status := _put(gateway, system, path, data)) in _UNKNOWN:
+        _heeds[bucket] = False
+        return False
+    if bucket not in _heeds and status is None:
+        _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
+        if not _heeds[bucket]:
+            warn_of(bucket)
+    if status in _TAKEN:
+        raise FileExistsError(f"{path.getName()} exists in {path.getParent().toString()}")
+    return True
+
+
+def warn_of(place: str) -> None:
+    """Say once of a place that it has no exclusive creation."""
+    with _lock:
+        if place in _warned:
+            return
+        _warned.add(place)
+    warnings.warn(
+        f"{place} has no way of creating a file that only one of two writers can win: let one process at a time index "
+        "the datasets there, or what another has done may be lost",
+        stacklevel=2,
+    )
+
+
+def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
+    """The status that a conditional PUT was refused with, None where the object was put."""
+    client = system.getS3AInternals().getAmazonS3Client("geoskip creates an entry of its log")
+    loader = client.getClass().getClassLoader()
+    factory = system.createStoreContext().getRequestFactory()
+    key = str(path.toUri().getPath()).lstrip("/")
+    options = _static(gateway, loader, "org.apache.hadoop.fs.s3a.impl.PutObjectOptions", "keepingDirs")
+    request = factory.newPutObjectRequestBuilder(key, options, len(data), False)
+    condition = _static(gateway, loader, "software.amazon.awssdk.awscore.AwsRequestOverrideConfiguration", "builder")
+    condition.putHeader(*_CONDITION)
+    request.overrideConfiguration(condition.build())
+    body = _static(gateway, loader, "software.amazon.awssdk.core.sync.RequestBody", "fromBytes", bytearray(data))
+    try:
+        client.putObject(request.build(), body)
+    except Py4JJavaError as error:
+        status = getattr(error.java_exception, "statusCode", None)
+        found = int(status()) if status is not None else 0
+        if found in (*_TAKEN, *_UNKNOWN):
+            return found
+        raise
+    return None
+
+
+def _static(gateway: Any, loader: Any, name: str, method: str, *arguments: Any) -> Any:
+    """A static method's value; the class may be on the class path of the user's jars alone."""
+    named = (found for found in loader.loadClass(name).getMethods() if found.getName() == method)
+    chosen = next(found for found in named if found.getParameterCount() == len(arguments))
+    given = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
+    for number, argument in enumerate(arguments):
+        given[number] = argument
+    return chosen.invoke(None, given)
