@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ from geoskip.spark.session import java
 from geoskip.spark.state import State
 
 __all__ = ["SparkData"]
+
+_TICK = 0.05
+"""Seconds by which the time of a folder may lag behind the clock."""
 
 
 class SparkData:
@@ -44,6 +48,18 @@ class SparkData:
     def use(self, state: State) -> None:
         """Build what is missing from the same files, read in another session."""
         self.state = state
+
+    def may_have_grown(self) -> bool:
+        """May files have come since they were listed? A local folder that was not written to says that none has."""
+        for folder in self.state.files.folders | set(self.state.source.roots):
+            path = local_path(folder)
+            try:
+                written = None if path is None else os.stat(path).st_mtime
+            except OSError:
+                return True
+            if written is None or written > self.state.since - _TICK:
+                return True
+        return False
 
     def header(self) -> Header:
         return Header(root=self.root, source={**self.state.source.to_json(), **self.place.how()})

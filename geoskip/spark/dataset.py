@@ -47,9 +47,13 @@ def dataset(
     ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``; of a
     file, a glob or a list in the folder that holds it, which other handles in that folder share. ``metadata`` names
     another folder (for data that are read-only), ``store`` another store, ``encryption`` how metadata are protected:
-    such a dataset is known to queries of this driver once its handle was made. With ``auto_refresh`` each
-    :meth:`Dataset.to_df` indexes what is new before, where that are at most so many files (``100``) or bytes
-    (``"64 MiB"``), or whatever it is (``True``).
+    such a dataset is known to queries of this driver once its handle was made.
+
+    ``auto_refresh`` indexes what is new, where that are at most so many files (``100``) or bytes (``"64 MiB"``), or
+    whatever it is (``True``): :meth:`Dataset.to_df` does so before it returns. Of other queries of this driver, by
+    ``spark.sql`` or ``spark.read``, each that asks for an index makes a thread look for what is new, for the queries
+    after it: the first one reads new files, since no data are read while a query is planned. That goes on until the
+    session ends, or a handle of the dataset is made with ``auto_refresh=False``.
     """
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
@@ -60,6 +64,8 @@ def dataset(
     bound = Bound.of(auto_refresh)
     found = Dataset(Place(spark, path, table, format, reader_options, metadata, store, encryption), bound)
     found._store()  # says at once what is wrong with it
+    if auto_refresh is not None:
+        keeping.refresh_after_queries(found._place, bound)
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import Snapshot
@@ -44,6 +45,7 @@ class Known:
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._read_with: dict[str, Encryption | None] = {}
         self._defaults: set[str] = set()
+        self._told: dict[str, Callable[[], None]] = {}
         self.encryption: Encryption | None = None
         """The keys that protected metadata are read with where no handle brought others."""
         self._lock = threading.Lock()
@@ -74,11 +76,20 @@ class Known:
         with self._lock:
             return tuple(self._stores)
 
+    def tell(self, root: str, tell: Callable[[], None] | None) -> None:
+        """Call this at once when a query asks for the dataset at ``root``; it returns immediately. None ends that."""
+        with self._lock:
+            self._told.pop(root, None)
+            if tell is not None:
+                self._told[root] = tell
+
     def snapshot(self, root: str) -> Snapshot | None:
         """The latest snapshot of the dataset at ``root``, None where there is none.
 
         Raises MetadataError, also where a store that a handle brought has none: maybe it has lost them.
         """
+        if (tell := self._told.get(root)) is not None:
+            tell()
         store = self.store(root)
         encryption: Encryption | None = getattr(store, "encryption", None)
         number = store.latest()

@@ -36,6 +36,7 @@ __all__ = [
     "settled",
 ]
 
+_SUMMARIES = "/_(common_)?metadata$"
 _TICK_MS = 20
 """Local file systems step their clocks every 4 to 10 ms."""
 _REMOTE_TICK_MS = 2000
@@ -109,6 +110,27 @@ class Files(Sequence[Listed]):
         """What the file system said of the content of some files."""
         found: list[str | None] = self.columns[3].take(pc.index_in(uris, value_set=self.columns[0])).to_pylist()
         return found
+
+    @cached_property
+    def folders(self) -> set[str]:
+        """The URIs of the folders that hold the files."""
+        uris = self.columns[0]
+        if not len(uris):
+            return set()
+        one = uris[0].as_py().rpartition("/")[0]
+        depth = pc.count_substring(uris, "/")
+        if pc.all(pc.and_(pc.starts_with(uris, f"{one}/"), pc.equal(depth, depth[0]))).as_py():
+            return {one}
+        return {uri.rpartition("/")[0] for uri in uris.to_pylist()}
+
+    def first(self) -> Listed | None:
+        """The file that Spark takes the columns of Parquet from; None where it may look at others."""
+        uris = self.columns[0]
+        if not len(uris) or pc.any(pc.match_substring_regex(uris, _SUMMARIES)).as_py():
+            return None
+        if self.text.isascii():
+            return self.among([pc.min(uris).as_py()])[0]
+        return self.among([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # as Java orders texts
 
     def unnameable(self) -> list[str]:
         """The URIs of files that metadata cannot name."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.analysis import Source, sentence, source_of
-from geoskip.spark.known import default_store
+from geoskip.spark.known import default_store, local_path
 from geoskip.spark.listing import Files, listing
 from geoskip.spark.reading import said
 from geoskip.spark.roots import is_glob, qualified, root_of
@@ -40,6 +43,7 @@ class Place:
     def __post_init__(self) -> None:
         self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
         self._last: tuple[DataFrame, Files] | None = None
+        self._columns: tuple[Any, ...] | None = None
         self._stores: dict[str, Store] = {}
 
     @property
@@ -83,15 +87,38 @@ class Place:
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
             return State(spark, frame, self._source(frame), listing(spark, frame))
+        since = time.time()
         if self._last is not None and not any(map(is_glob, self.paths or ())):
             frame, before = self._last
-            if listing(self.spark, frame) == before:
-                return State(self.spark, frame, self._source(frame), before)
+            files = listing(self.spark, frame)
+            if files == before or (self._columns is not None and self._columns == self._columns_of(files)):
+                self._last = (frame, files)
+                return State(self.spark, frame, self._source(frame), files, since)
+        since = time.time()
         frame = self._frame(self.spark)  # which lists paths itself; of a table it may know an old listing
         files = listing(self.spark, frame, anew=self.table is not None)
-        state = State(self.spark, frame, self._source(frame), files)
+        state = State(self.spark, frame, self._source(frame), files, since)
         self._last = (frame, state.files) if self.table is None else None
+        self._columns = self._columns_of(files) if self.table is None else None
         return state
+
+    def _columns_of(self, files: Files) -> tuple[Any, ...] | None:
+        """What Spark finds the columns from, where they are told to it or are those of Parquet: the footer of the first
+        file, and the folders, which may be partitions. None where it has to be asked again.
+        """
+        options = {name.lower(): value for name, value in self.options.items()}
+        if "schema" in options:
+            return (files.folders,)
+        merges = options.get("mergeschema", self.spark.conf.get("spark.sql.parquet.mergeSchema", "false"))
+        first = files.first() if self.format.lower() == "parquet" and str(merges).lower() == "false" else None
+        path = local_path(first.uri) if first is not None else None
+        if path is None:
+            return None if first is None else (first, files.folders)
+        try:
+            footer = pq.read_metadata(path)
+        except (OSError, pa.ArrowException):
+            return None
+        return (str(footer.schema).partition("\n")[2], footer.metadata, files.folders)  # after its address in memory
 
     def under(self, settings: Mapping[str, Any], state: State) -> State:
         """The same state read under settings that were recorded, where the session's own are others."""
@@ -108,7 +135,8 @@ class Place:
     def again(self, state: State) -> State:
         """The state as it is by now, in the same session."""
         if self.table is None and not any(map(is_glob, self.paths or ())):
-            return replace(state, files=listing(state.spark, state.frame))
+            since = time.time()
+            return replace(state, files=listing(state.spark, state.frame), since=since)
         return self.state(state.spark)
 
     def _frame(self, spark: SparkSession) -> DataFrame:

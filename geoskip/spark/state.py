@@ -20,3 +20,5 @@ class State:
     frame: DataFrame
     source: Source
     files: Files
+    since: float = 0.0
+    """When the listing began, in seconds since 1970."""

@@ -228,3 +228,29 @@ def test_what_cannot_be_repaired_says_how_to_go_on(spark: Any, place: Path, hand
     fresh = geoskip.dataset(spark, str(place), metadata=str(place / "_geoskip"))
     with pytest.raises(GeoskipError, match="remove the folder"):
         fresh.repair()
+
+
+def test_a_handle_sees_columns_that_change(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    write(place, "4.parquet", [40])
+    assert handle.refresh_index().read == 1
+    frame = handle._place.state().frame
+    write(place, "+.parquet", [50])
+    assert handle._place.state().frame is frame, "the first file has the columns that the first one had"
+    write(place, "1.parquet", [50], b=pa.array(["x"]))
+    assert handle._place.state().frame is frame, "Spark would not look at it"
+    write(place, "+.parquet", [50], b=pa.array(["x"]))
+    assert handle.create_index(MinMax("b")).read == 6
+    assert kept(spark, place, "b = 'y'") == 0
+
+
+def test_a_handle_sees_partitions_that_change(spark: Any, tmp_path: Path) -> None:
+    for name in ("p=1", "p=2"):
+        write(tmp_path / name, "0.parquet", [1])
+    handle = geoskip.dataset(spark, str(tmp_path))
+    handle.create_index(MinMax("a"))
+    write(tmp_path / "p=1", "1.parquet", [7])
+    assert handle._place.state().frame.schema["p"].dataType.typeName() == "integer"
+    write(tmp_path / "p=x", "0.parquet", [1])
+    assert handle._place.state().frame.schema["p"].dataType.typeName() == "string"
+    assert handle.refresh_index().read == 2
+    assert kept(spark, tmp_path, "a = 7") == 1

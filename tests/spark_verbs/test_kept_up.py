@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import geoskip
 from geoskip import MinMax
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.spark import data as data_module
+from geoskip.spark.verbs import keeping
 from tests.conftest import same_as_off
 from tests.spark_verbs.asking import kept, write
 
@@ -56,9 +58,36 @@ def test_what_is_new_is_indexed_before_a_query(
 ) -> None:
     write(place, "4.parquet", [40])
     write(place, "5.parquet", [50])
-    keeping = geoskip.dataset(spark, str(place), auto_refresh=bound)
-    assert keeping.to_df().where("a = 31").count() == 1
+    keen = geoskip.dataset(spark, str(place), auto_refresh=bound)
+    assert keen.to_df().where("a = 31").count() == 1
     assert kept(spark, place) == (1 if refreshed else 3)
+
+
+def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
+    spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: Any
+) -> None:
+    def looked(times: int) -> bool:
+        until = time.monotonic() + 60
+        while after.looked < times and time.monotonic() < until:
+            time.sleep(0.01)
+        return after.looked >= times
+
+    geoskip.dataset(spark, str(place), auto_refresh=1)
+    after = keeping._after[f"file:{place}"]
+    write(place, "4.parquet", [40])
+    assert kept(spark, place) == 2, "no data are read while a query is planned"
+    assert looked(1)
+    assert kept(spark, place) == 1
+    write(place, "5.parquet", [50])
+    write(place, "6.parquet", [60])
+    assert kept(spark, place) == 3
+    assert looked(2)
+    assert kept(spark, place) == 3, "two files are more than one"
+    geoskip.dataset(spark, str(place), auto_refresh=True)
+    assert keeping._after[f"file:{place}"] is not after
+    geoskip.dataset(spark, str(place), auto_refresh=False)
+    assert kept(spark, place) == 3
+    assert f"file:{place}" not in keeping._after
 
 
 def test_an_auto_refresh_that_fails_harms_no_query(
@@ -68,10 +97,10 @@ def test_an_auto_refresh_that_fails_harms_no_query(
         raise GeoskipError("no")
 
     write(place, "4.parquet", [40])
-    keeping = geoskip.dataset(spark, str(place), auto_refresh=10)
+    keen = geoskip.dataset(spark, str(place), auto_refresh=10)
     monkeypatch.setattr(data_module, "build", broken)
     with pytest.warns(UserWarning, match="was not refreshed: no"):
-        assert keeping.to_df().where("a = 40").count() == 1
+        assert keen.to_df().where("a = 40").count() == 1
     with pytest.raises(InvalidSpecificationError, match="auto_refresh="):
         geoskip.dataset(spark, str(place), auto_refresh="soon")
 

@@ -61,7 +61,7 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
         made = perform(store, Verb.CREATE, work, parameters=_named(entries), by=ENGINE, since=_number(snapshot))
     finally:
         data.first.close()
-    _caught_up(store, data, made)
+    _caught_up(store, data, made, _number(snapshot))
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
     return report(place, state, store, data, started)
 
@@ -99,7 +99,7 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
         if not needed:
             return report(place, state, store, data, started)
         made = perform(store, Verb.REFRESH, work, by=ENGINE, since=since)
-    _caught_up(store, data, made)
+    _caught_up(store, data, made, since)
     return report(place, state, store, data, started)
 
 
@@ -182,8 +182,10 @@ def report(place: Place, state: State, store: Store, data: SparkData, started: f
     )
 
 
-def _caught_up(store: Store, data: SparkData, made: Header | None) -> None:
-    """Look after what arrived while the data were read."""
+def _caught_up(store: Store, data: SparkData, made: Header | None, since: int) -> None:
+    """Look after what arrived while the data were read, or was left since another writer was faster."""
+    if made is not None and made.number == since + 1 and not data.may_have_grown():
+        return
     build = Build(data)
     build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
     for _ in range(_PASSES if made is not None else 0):

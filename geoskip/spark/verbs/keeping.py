@@ -1,9 +1,12 @@
-"""Indexes that are kept up: before a DataFrame is made, or in a thread beside a job."""
+"""Indexes that are kept up: before a DataFrame is made, after queries, or in a thread beside a job."""
 
 from __future__ import annotations
 
 import threading
+import time
 import warnings
+from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -13,9 +16,13 @@ from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
+from geoskip.spark.session import known
 from geoskip.spark.verbs.building import refresh, stale
 
-__all__ = ["Keeper", "refreshed"]
+__all__ = ["AfterQueries", "Keeper", "refresh_after_queries", "refreshed"]
+
+_SHARE = 10
+"""A thread that refreshes after queries rests so many times as long as it took, and not less than a second."""
 
 
 def refreshed(place: Place, bound: Bound) -> None:
@@ -27,6 +34,78 @@ def refreshed(place: Place, bound: Bound) -> None:
     missing = stale(snapshot, SparkData(place, state))
     if missing and bound.allows(len(missing), sum(size for _, size, _ in missing)):
         refresh(place)
+
+
+class AfterQueries:
+    """A thread that indexes what is new whenever a query has asked for the dataset; begun by the first one.
+
+    A query under way only sets a flag. However many there are, a listing is made in a tenth of the time at most.
+    """
+
+    def __init__(self, place: Place, bound: Bound) -> None:
+        self.looked = 0
+        """How often it has looked for what is new."""
+        self._place = replace(place)  # whose memory of the last listing is its own
+        self._bound = bound
+        self._asked = threading.Event()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """A query asks for the dataset."""
+        self._asked.set()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="geoskip-after-queries", daemon=True)
+                self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._asked.set()
+
+    def _run(self) -> None:
+        while self._asked.wait() and not self._ended.is_set() and is_running(self._place):
+            self._asked.clear()
+            began = time.monotonic()
+            try:
+                refreshed(self._place, self._bound)
+            except Exception as error:
+                with suppress(Warning):  # where warnings are errors
+                    warn_of(self._place, error)
+            self.looked += 1
+            self._ended.wait(max(1.0, _SHARE * (time.monotonic() - began)))
+
+
+_after: dict[str, AfterQueries] = {}
+"""By root."""
+
+
+def refresh_after_queries(place: Place, bound: Bound | None) -> AfterQueries | None:
+    """Let queries of this driver bring a dataset's metadata up to date for those after them; None ends that."""
+    root = place.source().root
+    old = _after.pop(root, None)
+    if old is not None:
+        old.end()
+    if bound is None:
+        known.tell(root, None)
+        return None
+    _after[root] = made = AfterQueries(place, bound)
+    known.tell(root, made.ask)
+    return made
+
+
+def is_running(place: Place) -> bool:
+    """Is the session still there?"""
+    context: Any = place.spark.sparkContext._jsc
+    return context is not None and not context.sc().isStopped()
+
+
+def warn_of(place: Place, error: Exception) -> None:
+    """Say that a refresh failed; queries read what is new."""
+    told = error if isinstance(error, GeoskipError) else type(error).__name__
+    warnings.warn(f"{place.name} was not refreshed: {told}", stacklevel=1)
 
 
 class Keeper:
@@ -70,14 +149,11 @@ class Keeper:
             except Exception as error:
                 if not self._goes_on():
                     return
-                told = error if isinstance(error, GeoskipError) else type(error).__name__
-                warnings.warn(f"{self._place.name} was not refreshed: {told}", stacklevel=1)
+                warn_of(self._place, error)
             with self._turn:
                 self._turns += 1
                 self._turn.notify_all()
             self._stop.wait(self._every)
 
     def _goes_on(self) -> bool:
-        """Was it not stopped, and is the session still there?"""
-        context: Any = self._place.spark.sparkContext._jsc
-        return not self._stop.is_set() and context is not None and not context.sc().isStopped()
+        return not self._stop.is_set() and is_running(self._place)
