@@ -12,7 +12,7 @@ import pytest
 
 import udf_mappings.monotone as library
 from geoskip.clauses import keep_mask
-from geoskip.evaluation import Values, evaluating
+from geoskip.evaluation import Clocks, Values, evaluating
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
@@ -37,6 +37,9 @@ class Engine:
     def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array:
         self.asked += len(values)
         return pa.array([self._of(value) for value in values.array.to_pylist()], self.kind)
+
+    def clocks(self, zone: str) -> Clocks | None:
+        return None
 
     def _of(self, value: Any) -> Any:
         try:
@@ -147,7 +150,7 @@ def test_absolute_values(name: str, files: list[list[Any]], bound: Any, expected
     assert kept(Comparison("<", absolute, Literal(bound, kind)), name, files) == [bool(e) for e in expected]
 
 
-def test_casts_between_times_only_where_clocks_are_never_set_back() -> None:
+def test_casts_between_times_only_where_clocks_are_never_set_back_or_are_known() -> None:
     for zone, expected in (("UTC", [False, True]), ("Europe/Berlin", [True, True])):
         node = Cast(Column("ts", "timestamp_ntz"), "timestamp", "timestamp_ntz", True, zone)
         asked = Comparison(">", node, Literal(5, "timestamp"))

@@ -25,6 +25,7 @@ CATALYST = "org.apache.spark.sql.catalyst.expressions."
 Direction = str | Callable[[Call], str | None]
 
 RISES = "increasing"
+_DAY = 86_400_000_000
 
 
 def by_sign(call: Call) -> str | None:
@@ -48,17 +49,22 @@ def rounded(call: Call) -> str | None:
 
 
 def of_the_second(call: Call) -> str | None:
-    """The unit comes first: ``date_trunc('month', ts)``; in a zone whose clocks are never set back."""
+    """The unit comes first: ``date_trunc('month', ts)``. To seconds in any zone, else where clocks are never set back;
+    MinMax knows what to do elsewhere (:mod:`geoskip.indexes.clocks`).
+    """
     match call.args:
-        case (Literal(str()), _) if has_fixed_zone(call.flags[0] if call.flags else None):
-            return RISES
+        case (Literal(str() as unit), _):
+            short = unit.lower() in ("second", "millisecond", "microsecond")
+            return RISES if short or has_fixed_zone(call.flags[0] if call.flags else None) else None
     return None
 
 
 def of_a_time(call: Call) -> str | None:
-    """Seconds since 1970 of a time; of a date or a time without a zone, where clocks are never set back."""
+    """Seconds since 1970 of a time or of the beginning of a date; of a time without a zone, where clocks are never set
+    back.
+    """
     kind = getattr(call.args[0], "type", None)
-    if kind == "timestamp" or (kind in ("date", "timestamp_ntz") and in_fixed_zone(call)):
+    if kind in ("timestamp", "date") or (kind == "timestamp_ntz" and in_fixed_zone(call)):
         return RISES
     return None
 
@@ -74,9 +80,14 @@ def between_times(call: Call) -> str | None:
 
 
 def by_days_and_seconds(call: Call) -> str | None:
-    """A time and an interval of days and seconds; months would make one end of the 29th, the 30th and the 31st."""
+    """A time and an interval of days and seconds; months would make one end of the 29th, the 30th and the 31st.
+
+    Whole days are added to what the clocks show, so that they may be set back in between.
+    """
     match call.args:
-        case (_, Literal(int(), str() as kind)) if kind.startswith("interval") and in_fixed_zone(call):
+        case (_, Literal(int() as micros, str() as kind)) if kind.startswith("interval") and (
+            in_fixed_zone(call) or abs(micros) < _DAY
+        ):
             return RISES if "month" not in kind and "year" not in kind else None
     return None
 

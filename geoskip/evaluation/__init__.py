@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from geoskip.evaluation.clocks import Clocks
 from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal, value_in
 from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, physical, swapped
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
@@ -30,10 +31,12 @@ __all__ = [
     "IS_FALSE",
     "IS_NULL",
     "IS_TRUE",
+    "Clocks",
     "Declined",
     "Evaluator",
     "Outcomes",
     "Values",
+    "clocks_of",
     "directly",
     "evaluating",
     "outcomes",
@@ -64,6 +67,10 @@ class Evaluator(Protocol):
 
         NULL stands for what the expression throws as well.
         """
+
+    def clocks(self, zone: str) -> Clocks | None:
+        """When the clocks of a time zone are set; None where it is not known."""
+        return None
 
 
 @dataclass
@@ -142,6 +149,12 @@ def values_of(node: Predicate, over: Predicate, values: Values) -> pa.Array | No
         evaluation.report(f"{node} was not evaluated: {why}")
         return None
     return found if found is not None and len(found) == len(values) else None
+
+
+def clocks_of(zone: str) -> Clocks | None:
+    """When the clocks of a time zone are set, by the tables of the engine; None where there is no engine to ask."""
+    evaluation = _current.get()
+    return None if evaluation is None or evaluation.evaluator is None else evaluation.evaluator.clocks(zone)
 
 
 def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: Values) -> Outcomes:

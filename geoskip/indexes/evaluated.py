@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.evaluation import Values, values_of
+from geoskip.indexes.clocks import Local
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Predicate
@@ -32,7 +33,6 @@ _OWN = ("date", "timestamp", "timestamp_ntz")
 _FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
 _WITH_ZONE = {
     ("timestamp", "date"),
-    ("date", "timestamp"),
     ("timestamp", "timestamp_ntz"),
     ("timestamp_ntz", "timestamp"),
 }
@@ -44,8 +44,8 @@ _REALS_AND_DECIMALS = re.compile(r"float|double|decimal")
 def is_monotone_cast(node: Cast, source: str | None) -> bool:
     """Does a cast keep the order, where the engine is to evaluate it?
 
-    Between times with and without a zone only where clocks are never set back. Those to short whole numbers, and of
-    decimals to any, wrap around outside of ANSI mode.
+    Between times with and without a zone only where clocks are never set back; but a later day never begins earlier.
+    Those to short whole numbers, and of decimals to any, wrap around outside of ANSI mode.
 
     >>> from geoskip.predicates import Column
     >>> ts = Column("ts", "timestamp")
@@ -53,6 +53,8 @@ def is_monotone_cast(node: Cast, source: str | None) -> bool:
     [True, False]
     """
     target = node.type
+    if (source, target) == ("date", "timestamp"):
+        return node.zone is not None
     if (source, target) in _WITH_ZONE:
         return has_fixed_zone(node.zone)
     if (source, target) in _WITHOUT:
@@ -71,13 +73,20 @@ def has_fixed_zone(zone: str | None) -> bool:
     return _FIXED.match(zone or "") is not None
 
 
-def evaluated(node: Call | Cast, child: Predicate, source: str | None, *, falls: bool) -> Callable[[Range], Range]:
-    """What the engine makes of a range; raises Incomparable where it does not say."""
+def evaluated(
+    node: Call | Cast, child: Predicate, source: str | None, *, falls: bool = False, clocks: Local | None = None
+) -> Callable[[Range], Range]:
+    """What the engine makes of a range; raises Incomparable where it does not say.
+
+    ``clocks`` are those by which a function rises that does not rise with its operand.
+    """
     target = node.type or ""
-    return lambda spans: _range_of(node, child, spans, source or "", target, falls)
+    return lambda spans: _range_of(node, child, spans, source or "", target, falls, clocks)
 
 
-def _range_of(node: Predicate, child: Predicate, spans: Range, source: str, target: str, falls: bool) -> Range:
+def _range_of(
+    node: Predicate, child: Predicate, spans: Range, source: str, target: str, falls: bool, clocks: Local | None
+) -> Range:
     keys, empty = spans.keys(), np.asarray(spans.low > spans.high)
     unknown = np.array(keys.unknown) if spans.nan is None else np.asarray(keys.unknown | spans.nan)
     open_low, open_high = (
@@ -86,20 +95,27 @@ def _range_of(node: Predicate, child: Predicate, spans: Range, source: str, targ
         else (np.zeros_like(empty), np.zeros_like(empty))
     )
     known_low, known_high = ~(empty | unknown | open_low), ~(empty | unknown | open_high)
-    ends = np.concatenate([spans.low[known_low], spans.high[known_high]])
-    distinct, places = np.unique(ends, return_inverse=True)
+    if clocks is None:
+        at_low, at_high = (
+            (np.flatnonzero(known), end[known]) for known, end in ((known_low, spans.low), (known_high, spans.high))
+        )
+    else:
+        at_low, at_high = clocks.points(spans.low, spans.high, known_low, known_high)
+    distinct, places = np.unique(np.concatenate([at_low[1], at_high[1]]), return_inverse=True)
     found = values_of(node, child, Values(_array(distinct, spans, source))) if len(distinct) else None
     if found is None and len(distinct):
         raise Incomparable(f"{node} was not evaluated")
     kind, scale, values, valid = _plain(found, target)
     low, high = _ends(kind, len(empty))
-    for side, known, at in (
-        (low, known_low, places[: known_low.sum()]),
-        (high, known_high, places[known_low.sum() :]),
+    for side, furthest, (files, _), at in (
+        (low, np.minimum, at_low, places[: len(at_low[0])]),
+        (high, np.maximum, at_high, places[len(at_low[0]) :]),
     ):
-        where = np.flatnonzero(known)
-        unknown[where[~valid[at]]] = True
-        side[where] = np.where(valid[at], values[at], side[where])
+        unknown[files[~valid[at]]] = True
+        files, at = files[valid[at]], at[valid[at]]
+        side[files] = values[at]
+        if clocks is not None:  # several a file
+            furthest.at(side, files, values[at])
     if falls:
         low, high = _turned(low, high, kind, known_low, known_high)
     unknown |= ~empty & (low > high)

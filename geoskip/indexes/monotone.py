@@ -8,8 +8,8 @@ rows overflow, throw or become NULL.
 What numpy does not compute just as Spark does, Spark evaluates itself for the bounds, where it is declared to be
 monotone (:mod:`geoskip.indexes.evaluated`).
 
-Not steps: casts from or to strings, casts between times without a zone and times in a zone whose clocks are set back
-(not monotone then), and what rounds decimals.
+Where clocks are set back, what reads them does not rise with the time; what it makes of a range is found all the same
+(:mod:`geoskip.indexes.clocks`). Not steps: casts from or to strings, and what rounds decimals.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.indexes.clocks import local
 from geoskip.indexes.declared import carried
 from geoskip.indexes.evaluated import evaluated, is_monotone_cast
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable, physical
-from geoskip.indexes.periods import periodic
+from geoskip.indexes.periods import periodic, reads_clocks
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from geoskip.registry import Function, current
@@ -70,10 +71,12 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
         case Cast(child, target):
             source = _type_of(child) or node.source
             step = _cast(source, target)
-            if step is None and is_monotone_cast(node, source):
+            if step is None and (is_monotone_cast(node, source) or local(node, source) is not None):
                 step = Step(
                     f"CAST({{}} AS {target})",
-                    evaluated(node, child, source, falls=False),
+                    evaluated(
+                        node, child, source, clocks=None if is_monotone_cast(node, source) else local(node, source)
+                    ),
                     key=f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}",
                     asks=True,
                 )
@@ -93,7 +96,8 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
             step = _days(node.name, literal)
         case Call(name, (first, *rest)) if (anew := periodic(node, _type_of(first))) is not None:
             child, take = anew
-            step = Step(f"{name}({{}}{''.join(f', {part}' for part in rest)})", take, constant=bool(rest))
+            text = f"{name}({{}}{''.join(f', {part}' for part in rest)})"
+            step = Step(text, take, constant=bool(rest), key=f"{text} {node.flags}", asks=reads_clocks(node))
         case Call(name, (child,)) if (found := carried(node, _type_of(child))) is not None:
             text = f"{name}({{}})"
             step = Step(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])
@@ -227,10 +231,11 @@ def _by_the_engine(node: Call, child: Predicate) -> Step | None:
         return None
     direction = said.monotone(node) if callable(said.monotone) else said.monotone
     source = _type_of(child)
-    if direction is None or source is None:
+    clocks = local(node, source) if direction is None and source == "timestamp" else None
+    if (direction is None and clocks is None) or source is None:
         return None
     text = str(node).replace("{", "{{").replace("}", "}}").replace(str(child), "{}")
-    take = evaluated(node, child, source, falls=direction == "decreasing")
+    take = evaluated(node, child, source, falls=direction == "decreasing", clocks=clocks)
     literals = [a.value for a in node.args if isinstance(a, Literal)]
     return Step(
         text,

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from geoskip.indexes.clocks import shown
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Literal, Predicate
 
-__all__ = ["periodic"]
+__all__ = ["periodic", "reads_clocks"]
 
 Ints = NDArray[np.int64]
 Parts = Callable[[Ints], tuple[Ints, Ints]]
@@ -26,7 +27,7 @@ Parts = Callable[[Ints], tuple[Ints, Ints]]
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
-_NO_OFFSET = ("UTC", "GMT", "Z", "Etc/UTC")
+_NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -71,20 +72,27 @@ _OF_TIMES: dict[str, tuple[Parts, int, int]] = {
 def periodic(node: Call, source: str | None) -> tuple[Predicate, Callable[[Range], Range]] | None:
     """The operand of a function that starts anew, and what the function makes of its range; None for others.
 
-    ``source`` is the operand's type. Times with a zone are served where that is UTC's.
+    ``source`` is the operand's type.
     """
     kind = (node.implementation or "").removeprefix(_CATALYST)
     match node.args:
         case (child,) if kind in _OF_DATES and source == "date":
             return child, _taking("date", *_OF_DATES[kind])
-        case (child,) if kind in _OF_TIMES and source == "timestamp" and any(f in _NO_OFFSET for f in node.flags):
-            return child, _taking("timestamp", *_OF_TIMES[kind])
+        case (child,) if kind in _OF_TIMES and source == "timestamp" and len(node.flags) == 1:
+            (zone,), taken = node.flags, _taking("timestamp", *_OF_TIMES[kind])
+            return child, taken if zone in _NO_OFFSET else lambda spans: taken(shown(spans, zone))
         case (child, Literal(int() as by)) if (
             kind in ("Remainder", "Pmod") and source == node.type and source in _WHOLE
         ):
             if not isinstance(by, bool) and 0 < by < LAST:
                 return child, lambda spans: _remainder(spans, by, signed=kind == "Remainder")
     return None
+
+
+def reads_clocks(node: Call) -> bool:
+    """Is it of the time of day in a zone whose clocks the engine has to tell of?"""
+    kind = (node.implementation or "").removeprefix(_CATALYST)
+    return kind in _OF_TIMES and _NO_OFFSET.isdisjoint(node.flags)
 
 
 def _taking(kind: str, parts: Parts, least: int, most: int) -> Callable[[Range], Range]:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Declined, Outcomes, Values, directly, swapped
+from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Clocks, Declined, Outcomes, Values, directly, swapped
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Comparison, In, IsNull, Like, Literal, Not, Predicate, children, normalise, walk
 from geoskip.spark.blocks import block, unblocked
@@ -56,6 +56,8 @@ def _is_unsettled(node: Predicate) -> bool:
         return False
     return any(value.value is None for value in node.values)
 
+
+_clocks: dict[str, Clocks | None] = {}
 
 Answers = dict[tuple[int, Predicate, Predicate], "Outcomes | None"]
 
@@ -119,6 +121,13 @@ class SparkEvaluator:
             return None
         found, thrown = self._values(place, over, values)
         return pc.if_else(pa.array(thrown), pa.scalar(None, found.type), found) if thrown.any() else found
+
+    def clocks(self, zone: str) -> Clocks | None:
+        """By the JVM's tables; asked once a zone."""
+        if zone not in _clocks:
+            text = self.java.clocks(zone)
+            _clocks[zone] = None if text is None else Clocks.of(text)
+        return _clocks[zone]
 
     def _of_part(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
         """The outcomes of a condition that was put together from parts of the query: its left side is there."""

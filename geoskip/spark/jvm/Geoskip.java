@@ -79,6 +79,9 @@ public final class Geoskip {
         return Evaluation.evaluate(number, path, bindings, values, budgetMs);
     }
 
+    /** When the clocks of a time zone are set: see Zones. */
+    public String clocks(String zone) { return Zones.clocks(zone); }
+
     /** The newest facts about executed queries, oldest first. */
     public List recent(SparkSession session) {
         WeakReference recent = (WeakReference) listened.get(session);
