@@ -6,7 +6,11 @@ import datetime as dt
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
+import shapely
 
 from geoskip.checking.lenses import Lens, truth_of
 from geoskip.checking.outcome import CounterExample, word
@@ -16,7 +20,7 @@ from geoskip.checking.worlds import metadata_of
 from geoskip.clauses import Clause, keep_mask
 from geoskip.predicates import Call, Literal, Predicate, normalise, transform
 
-__all__ = ["Case", "shrunk"]
+__all__ = ["Case", "shrunk", "simpler", "size_of"]
 
 _SECONDS = 3.0
 
@@ -99,16 +103,16 @@ def _smaller(case: Case) -> Iterator[Case]:
     for drop in range(count if count > 1 else 0):
         yield replace(case, rows={n: values[:drop] + values[drop + 1 :] for n, values in case.rows.items()})
     for name, value in case.constants.items():
-        for simpler in _simpler(value):
-            yield _with_constant(case, name, simpler)
+        for other in simpler(value):
+            yield _with_constant(case, name, other)
     for literal in _literals(case):
-        for simpler in _simpler(literal.value):
-            yield replace(case, condition=_replaced(case.condition, literal, Literal(simpler, literal.type)))
+        for other in simpler(literal.value):
+            yield replace(case, condition=_replaced(case.condition, literal, Literal(other, literal.type)))
     for name, values in case.rows.items():
         for number, value in enumerate(values):
             if name not in case.constants:
-                for simpler in _simpler(value):
-                    yield replace(case, rows={**case.rows, name: [*values[:number], simpler, *values[number + 1 :]]})
+                for other in simpler(value):
+                    yield replace(case, rows={**case.rows, name: [*values[:number], other, *values[number + 1 :]]})
 
 
 def _with_constant(case: Case, name: str, value: Any) -> Case:
@@ -132,11 +136,13 @@ def _replaced(condition: Predicate, old: Literal, new: Literal) -> Predicate:
     return transform(condition, lambda vertex: new if vertex is old else vertex)
 
 
-def _simpler(value: Any) -> Iterator[Any]:
+def simpler(value: Any) -> Iterator[Any]:
     """Values that are easier to read, the easiest first; each is simpler than the value, so that this ends."""
     match value:
-        case bool() | None | bytes():
+        case bool() | None:
             return
+        case bytes():
+            yield from _rounded(value)
         case int():
             yield from (n for n in (0, 1, value // 10, value // 2) if abs(n) < abs(value))
         case float():
@@ -147,6 +153,29 @@ def _simpler(value: Any) -> Iterator[Any]:
             yield from (text for text in shorter if (len(text), text) < (len(value), value))
         case dt.date() if not isinstance(value, dt.datetime) and value > dt.date(2000, 1, 1):
             yield from (day for day in (dt.date(2000, 1, 1), value.replace(day=1)) if day < value)
+
+
+def size_of(value: Any) -> int:
+    """How long a value is to read: so many characters, of a geometry as WKT."""
+    shape = _shape(value) if isinstance(value, bytes) else None
+    return len(repr(value)) if shape is None else len(shape.wkt)
+
+
+def _shape(value: bytes) -> Any:
+    try:
+        return shapely.from_wkb(value)
+    except shapely.errors.ShapelyError:
+        return None
+
+
+def _rounded(value: bytes) -> Iterator[bytes]:
+    """A geometry with rounded coordinates, or its box, where that is shorter and a geometry still."""
+    shape = _shape(value)
+    if shape is None or shape.is_empty:
+        return
+    for made in (shapely.envelope(shape), *(shapely.transform(shape, partial(np.round, decimals=d)) for d in (0, 1))):
+        if made.is_valid and len(made.wkt) < len(shape.wkt):
+            yield bytes(shapely.to_wkb(made))
 
 
 def _length(value: float) -> tuple[int, float]:

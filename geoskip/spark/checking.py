@@ -15,7 +15,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.asking import calls_of
 from geoskip.checking.declarations import disordered, is_same, misplaced
 from geoskip.checking.lenses import Lens, Tally, asked, lenses_for, truth_of
-from geoskip.checking.outcome import CounterExample, MappingCheck, word
+from geoskip.checking.outcome import CounterExample, MappingCheck
 from geoskip.checking.queries import conditions
 from geoskip.checking.results import Evaluated
 from geoskip.checking.samples import physical_value
-from geoskip.checking.worlds import Expression, World, metadata_of
+from geoskip.checking.worlds import Expression, World
 from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
@@ -40,13 +41,14 @@ from geoskip.geometry.denotations import Denotation
 from geoskip.indexes.base import Index
 from geoskip.inlining import Template, recognised
 from geoskip.labelling import fold_constants
-from geoskip.predicates import Call, Column, Literal, Predicate, normalise
+from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import quietly
 from geoskip.spark.catalyst import Translator, inlined
 from geoskip.spark.evaluator import SparkEvaluator
 from geoskip.spark.session import disabled, java
-from geoskip.spark.trying import Argument, arguments_for, literal_sql, sql_of
+from geoskip.spark.shrinking import Found, shrunk
+from geoskip.spark.trying import Argument, arguments_for, expressions_of, literal_sql, sql_of
 
 __all__ = ["check"]
 
@@ -102,6 +104,16 @@ class _Held:
     predicates: list[Predicate]
     evaluator: SparkEvaluator
     number: int
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A condition as SQL, for which rows it is TRUE, and what it was made of: ``call`` stands for the function's."""
+
+    text: str
+    truth: Mask
+    condition: Predicate
+    call: Call
 
 
 @dataclass(frozen=True)
@@ -196,19 +208,20 @@ class _Trial:
         kind = self._kind(frame, texts[0])
         if kind == "geometry":
             return None
-        queries: list[tuple[str, Mask]] = []
+        queries: list[_Query] = []
         every = self._values(frame, texts)
         for text, evaluated in zip(texts, every, strict=True):
             if evaluated is not None:
                 stands = Call(self.name, (Literal(text),), None, (), kind)
                 for condition in conditions(stands, evaluated.values, self.chance):
-                    queries.append((sql_of(condition, stands, text), truth_of(condition, stands, evaluated)))
+                    asks = sql_of(condition, stands, text)
+                    queries.append(_Query(asks, truth_of(condition, stands, evaluated), condition, stands))
         over = [argument.sql for argument in arguments]
         known = {*over, *(name for argument in arguments for name in argument.names)}
         further = list(dict.fromkeys(t for index in indexes for t in index.expressions() if t not in known))
-        held = self._held(frame, [*over, *texts[:1], *further, *(text for text, _ in queries)], deadline)
+        held = self._held(frame, [*over, *texts[:1], *further, *(query.text for query in queries)], deadline)
         place = len(over) + 1
-        expressions = list(_expressions(arguments, rows, held.predicates[: len(over)]))
+        expressions = list(expressions_of(arguments, rows, held.predicates[: len(over)]))
         for text, predicate in zip(further, held.predicates[place:], strict=False):
             (found,) = self._values(frame, [text])
             if found is not None:
@@ -220,7 +233,10 @@ class _Trial:
                 predicates = held.predicates[place + len(further) :]
                 call = normalise(held.predicates[len(over)])
                 templates = self._templates(call, held.number)
-                return self._judged(call, templates, expressions, rows, indexes, queries, predicates)
+                case = self._judged(call, templates, expressions, rows, indexes, queries, predicates)
+                others = [expression for expression in expressions if expression.text in further]
+                tried = partial(self._tried, arguments, held.predicates[: len(over)], others)
+                return shrunk(case, tried) if case is not None else None
         finally:
             java(self.spark).geoskip.release(held.number)
 
@@ -248,10 +264,10 @@ class _Trial:
 
     def _judged(
         self, call: Predicate, templates: Sequence[Template], expressions: Sequence[Expression],
-        rows: Mapping[str, list[Any]], indexes: Sequence[Index], queries: Sequence[tuple[str, Mask]],
+        rows: Mapping[str, list[Any]], indexes: Sequence[Index], queries: Sequence[_Query],
         predicates: Sequence[Predicate],
-    ) -> CounterExample | None:  # fmt: skip
-        """The counter-example among the queries; of a function of SQL, its call is put where it was replaced."""
+    ) -> Found | None:  # fmt: skip
+        """A file that is lost by a query; of a function of SQL, its call is put where it was replaced."""
         call = templates[0].replaced(call) if templates else call
         if not isinstance(call, Call):
             raise MappingError(f"{self.name} is replaced by {call}, and a mapping is of the functions therein")
@@ -259,8 +275,8 @@ class _Trial:
         if not lenses:
             return None
         world = World(expressions, self.chance)
-        for (text, truth), predicate in zip(queries, predicates, strict=True):
-            matching: Mask = np.any(world.members & truth, axis=1)
+        for query, predicate in zip(queries, predicates, strict=True):
+            matching: Mask = np.any(world.members & query.truth, axis=1)
             node = next(iter(recognised(normalise(predicate), templates)), normalise(predicate))
             for lens in lenses:
                 clause = asked(lens, node, self.tally) if _concerns(lens, node) else None
@@ -271,8 +287,22 @@ class _Trial:
                 self.tally.count(lens, matching, keep)
                 if wrong := np.flatnonzero(matching & ~keep).tolist():
                     file = min((world.files[number] for number in wrong), key=len)
-                    return _counter_example(lens, text, node, world, file, truth, rows)
+                    values = tuple(tuple(cells[row] for cells in rows.values()) for row in file)
+                    return Found(lens, query.condition, query.call, node, tuple(rows), values)
         return None
+
+    def _tried(
+        self, arguments: Sequence[Argument], predicates: Sequence[Predicate], further: Sequence[Expression],
+        rows: Mapping[str, list[Any]], texts: Sequence[str],
+    ) -> tuple[dict[str, Expression], pa.Table] | None:  # fmt: skip
+        """What indexes may be over, for other rows, and what each text is for them; None where Spark fails."""
+        table = _collected(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
+        if table is None:
+            return None
+        columns = [column.combine_chunks() for column in table.columns[len(texts) :]]
+        found = [*expressions_of(arguments, rows, predicates),
+                 *(replace(e, values=values) for e, values in zip(further, columns, strict=True))]  # fmt: skip
+        return {expression.text: expression for expression in found}, table
 
     def _constants(
         self, arguments: Sequence[Argument], indexes: Sequence[Index], deadline: float
@@ -346,19 +376,6 @@ def _collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
     return None
 
 
-def _expressions(
-    arguments: Sequence[Argument], rows: Mapping[str, list[Any]], predicates: Sequence[Predicate]
-) -> Iterator[Expression]:
-    """What indexes may be over: the columns, and the geometries that arguments make of WKB."""
-    for argument, predicate in zip(arguments, predicates, strict=True):
-        arrays = [pa.array(rows[n], s.arrow) for n, s in zip(argument.names, argument.samples, strict=True)]
-        if len(argument.names) == 1 and argument.made != "{}":
-            yield Expression(argument.sql, predicate, getattr(predicate, "type", None) or "binary", arrays[0])
-            continue
-        for name, sample, array in zip(argument.names, argument.samples, arrays, strict=True):
-            yield Expression(name, Column(name, sample.kind), sample.kind, array)
-
-
 def _spellings(name: str) -> tuple[str, ...]:
     """What a function's calls may be called by then: its name, or another spelling of Spark's own."""
     plain = name.lower().rpartition(".")[2].strip("`")
@@ -368,27 +385,3 @@ def _spellings(name: str) -> tuple[str, ...]:
 def _concerns(lens: Lens, node: Predicate) -> bool:
     """Would a query ask a lens about this vertex?"""
     return lens.rule is None or lens.rule.concerns(calls_of(node))
-
-
-def _counter_example(
-    lens: Lens, text: str, predicate: Predicate, world: World, file: Sequence[int], truth: Mask,
-    rows: Mapping[str, list[Any]],
-) -> CounterExample:  # fmt: skip
-    """The counter-example in the smallest file that shows it: one lost row alone where that is enough."""
-    clause = lens.ask(normalise(predicate))
-    assert clause is not None
-    best = list(file)
-    for row in (row for row in file if truth[row]):
-        alone = metadata_of(lens.indexes, world.expressions, [[row]])
-        if not keep_mask(clause, alone).all():
-            best = [row]
-            break
-    metadata = metadata_of(lens.indexes, world.expressions, [best])
-    shown = tuple(
-        {**{name: values[row] for name, values in rows.items()},
-         "the query says": word("TRUE" if truth[row] else "not TRUE")} for row in best
-    )  # fmt: skip
-    lost = tuple(number for number, row in enumerate(best) if truth[row])
-    summaries = {str(index): metadata.column(str(index))[0].as_py() for index in lens.indexes}
-    why = f"a file that {lens.over} summarises is skipped, though a row of it matches"
-    return CounterExample(lens.name, why, text, shown, lost, summaries, str(clause))

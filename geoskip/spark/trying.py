@@ -8,17 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from geoskip.checking.samples import HINTS, Sample, hint_of, physical_value, sample_of
+from geoskip.checking.worlds import Expression
 from geoskip.errors import MappingError
-from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import Function, current
 from geoskip.spark.analysis import quietly
 
-__all__ = ["Argument", "arguments_for", "literal_sql", "sql_of"]
+__all__ = ["Argument", "arguments_for", "expressions_of", "literal_sql", "sql_of"]
 
 _MOST = 3
 """Combinations of argument types that are tried."""
@@ -129,6 +131,19 @@ def _told(name: str) -> list[str]:
             if isinstance(function, Function) and function.name.lower() == name.lower() and function.arguments:
                 return [word.strip(" []") for word in function.arguments.split(",")]
     return []
+
+
+def expressions_of(
+    arguments: Sequence[Argument], rows: Mapping[str, list[Any]], predicates: Sequence[Predicate]
+) -> Iterator[Expression]:
+    """What indexes may be over: the columns, and the geometries that arguments make of WKB."""
+    for argument, predicate in zip(arguments, predicates, strict=True):
+        arrays = [pa.array(rows[n], s.arrow) for n, s in zip(argument.names, argument.samples, strict=True)]
+        if len(argument.names) == 1 and argument.made != "{}":
+            yield Expression(argument.sql, predicate, getattr(predicate, "type", None) or "binary", arrays[0])
+            continue
+        for name, sample, array in zip(argument.names, argument.samples, arrays, strict=True):
+            yield Expression(name, Column(name, sample.kind), sample.kind, array)
 
 
 _SUFFIX = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
