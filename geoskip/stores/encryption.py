@@ -22,7 +22,8 @@ the columns of the files table under the base key, and each index under its own.
 Parts and entries are authenticated by what encrypts them; their checksums tell damage, not malice.
 
 *A reader who lacks a key* uses the other indexes. Without the base key nothing is used and every file is read. A
-*writer* who lacks one is refused: it would lose what it cannot read.
+*writer* who lacks one is refused: it would lose what it cannot read. No index
+lies in clear beside protected ones, since one sealed text names them all: who is to use some alone is given ``key``.
 
 What stays in clear: that there is metadata, how much and from when, the names of master keys, and the number of indexes
 and files as far as sizes betray them.
