@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, ValueList
-from geoskip.errors import GeoskipError
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.metadata import BUDGET
 from geoskip.stores import ElasticsearchStore
+from geoskip.stores.encryption import Encryption
+from geoskip.stores.keys import KeyRing
 from tests.conftest import four_tens, same_as_off
 from tests.servers.proxy import Proxy
 from tests.test_store_elasticsearch import QUICK
@@ -46,6 +49,8 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
     place, store = four_tens(tmp_path), store_at(proxy, ask_above=0)  # so that the server evaluates the clauses
     store.drop()
     handle = geoskip.dataset(spark, str(place), store=store)
+    with pytest.raises(InvalidSpecificationError, match=r"cannot compare what is encrypted.* or leave store= out"):
+        geoskip.dataset(spark, str(place), store=store, encryption=Encryption(KeyRing({"k": bytes(16)}), "k"))
     assert handle.create_index(MinMax("temp"), ValueList("pad")).files == 4
     assert not (place / "_geoskip").exists()
     assert kept(spark, place, "temp = 15") == (1, 4)
@@ -100,6 +105,58 @@ def test_queries_read_every_file_while_the_server_is_away(spark: Any, proxy: Pro
     report = same_as_off(lambda: spark.read.parquet(str(place)).where("temp = 15"))
     assert (report.files_kept, report.files_total) == (5, 5)
     assert "cannot be reached" in report.scans[0].reasons[0]
+
+
+def test_a_server_that_is_killed_during_a_build_and_during_a_query(
+    spark: Any, search_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = four_tens(tmp_path)
+    store = ElasticsearchStore(search_server.url, "killed", timeout=20, patience=20, ask_above=0)
+    store.drop()
+    handle = geoskip.dataset(spark, str(place), store=store)
+    handle.create_index(MinMax("temp"))
+    pq.write_table(pa.table({"temp": [99]}), place / "part-9.parquet")
+    told, server = store.server.tell, store.server
+    server.timeout = server.patience = 1.0
+
+    def killing(method: str, path: str, *rest: Any, **params: Any) -> Any:
+        if path.endswith("/_bulk"):  # while it is at it, most often
+            threading.Timer(0.01, search_server.kill).start()
+            told(method, path, *rest, **params)
+            search_server.ended.wait(20)
+        return told(method, path, *rest, **params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "tell", killing)
+        started = time.monotonic()
+        with pytest.raises(GeoskipError, match=r"127\.0\.0\.1:\d+ cannot be reached"):
+            handle.refresh_index()
+        assert time.monotonic() - started < 20, "it gives up after its patience"
+    assert everything_is_read(spark, place, "cannot be reached")
+    search_server.start()
+    server.timeout = server.patience = 20.0
+    assert handle.refresh_index().read == 1, "the build can be repeated, and finds its snapshot as it was"
+    assert kept(spark, place, "temp = 15") == (1, 5)
+    asked = server.ask
+
+    def killed(method: str, path: str, *rest: Any, **params: Any) -> Any:
+        if "aggs" in str(rest):  # what evaluates a clause
+            search_server.kill()
+        return asked(method, path, *rest, **params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "ask", killed)
+        started = time.monotonic()
+        assert everything_is_read(spark, place, "could not be evaluated")
+        assert time.monotonic() - started < 20
+    search_server.start()
+    assert kept(spark, place, "temp = 16") == (1, 5)
+
+
+def everything_is_read(spark: Any, place: Path, why: str) -> bool:
+    """Does a query read every file, with the rows that it has with geoskip off, and say why?"""
+    report = same_as_off(lambda: spark.read.parquet(str(place)).where("temp = 27"))
+    return report.files_kept == report.files_total and why in report.scans[0].reasons[0]
 
 
 def test_the_session_says_how_much_memory_metadata_take(spark: Any, search_server: Any, tmp_path: Path) -> None:

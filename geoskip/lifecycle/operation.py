@@ -20,7 +20,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -172,24 +172,31 @@ class Operation:
         self._ended = False
 
     def __enter__(self) -> Operation:
+        with ExitStack() as stack:
+            stack.enter_context(self.store.patiently())
+            self._begin()
+            self._patience = stack.pop_all()
+        return self
+
+    def _begin(self) -> None:
         with writing(self.store):
             self.log = Log(self.store, self.store.begin())
             close_the_dead(self.log)
             self._base = self.store.latest()
             self.log.append(lambda _: self._entry(DOING[self.verb]))
         threading.Thread(target=self._beat, name="geoskip-heartbeat", daemon=True).start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        if self._ended:
-            return
-        if error is None:
-            self._end(DONE)
-        else:
-            self._end(FAILED, error=type(error).__name__, message="" if self.store.discreet else str(error)[:500])
+        with self._patience:
+            if self._ended:
+                return
+            if error is None:
+                self._end(DONE)
+            else:
+                self._end(FAILED, error=type(error).__name__, message="" if self.store.discreet else str(error)[:500])
 
     def run(self, attempt: Attempt, *, final: bool = True, unreadable: bool = False) -> Header | None:
         """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry. ``unreadable``: a

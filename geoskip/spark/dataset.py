@@ -57,9 +57,11 @@ def dataset(
     """
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
-    if store is not None and (metadata is not None or encryption is not None):
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError("dataset() takes metadata= (a folder) or store= (a store), and not both")
+    if store is not None and encryption is not None:
         raise InvalidSpecificationError(
-            "dataset() takes metadata= (a folder), with encryption= or without, or store= (a store), and not both"
+            f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
         )
     bound = Bound.of(auto_refresh)
     found = Dataset(Place(spark, path, table, format, reader_options, metadata, store, encryption), bound)

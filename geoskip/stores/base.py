@@ -21,6 +21,7 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -45,8 +46,14 @@ class Store(ABC):
     location: str
     costs: str = ""
     """What a query costs it, in words, for :meth:`describe`."""
+    protection: str = "it keeps them as they are, and knows no keys; leave store= out, and they are kept in files"
+    """How metadata in it are protected, where ``encryption=`` was asked of it."""
     discreet: bool = False
     """Must the operation log tell nothing of the data: no expressions, no paths, no error messages?"""
+
+    def patiently(self) -> AbstractContextManager[None]:
+        """A block of a verb, which waits for a store that is away for a moment; a query does not."""
+        return nullcontext()
 
     @abstractmethod
     def latest(self) -> int | None:

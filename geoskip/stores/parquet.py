@@ -83,6 +83,7 @@ class ParquetStore(Store):
     """Metadata in Parquet files under a folder, see the module's text; with ``encryption`` protected by keys."""
 
     kind = "parquet"
+    protection = "give the keys to the store itself: ParquetStore(folder, encryption=...)"
     costs = "a small file and a listing a query; once a snapshot its header, and of each part the columns clauses name"
 
     def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:

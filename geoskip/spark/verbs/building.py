@@ -45,7 +45,8 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     if (why := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
     entries = bind(java(place.spark), state.frame, state.source, indexes)
-    snapshot = latest(store)
+    with store.patiently():
+        snapshot = latest(store)
     if snapshot is not None:
         check_same(place, state, store, snapshot.header)
     data = SparkData(place, state)
@@ -131,7 +132,8 @@ def stale(snapshot: Snapshot, data: SparkData) -> list[tuple[str, int, int]]:
 
 def required(place: Place, store: Store) -> Snapshot:
     """The latest snapshot of a dataset that has an index."""
-    snapshot = latest(store)
+    with store.patiently():
+        snapshot = latest(store)
     if snapshot is None or not (snapshot.header.entries or snapshot.header.unread):
         raise NotIndexedError(f"{place.name} has no index yet; create one: dataset.create_index(MinMax('column'))")
     return snapshot

@@ -4,20 +4,19 @@ A query's requests wait for ``timeout`` seconds and are not repeated on the same
 that turned out to be closed. What took long to fail is not tried again at once: for five times as long every request
 of a query fails immediately, so that a server that hangs costs queries a part of their time and not a wait each.
 A build's requests are patient: they are repeated, with growing pauses, while the server is busy or away, for
-``patience`` seconds in all.
+``patience`` seconds in all. Where that was in vain those after it, with which the build cleans up, are tried once.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
-from geoskip.errors import EnvironmentProblem, GeoskipError, InvalidSpecificationError, MetadataError
+from geoskip.errors import GeoskipError, InvalidSpecificationError, MetadataError
+from geoskip.stores.elasticsearch.hosts import checked, is_private, opensearch
 
 __all__ = ["Absent", "Forbidden", "Json", "Refused", "Server", "Taken"]
 
@@ -65,19 +64,19 @@ class Server:
         timeout: float,
         patience: float,
     ) -> None:
-        urls = [_checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts)]
+        urls = [checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts)]
         if not urls:
             raise InvalidSpecificationError("a search store needs the URL of a host, such as 'https://search:9200'")
         if (user is None) is not (password is None):
             raise InvalidSpecificationError("a search store needs user= and password= together")
         secret = user is not None or bool(headers)
-        if secret and (plain := next((url for url in urls if not _is_private(url)), None)) is not None:
+        if secret and (plain := next((url for url in urls if not is_private(url)), None)) is not None:
             raise InvalidSpecificationError(f"credentials would go to {plain} in clear: use https://, or a local host")
         self.location = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} others"
         self.timeout, self.patience = timeout, patience
         self._resting, self._why = 0.0, ""
         self._local = threading.local()
-        client, self._errors = _opensearch()
+        client, self._errors = opensearch()
         self._client = client(
             urls,
             http_auth=None if user is None else (user, password),
@@ -112,6 +111,7 @@ class Server:
     def patiently(self) -> Iterator[None]:
         """Within this, on this thread, all requests are those of a build."""
         before, self._local.patient = getattr(self._local, "patient", False), True
+        self._local.gone = before and self._local.gone
         try:
             yield
         finally:
@@ -119,13 +119,14 @@ class Server:
 
     def tell(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
         """The answer to a build's request, which is repeated while the server is busy; raises as :meth:`ask`."""
-        until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
+        until, pause = time.monotonic() + (0 if getattr(self._local, "gone", False) else self.patience), _FIRST_PAUSE
         while True:
             left = max(until - time.monotonic(), self.timeout)
             try:
                 return self._answer(method, path, body, params, left)
             except _Busy as error:
                 if time.monotonic() + pause > until:
+                    self._local.gone = True
                     raise MetadataError(str(error)) from error
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -256,36 +257,6 @@ class Server:
 
 class _Busy(MetadataError):
     """What may be otherwise in a moment."""
-
-
-def _opensearch() -> tuple[Any, Any]:
-    try:
-        import opensearchpy
-    except ImportError:
-        raise EnvironmentProblem(
-            "metadata in Elasticsearch or OpenSearch need opensearch-py: pip install 'geoskip[elasticsearch]'"
-        ) from None
-    # what failed is an error of ours and no line on the driver's screen; who listens to the log still hears it
-    logging.getLogger("opensearch").addHandler(logging.NullHandler())
-    return opensearchpy.OpenSearch, opensearchpy.exceptions
-
-
-def _checked(url: str) -> str:
-    """A host's URL; raises InvalidSpecificationError without repeating what may be a password."""
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None:
-        raise InvalidSpecificationError("give a search store's credentials as user= and password=, not in the URL")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidSpecificationError(f"a search store needs URLs such as 'https://search:9200', got {url!r}")
-    port = parts.port or (443 if parts.scheme == "https" else 9200)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
-
-
-def _is_private(url: str) -> bool:
-    """Can nobody else read what is sent there?"""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _reason(error: Any) -> str:

@@ -40,7 +40,7 @@ def _patiently(
 
     @wraps(method)
     def patient(self: ElasticsearchStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.server.patiently():
+        with self.patiently():
             return method(self, *args, **kwargs)
 
     return patient
@@ -63,6 +63,11 @@ class ElasticsearchStore(Store):
     """
 
     kind = "elasticsearch"
+    protection = (
+        "a search server compares what documents hold, and cannot compare what is encrypted: bounds and listed values "
+        "of the data are in clear there, whoever may read the index reads them; protect the server (who may read, TLS, "
+        "encrypted disks), or leave store= out, and metadata are kept in files that encryption= protects"
+    )
     costs = "two requests a query; once a snapshot its header, and the columns that clauses name or a search a clause"
 
     def __init__(
@@ -104,6 +109,9 @@ class ElasticsearchStore(Store):
 
     def __repr__(self) -> str:
         return f"ElasticsearchStore({self.location!r})"
+
+    def patiently(self) -> contextlib.AbstractContextManager[None]:
+        return self.server.patiently()
 
     # --- reading -------------------------------------------------------------------------------------------------
 
