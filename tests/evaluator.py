@@ -171,6 +171,9 @@ def value(node: p.Predicate, row: Row) -> Any:
         case p.Call("+" | "-" as op, (left, right)):
             a, b = value(left, row), value(right, row)
             return None if a is None or b is None else _sum(op, a, b, node)
+        case p.Call("*", (left, right)) if node.type in WIDTHS:
+            a, b = value(left, row), value(right, row)
+            return None if a is None or b is None else _fitted(a * b, node)
         case p.Call("date_add" | "date_sub" as name, (left, right)):
             a, b = value(left, row), value(right, row)
             if a is None or b is None:

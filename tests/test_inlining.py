@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import pytest
 
 from geoskip import MinMax, mappings, maps
 from geoskip.inlining import Template, grouped, recognised
 from geoskip.labelling import clause_for
-from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
+from geoskip.predicates import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    children,
+    normalise,
+    transform,
+    walk,
+)
+from tests.evaluator import outcomes
 
 P0, P1 = Cast(Column("id", "bigint"), "string", "bigint"), Cast(Column("id1", "bigint"), "string", "bigint")
 A, B, N = Column("a", "bigint"), Column("b", "double"), Column("n", "int")
@@ -153,3 +174,97 @@ def test_a_function_is_recognised_among_other_members_of_an_and_or_or() -> None:
         assert "max(a) > 30" in str(both)
         assert str(either).count("min(a) < 5") == 1
         assert "min(c) <= 1 <= max(c) OR" in str(either)
+
+
+# ---- random functions
+
+
+def number(chance: random.Random, leaves: Sequence[Predicate], depth: int) -> Predicate:
+    if depth == 0 or chance.random() < 0.3:
+        return chance.choice([*leaves, *leaves, Literal(chance.choice([-2, 1, 2, 3]), "bigint")])
+    one, other = (number(chance, leaves, depth - 1) for _ in range(2))
+    name, kind = chance.choice([("+", "Add"), ("+", "Add"), ("-", "Subtract"), ("*", "Multiply")])
+    return Call(name, (one, other), kind, ("ANSI",), "bigint")
+
+
+def condition(chance: random.Random, leaves: Sequence[Predicate], depth: int) -> Predicate:
+    dice = chance.random()
+    if depth == 0 or dice < 0.4:
+        return Comparison(
+            chance.choice(["<", "<=", ">", ">=", "="]), number(chance, leaves, 2), number(chance, leaves, 1)
+        )
+    parts = tuple(condition(chance, leaves, depth - 1) for _ in range(chance.choice([2, 2, 3])))
+    return Not(parts[0]) if dice < 0.5 else And(parts) if dice < 0.75 else Or(parts)
+
+
+def optimised(chance: random.Random, node: Predicate) -> Predicate:
+    """As Spark leaves it: constants folded, those of a sum or product together, NOT at the leaves, in some order."""
+
+    def change(vertex: Predicate) -> Predicate:
+        match vertex:
+            case Call(op, (Literal(int() as a), Literal(int() as b))):
+                return Literal({"+": a + b, "-": a - b, "*": a * b}[op], "bigint")
+            case Call("+" | "*", (Call(_, (one, Literal() as first)) as inner, Literal() as last)) if (
+                inner.implementation == vertex.implementation
+            ):
+                return replace(vertex, args=(one, change(replace(vertex, args=(first, last)))))
+            case Not(And(parts)):
+                return change(Or(tuple(change(Not(part)) for part in parts)))
+            case Not(Or(parts)):
+                return change(And(tuple(change(Not(part)) for part in parts)))
+            case And(parts) | Or(parts):
+                return type(vertex)(tuple(chance.sample(parts, len(parts))))
+        return normalise(vertex)
+
+    return normalise(transform(node, change))
+
+
+def over(body: Predicate, arguments: Mapping[Predicate, Predicate]) -> Predicate:
+    """A body with arguments for its markers."""
+    casts = {Cast(marker, "bigint"): argument for marker, argument in arguments.items()}
+    return transform(body, lambda vertex: casts.get(vertex, vertex))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_recognised_is_the_function_of_these_arguments(seed: int) -> None:
+    chance = random.Random(seed)
+    leaves = [Cast(P0, "bigint"), Cast(P1, "bigint")]
+    columns = [Column(name, "bigint") for name in "abc"]
+    rows = [{name: chance.choice([None, -3, -1, 0, 1, 2, 4, 9]) for name in "abc"} for _ in range(15)]
+    met = {True: 0, False: 0}
+    for _ in range(30):
+        bodies = [normalise(condition(chance, leaves, 2)) for _ in range(2)]
+        templates = [Template(f"f{n}", optimised(chance, body), (P0, P1), "boolean") for n, body in enumerate(bodies)]
+        given = [chance.choice(columns), chance.choice([*columns, Literal(chance.choice([0, 1, 3]), "bigint")])]
+        call = over(bodies[0], dict(zip((P0, P1), given, strict=True)))
+        other = condition(chance, columns, 0)
+        asked = [optimised(chance, one) for one in (call, Not(call), And((other, call)), Or((call, other)))]
+        for place, node in enumerate([*asked, altered(chance, asked[0]), altered(chance, asked[0])]):
+            for template in templates:
+                tree = grouped(node, [template])
+                parts = [tree, *children(tree)] if isinstance(tree, And | Or) else [tree]
+                found = [(part, made) for part in parts for made in recognised(part, [template])]
+                met[bool(found)] += template is templates[0] and place < len(asked)
+                for part, made in found:
+                    back = transform(made, lambda vertex, t=template: restored(vertex, t))
+                    for row in rows:
+                        assert outcomes(part, row) == outcomes(back, row), f"{part} is no {made}, of {template.body}"
+    assert met[True] > 3 * met[False]
+
+
+def altered(chance: random.Random, node: Predicate) -> Predicate:
+    """A condition with a constant that is another one."""
+    literals = [vertex for vertex in walk(node) if isinstance(vertex, Literal)]
+    some = chance.choice(literals) if literals else None
+
+    def change(vertex: Predicate) -> Predicate:
+        return Literal(some.value + chance.choice([-1, 1]), some.type) if some and vertex is some else vertex
+
+    return transform(node, change)
+
+
+def restored(vertex: Predicate, template: Template) -> Predicate:
+    """A call of the function as what it is made of."""
+    if isinstance(vertex, Call) and vertex.name == template.name:
+        return over(template.body, dict(zip(template.markers, vertex.args, strict=True)))
+    return vertex
