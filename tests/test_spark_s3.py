@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 
 import geoskip
 from geoskip import MinMax, ValueList
@@ -130,3 +131,17 @@ def test_a_store_that_leaves_the_condition_out_is_found_out(
     with pytest.raises(FileExistsError):
         folder.create("x", b"3")
     assert (folder.read("x", 9), folder.read("y", 9), s3._heeds) == (b"1", b"2", {bucket: False})
+
+
+def test_a_client_of_another_make_is_not_relied_upon(bucket: str, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(*_: Any) -> Any:
+        raise Py4JError("no such method")
+
+    monkeypatch.setattr(s3, "_request", changed)
+    monkeypatch.setattr(s3, "_heeds", {})
+    monkeypatch.setattr(s3, "_warned", set())
+    with pytest.warns(UserWarning, match="let one process at a time index the datasets there"):
+        HadoopFolder(f"{bucket}/older").create("x", b"1")
+    with pytest.raises(FileExistsError):
+        HadoopFolder(f"{bucket}/older").create("x", b"2")
+    assert HadoopFolder(f"{bucket}/older").read("x", 9) == b"1"

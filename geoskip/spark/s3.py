@@ -15,15 +15,16 @@ import threading
 import warnings
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 __all__ = ["is_s3a", "put_new", "warn_of"]
 
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _CONDITION = ("If-None-Match", "*")
 _TAKEN = (409, 412)
-_UNKNOWN = (400, 501)
-"""What servers say that do not know the condition."""
+_UNKNOWN = 501
+_UNKNOWN_CODES = ("InvalidArgument", "NotImplemented")
+"""What servers say with 400 that do not know the condition."""
 
 _heeds: dict[str, bool] = {}
 """By bucket: is the condition heeded there?"""
@@ -49,8 +50,8 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
     bucket = str(system.getUri().toString())
     if not _heeds.get(bucket, True):
         return False
-    if (status := _put(gateway, system, path, data)) in _UNKNOWN:
-        _heeds[bucket] = False
+    if (status := _put(gateway, system, path, data)) == _UNKNOWN:
+        _heeds[bucket] = False  # who looks and then puts warns of that
         return False
     if bucket not in _heeds and status is None:
         _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
@@ -76,25 +77,46 @@ def warn_of(place: str) -> None:
 
 def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
     """The status that a conditional PUT was refused with, None where the object was put."""
-    client = system.getS3AInternals().getAmazonS3Client("geoskip creates an entry of its log")
-    loader = client.getClass().getClassLoader()
-    factory = system.createStoreContext().getRequestFactory()
-    key = str(path.toUri().getPath()).lstrip("/")
-    options = _static(gateway, loader, "org.apache.hadoop.fs.s3a.impl.PutObjectOptions", "keepingDirs")
-    request = factory.newPutObjectRequestBuilder(key, options, len(data), False)
-    condition = _static(gateway, loader, "software.amazon.awssdk.awscore.AwsRequestOverrideConfiguration", "builder")
-    condition.putHeader(*_CONDITION)
-    request.overrideConfiguration(condition.build())
-    body = _static(gateway, loader, "software.amazon.awssdk.core.sync.RequestBody", "fromBytes", bytearray(data))
     try:
-        client.putObject(request.build(), body)
+        client = system.getS3AInternals().getAmazonS3Client("geoskip creates an entry of its log")
+        request, body = _request(gateway, system, client.getClass().getClassLoader(), path, data)
+    except (Py4JError, StopIteration):  # S3A's inside is not what it was when this was written
+        return _UNKNOWN
+    try:
+        client.putObject(request, body)
     except Py4JJavaError as error:
-        status = getattr(error.java_exception, "statusCode", None)
-        found = int(status()) if status is not None else 0
-        if found in (*_TAKEN, *_UNKNOWN):
-            return found
-        raise
+        status = _status(error)
+        if status is None:
+            raise
+        return status
     return None
+
+
+def _status(error: Py4JJavaError) -> int | None:
+    """What a refusal says of the condition: that it does not hold, or is not known; None for any other failure."""
+    try:
+        status = int(error.java_exception.statusCode())
+        code = str(error.java_exception.awsErrorDetails().errorCode())
+    except Py4JError:  # it is not the server's answer
+        return None
+    if status in _TAKEN or status == _UNKNOWN or (status == 400 and code in _UNKNOWN_CODES):
+        return status if status in _TAKEN else _UNKNOWN
+    return None
+
+
+def _request(gateway: Any, system: Any, loader: Any, path: Any, data: bytes) -> tuple[Any, Any]:
+    """The request as S3A makes it, with the condition; and what to put."""
+    key = str(path.toUri().getPath()).lstrip("/")
+    made = system.getRequestFactory().newPutObjectRequestBuilder(key, None, len(data), False)
+    further = made.overrideConfiguration()
+    if further is None:
+        further = _static(gateway, loader, "software.amazon.awssdk.awscore.AwsRequestOverrideConfiguration", "builder")
+    else:
+        further = further.toBuilder()
+    further.putHeader(*_CONDITION)
+    made.overrideConfiguration(further.build())
+    body = _static(gateway, loader, "software.amazon.awssdk.core.sync.RequestBody", "fromBytes", bytearray(data))
+    return made.build(), body
 
 
 def _static(gateway: Any, loader: Any, name: str, method: str, *arguments: Any) -> Any:

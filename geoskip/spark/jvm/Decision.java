@@ -228,8 +228,11 @@ class Slots {
         }
     }
 
-    /** The number of the vector of values that the slots take for a partition; -1 when it was not taken in. */
-    int number(InternalRow partition) throws IOException {
+    /**
+     * The number of the vector of values that the slots take for a partition; -1 when it was not taken in. One at a time:
+     * some expressions keep what they made for the row before, and several threads may list the files of one plan.
+     */
+    synchronized int number(InternalRow partition) throws IOException {
         Integer number = (Integer) vectors.get(key(partition));
         return number == null ? -1 : number.intValue();
     }

@@ -69,7 +69,7 @@ class Lookups {
             if (conf == null) {
                 conf = session.sessionState().newHadoopConf();
             }
-            found = path.getFileSystem(conf).exists(new Path(path, "_geoskip/_log"));
+            found = path.getFileSystem(conf).isDirectory(new Path(path, "_geoskip/_log")); // to S3 one request, not two
         } catch (Exception unreachable) {
             found = false;
         }
