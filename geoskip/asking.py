@@ -68,6 +68,17 @@ class Watch:
         """Take in what is wrong with a source's clause; the first fault counts."""
         self.faults.setdefault(source.name, (source.rule, why))
 
+    def call(self, name: str, function: Rule, *values: object) -> Any:
+        """What a function of constants returns; that it takes too long is its fault."""
+        before, started = self.running, time.monotonic()
+        self.running = (name, function)
+        try:
+            return function(*values)
+        finally:
+            self.running, took = before, time.monotonic() - started
+            if took > self.most:
+                self.faults.setdefault(name, (function, f"took {_slow(took)}"))
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """A block in which clauses of others are evaluated by :meth:`evaluate`."""
@@ -117,7 +128,7 @@ def leave_out(registry: Registry, name: str, rule: Rule, why: str, root: str) ->
 
 
 def _of_function(name: str) -> bool:
-    return name.startswith(("mapping ", "what is declared of "))
+    return name.startswith(("mapping ", "what is declared of ", "constant "))
 
 
 def _said(error: BaseException) -> str:

@@ -52,7 +52,7 @@ from geoskip.predicates import (
     normalise,
     transform,
 )
-from geoskip.registry import Registry, current
+from geoskip.registry import Registry, constant_name, current
 
 __all__ = ["Labeller", "clause_for", "fold_constants"]
 
@@ -72,15 +72,19 @@ def clause_for(
     ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked;
     ``templates`` are of functions that the engine has replaced by what they are made of.
     """
-    tree = gather(normalise(fold_constants(predicate, report=report)))
+    tree = gather(normalise(fold_constants(predicate, report=report, watch=watch)))
     return Labeller(indexes, report=report, watch=watch, templates=templates).true(grouped(tree, templates))
 
 
 def fold_constants(
-    node: Predicate, *, registry: Registry | None = None, report: Report = lambda text: None
+    node: Predicate,
+    *,
+    registry: Registry | None = None,
+    report: Report = lambda text: None,
+    watch: Watch | None = None,
 ) -> Predicate:
     """The tree with calls over literals evaluated, where :func:`~geoskip.registry.constant` says how."""
-    scope = registry or current()
+    scope, seen = registry or current(), watch or Watch()
 
     def fold(vertex: Predicate) -> Predicate:
         match vertex:
@@ -88,8 +92,12 @@ def fold_constants(
                 evaluate = scope.evaluator(vertex)
                 if evaluate is None:
                     return vertex
+                who = constant_name(evaluate)
+                if who in scope.quarantine:
+                    report(f"{who} is left out: {scope.quarantine[who]}")
+                    return vertex
                 try:
-                    value = evaluate(*(a.value for a in args if isinstance(a, Literal)))
+                    value = seen.call(who, evaluate, *(a.value for a in args if isinstance(a, Literal)))
                 except BaseException as error:
                     report(f"{name} of these constants was not evaluated: {type(error).__name__}: {error}")
                     return vertex

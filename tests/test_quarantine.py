@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from geoskip import MinMax, index, mappings, maps, quarantined, release
+from geoskip import MinMax, constant, index, mappings, maps, quarantined, release
 from geoskip.asking import Watch
 from geoskip.clauses import Clause, all_of
 from geoskip.identity import identity
@@ -119,3 +119,22 @@ def test_an_index_of_ones_own_whose_clause_fails_is_left_out_for_its_dataset() -
         assert quarantined() == {
             "own(x) of file:/data": "it made a clause that answered NoneType, not a boolean a file"
         }
+
+
+def test_what_evaluates_constants_too_slowly_is_left_out() -> None:
+    node = Comparison(">", X, Call("five", (Literal(5, "int"),), "python:five", (), "int"))
+    with mappings():
+
+        @constant("five")
+        def five(number: int) -> int:
+            time.sleep(0.02)
+            return number
+
+        assert decided([OVER_X], node, 0.01).predicate == node
+        ((left, why),) = quarantined().items()
+        assert left.startswith("constant ")
+        assert "more than the planning budget" in why
+        assert str(decided([OVER_X], node).clause) == "minmax(x) has values"
+        constant("five")(five)
+        assert not quarantined()
+        assert str(decided([OVER_X], node).clause) == "max(x) > 5"

@@ -20,6 +20,7 @@ __all__ = [
     "Mapping",
     "Properties",
     "Registry",
+    "constant_name",
     "current",
     "mappings",
     "quarantined",
@@ -59,6 +60,11 @@ class Constant:
 
     function: Reference
     evaluate: Callable[..., Any]
+
+
+def constant_name(evaluate: Callable[..., Any]) -> str:
+    """What reasons and quarantine call what evaluates constants."""
+    return f"constant {getattr(evaluate, '__module__', '')}.{getattr(evaluate, '__qualname__', evaluate)}"
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,7 @@ class Registry:
     def add_constant(self, declared: Constant) -> None:
         """Register what evaluates a function; the newest counts."""
         self._constants.add((declared.function,), declared)
+        self.quarantine.pop(constant_name(declared.evaluate), None)
 
     def add_denotation(self, declared: Denotation) -> None:
         """Register what a function denotes; one of the same name is replaced."""
