@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,28 @@ def test_a_writer_that_comes_late_has_lost(bucket: str, spark: Any) -> None:
     with pytest.raises(ConflictError, match="another writer"):
         store().commit(first, files, expected=first.number)
     assert (store().snapshots(), store().latest()) == ((1, 2), 2)
+
+
+def test_no_update_of_many_writers_is_lost(bucket: str, spark: Any) -> None:
+    """Each commit adds a name to those of the snapshot that it was made from."""
+    files = pa.table({"path": ["x"], "size": [1], "mtime": [1]})
+
+    def write(who: int) -> None:
+        store = ParquetStore(HadoopFolder(f"{bucket}/many/_geoskip"))
+        for turn in range(3):
+            while True:
+                last = store.latest()
+                before = store.header(last) if last else Header(root=f"{bucket}/many", source={})
+                with suppress(ConflictError):
+                    reasons = {**before.reasons, f"{who}.{turn}": ""}
+                    store.commit(replace(before, reasons=reasons), files, expected=last)
+                    break
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
+    store = ParquetStore(HadoopFolder(f"{bucket}/many/_geoskip"))
+    assert store.latest() == 9
+    assert set(store.header(9).reasons) == {f"{who}.{turn}" for who in range(3) for turn in range(3)}
 
 
 def test_a_store_that_leaves_the_condition_out_is_found_out(

@@ -27,6 +27,14 @@ __all__ = ["HADOOP", "s3a"]
 
 HADOOP = "3.4.1"
 BUCKET = "s3a://geoskip"
+SERVE = """
+import sys
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+# one request at a time: it looks for an object and then puts one, as if in one step
+run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
+"""
 SETTINGS = {
     "access.key": "key",
     "secret.key": "secret",
@@ -47,7 +55,7 @@ def s3a(spark: Any) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", SERVE, str(port)]
     with subprocess.Popen(
         ["sh", "-c", WATCHING, "sh", *command],
         env={**os.environ, "PYTHONPATH": str(packages)},
