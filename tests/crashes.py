@@ -260,9 +260,10 @@ def dies_after(verb: str, place: Path, seconds: float) -> None:
 def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> None:
     """A writer: appends, drops and rewrites files of its own, and does whatever verbs there are."""
     unflushed()
-    rng, data, store = random.Random(seed), Numbers(Path(place)), ParquetStore(Path(place) / "_geoskip")
+    rng, data, store = random.Random(seed), Numbers(Path(place)), opened(Path(place))
     until = time.monotonic() + seconds
     verbs = ["refresh"] * 6 + ["refresh quick", "optimize", "vacuum", "delete", "restore", "create", "refresh full"]
+    verbs += ["rotate keys"] if store.encryption else []
     done = 0
     while done < turns and time.monotonic() < until:
         done += 1
@@ -280,13 +281,15 @@ def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> N
         except (ConflictError, NotIndexedError) as error:
             if isinstance(error, ConflictError) and " came after " not in str(error):
                 failures.put(f"{verb}: {error}")
+                return
             # else deleted already, or nothing to restore: another was faster
         except Exception as error:
             failures.put(f"{verb}: {type(error).__name__}: {error}")
+            return
 
 
 def _reading(place: str, stop: Any, failures: Any) -> None:
-    data, store = Numbers(Path(place)), ParquetStore(Path(place) / "_geoskip")
+    data, store = Numbers(Path(place)), opened(Path(place))
     while not stop.is_set():
         try:
             check_reader(store, data)
@@ -294,6 +297,7 @@ def _reading(place: str, stop: Any, failures: Any) -> None:
             pass  # vacuumed while it was read, without any age: a query would read every file
         except Exception as error:
             failures.put(f"reader: {type(error).__name__}: {error}")
+            return
 
 
 def race(place: Path, *, writers: int, readers: int, turns: int, seconds: float, seed: int) -> list[str]:

@@ -50,8 +50,10 @@ class SparkData:
         self.state = state
 
     def may_have_grown(self) -> bool:
-        """May files have come since they were listed? A local folder that was not written to says that none has."""
-        for folder in self.state.files.folders | set(self.state.source.roots):
+        """May files have come since they were listed? Local folders that were not written to say that none has."""
+        if self.place.table is not None:  # a partition may lie anywhere
+            return True
+        for folder in self._folders():
             path = local_path(folder)
             try:
                 written = None if path is None else os.stat(path).st_mtime
@@ -60,6 +62,15 @@ class SparkData:
             if written is None or written > self.state.since - _TICK:
                 return True
         return False
+
+    def _folders(self) -> set[str]:
+        """The folders of the files, with those above them up to the root."""
+        found = {self.root, *self.state.source.roots}
+        for folder in self.state.files.folders:
+            while folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0] if below(folder, [self.root]) else folder
+        return found
 
     def header(self) -> Header:
         return Header(root=self.root, source={**self.state.source.to_json(), **self.place.how()})

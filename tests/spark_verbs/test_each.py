@@ -223,6 +223,27 @@ def test_damaged_metadata_are_repaired(
     assert fresh.verify().ok
 
 
+def test_a_repair_of_everything_takes_nothing_back(
+    spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: Any
+) -> None:
+    write(place, "4.parquet", [40])
+    handle.refresh_index()
+    damage_snapshot(place / "_geoskip")
+    one, other = (geoskip.dataset(spark, str(place), metadata=str(place / "_geoskip")) for _ in range(2))
+    build = data_module.build
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.undo()
+        other.repair()
+        other.create_index(ValueList("a"))
+        return build(*args)
+
+    monkeypatch.setattr(data_module, "build", overtaken)
+    with pytest.raises(ConflictError, match=r"this repair came after repair .* and create .*: .* as it was before"):
+        one.repair()
+    assert [str(index) for index in one.indexes] == ["minmax(a)", "valuelist(a)"]
+
+
 def test_what_cannot_be_repaired_says_how_to_go_on(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
     damage_snapshot(place / "_geoskip")
     fresh = geoskip.dataset(spark, str(place), metadata=str(place / "_geoskip"))
