@@ -174,7 +174,7 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
         clause = clause_for(p.And((big, an_a)), snapshot.indexes)
         del proxy.seen[:]
         kept = snapshot.files.kept(clause)
-        assert len(proxy.seen) == 2, "one search for the clause, one for the lists of what it left"
+        assert len(proxy.seen) == 3, "a search for the clause, one for the lists of what it left, and once the mappings"
         paths = np.array(snapshot.files.column("path").to_pylist())
         assert sorted(paths[kept]) == sorted(f"f{n}" for n in range(10, 40) if n % 4 in (0, 3))
         del proxy.seen[:]
@@ -241,3 +241,27 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         one_view = [path for path in searches if path.startswith("/_search")]
         assert len(one_view) == (4 if search_server.kind == "opensearch" else 0), "pages are of one point in time"
         assert store.load(2).files.column("path").to_pylist() == [f"f{n}" for n in range(450)]
+
+
+def test_documents_that_were_moved_are_asked_about_if_their_keys_have_the_same_types(search_server: Any) -> None:
+    index, files, _ = next(sample for sample in samples() if str(sample[0]) == "minmax(s)")
+    entry = IndexEntry(index, (("c", "binary"),), files.column(str(index)).type)
+    rows = build_table([], [FileRow(f"f{row}", 5, 6) for row in range(len(files))])
+    table = rows.append_column(str(index), files.column(str(index)))
+    store = ElasticsearchStore(search_server.url, "moved", settings=QUICK, ask_above=0, timeout=20)
+    store.drop()
+    store.commit(Header("file:/data", {}, (entry,)), table, expected=None)
+    clause = clause_for(p.Comparison(">", p.Column("s", "string"), p.Literal("ab", "string")), [index])
+    told = store.server.tell("GET", "/moved-000001/_mapping")["moved-000001"]["mappings"]
+    guessed = {"properties": {name: kind for name, kind in told["properties"].items() if name != "keys"}}
+    for mappings, asked in ((told, True), (guessed, False)):
+        store.server.tell("PUT", "/moved-000002", {"mappings": mappings, "settings": QUICK})
+        copy = {"source": {"index": "moved-000001"}, "dest": {"index": "moved-000002"}}
+        store.server.tell("POST", "/_reindex", copy, refresh="true")
+        to = [{"remove": {"index": "moved-*", "alias": "moved"}}, {"add": {"index": "moved-000002", "alias": "moved"}}]
+        store.server.tell("POST", "/_aliases", {"actions": to})
+        found = fresh(store)
+        assert found.kept(clause).tolist() == keep_mask(clause, files).tolist()
+        assert any(key[0] == "summary" for key in found._known.held) is not asked
+        store.server.tell("DELETE", "/moved-000002")
+        store.server.tell("POST", "/_aliases", {"actions": [{"add": {"index": "moved-000001", "alias": "moved"}}]})

@@ -22,7 +22,8 @@ log that was dropped meanwhile writes beside the log begun since, and takes it b
 **Reading**: one search tells the identity and the latest number. What is deleted by others while it is read is noticed:
 rows are counted.
 
-**Moving**: index the documents into another index and let the alias name that one; readers notice nothing.
+**Moving**: make another index with the mappings of this one, index the documents into it, and let the alias name that;
+readers notice nothing. Where the mappings are others, clauses are evaluated here.
 """
 
 from geoskip.stores.elasticsearch.store import ElasticsearchStore

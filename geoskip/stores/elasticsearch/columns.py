@@ -14,9 +14,10 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, Part, Wanted
 from geoskip.stores.elasticsearch.cells import checksum, decoded
 from geoskip.stores.elasticsearch.documents import BLOCK, BLOCKS, KEYS, LARGEST, SOME, THERE, VALUES, Cells, Slot
+from geoskip.stores.elasticsearch.keys import fields_of
 from geoskip.stores.elasticsearch.queries import Field
 
-__all__ = ["CellsOf", "Columns", "field_of", "of_documents"]
+__all__ = ["CellsOf", "Columns", "field_of", "is_typed", "of_documents"]
 
 CellsOf = Callable[[str, str], Cells]
 """The values of a column's leaf, by their names."""
@@ -139,3 +140,19 @@ def field_of(slot: Slot, parts: Sequence[Part]) -> Field | None:
     whole = all(SOME not in column.leaves for column in columns)
     power = max((column.leaves.get(LARGEST, 1024) for column in columns), default=0)
     return Field(f"keys.{slot.name}", slot.entry, whole, 2.0**power if power < 1024 else math.inf)
+
+
+def is_typed(properties: Mapping[str, Any], field: Field) -> bool:
+    """Have the keys of an index the types that they should, among the properties that a server tells?"""
+    found = properties.get(field.path.removeprefix("keys."), {}).get("properties")
+    return found is not None and _are(found, fields_of(field.entry) or {})
+
+
+def _are(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    for name, kind in wanted.items():
+        told = found.get(name, {})
+        if told.get("type") != kind["type"] or not set(told) <= {"type", "dynamic", "properties"}:
+            return False
+        if not _are(told.get("properties", {}), kind.get("properties", {})):
+            return False
+    return True

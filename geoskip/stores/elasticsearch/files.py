@@ -6,7 +6,8 @@ keeps; what cannot be translated is evaluated here, over the summaries of those 
 
 *Why that is sound*: the query keeps what the clause keeps, or more. A server that has lost documents would take their
 files for skipped ones: so each answer says how many documents the snapshot's parts have at that moment, and one too
-few is an error, after which the query reads every file.
+few is an error, after which the query reads every file. It also says in which index they are, for somebody may have
+moved them into one that was made otherwise: if its keys are not of the types that they should, nothing is asked of it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
 from geoskip.metadata import FileMetadata, Header, Part, Wanted
 from geoskip.metadata.tables import conformed
-from geoskip.stores.elasticsearch.columns import CellsOf, Columns, field_of, of_documents
+from geoskip.stores.elasticsearch.columns import CellsOf, Columns, field_of, is_typed, of_documents
 from geoskip.stores.elasticsearch.documents import VALUES, Slot, slots_of
 from geoskip.stores.elasticsearch.queries import ALL, Field, Translated
-from geoskip.stores.elasticsearch.server import Refused, Server
+from geoskip.stores.elasticsearch.server import Absent, Forbidden, Refused, Server
 from geoskip.stores.elasticsearch.translation import conjuncts, translated
 
 __all__ = ["SearchFiles", "read_parts"]
@@ -117,6 +118,8 @@ class SearchFiles(FileMetadata):
         self._ask_above = ask_above
         found = {slot.entry.name: field_of(slot, header.parts) for slot in slots}
         self._keys: dict[str, Field] = {name: field for name, field in found.items() if field is not None}
+        self._checked: set[str] = set()
+        """The server's indexes whose keys have the types that they should."""
         self._rows: list[NDArray[np.int64]] = []
         """The numbers of each part's rows among the files, -1 for removed ones."""
         start = 0
@@ -170,6 +173,7 @@ class SearchFiles(FileMetadata):
                 here, all_of_them = answer["aggregations"]["all"]["here"]["doc_count"], sum(map(len, self._rows))
                 if here != all_of_them:
                     raise MetadataError(f"{self._server.location} has {here} of the snapshot's {all_of_them} documents")
+                self._check_types(answer["aggregations"]["all"]["here"]["where"]["buckets"])
             for hit in answer.get("hits", {}).get("hits", ()):
                 name, row = hit["sort"]
                 total -= 1
@@ -178,6 +182,20 @@ class SearchFiles(FileMetadata):
         if total != 0:
             raise MetadataError(f"{self._server.location} found {total} documents that it did not send")
         return mask
+
+    def _check_types(self, indexes: Sequence[Json]) -> None:
+        """Raise Refused where the documents are in an index whose keys are of other types: it was made otherwise."""
+        for name in {bucket["key"] for bucket in indexes} - self._checked:
+            try:
+                mappings = self._server.ask("GET", f"/{name}/_mapping")[name]["mappings"]
+                found = mappings["properties"]["keys"]["properties"]
+            except (Absent, Forbidden, KeyError):
+                found = {}
+            others = [field for field in self._keys.values() if not is_typed(found, field)]
+            if others:
+                self._keys = {name: field for name, field in self._keys.items() if field not in others}
+                raise Refused(f"{name} has other types of {len(others)} indexes' keys than were asked for")
+            self._checked.add(name)
 
     def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted]) -> pa.Table:
         """The wanted columns of some files."""
@@ -222,8 +240,9 @@ def _of(parts: Sequence[Part], kind: str = "file") -> Json:
 
 
 def _all(parts: Sequence[Part]) -> Json:
-    """How many documents the parts have, whatever the query."""
-    return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts)}}}}
+    """How many documents the parts have, whatever the query, and in which indexes of the server."""
+    where = {"where": {"terms": {"field": "_index"}}}
+    return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts), "aggs": where}}}}
 
 
 def _among(numbers: NDArray[np.int64], chosen: NDArray[np.int64]) -> Iterator[int]:
