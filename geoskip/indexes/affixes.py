@@ -70,7 +70,7 @@ def lists_of(whole: pa.Array, cut: pa.Array, limit: int) -> dict[str, list[bytes
     whole, cut = whole.unique(), cut.unique()
     if len(whole) + len(cut) > limit:
         return {"whole": None, "cut": None}
-    return {"whole": sorted(whole.to_pylist()), "cut": sorted(cut.to_pylist())}
+    return {side: sorted(some.to_numpy(zero_copy_only=False)) for side, some in (("whole", whole), ("cut", cut))}
 
 
 @dataclass(frozen=True)

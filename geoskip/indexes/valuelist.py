@@ -112,7 +112,8 @@ def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES) -> dict[s
         return _summary(None, limit, most_bytes, nulls, rows)
     ordered = found.take(pc.array_sort_indices(found))
     plain = ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered
-    return _summary(plain.to_pylist(), limit, most_bytes, nulls, rows)
+    values_of = plain.to_numpy(zero_copy_only=False).tolist()  # to_pylist makes a scalar of each first: 20 times slower
+    return _summary(values_of, limit, most_bytes, nulls, rows)
 
 
 def joined(summaries: Sequence[Summary], limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
