@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import shapely
 import shapely.affinity
+from pyspark.sql import functions as F
 
 import geoskip
 from datasets.generate_mixed import mixed
@@ -23,6 +24,7 @@ from tests.bench.kernels import polygon
 from tests.bench.measure import PLACE, console, judged, table
 from tests.bench.sessions import flights, logs, readings, session
 from tests.bench.workloads import WORKLOADS
+from udf_mappings import metric_functions
 
 __all__ = ["factor", "run"]
 
@@ -36,6 +38,7 @@ FEW_LOGS, FEW_READINGS = 1_000, 2_000
 def run() -> None:
     """Print the tables."""
     spark = session()
+    metric_functions.register(spark)
     folders = {"readings": readings(FEW_READINGS), "flights": flights(), "logs": logs(FEW_LOGS)}
     shown = table("Effectiveness", "", "conditions", "files needed", "files kept", "MB needed", "MB kept", "mu")
     with console.status("measuring effectiveness") as status:
@@ -46,7 +49,7 @@ def run() -> None:
             _indexed(spark, folder, list(dict.fromkeys(workload.index for workload in workloads)))
             terms = _terms(folder)
             asked = {w: [condition.format_map(terms) for condition in w.conditions] for w in workloads}
-            needed = _needed(spark, [condition for some in asked.values() for condition in some])
+            needed = _needed(spark, folder, [condition for some in asked.values() for condition in some])
             for workload, conditions in asked.items():
                 status.update(f"{name}: {workload.what}")
                 _indexed(spark, folder, [workload.index])
@@ -98,11 +101,13 @@ def _kept(spark: Any, condition: str) -> set[str]:
     return {path.rpartition("/")[2] for path in report.scans[0].kept_files()}
 
 
-def _needed(spark: Any, conditions: list[str]) -> dict[str, set[str]]:
+def _needed(spark: Any, folder: Path, conditions: list[str]) -> dict[str, set[str]]:
     """The names of the files with a matching row, a condition, by one query without geoskip."""
-    found = ", ".join(f"max(coalesce({condition}, false)) AS c{n}" for n, condition in enumerate(conditions))
+    found = [f"coalesce({condition}, false) AS c{number}" for number, condition in enumerate(conditions)]
+    each = [f"max(c{number}) AS c{number}" for number in range(len(conditions))]
     with geoskip.disabled(spark):
-        rows = spark.sql(f"SELECT _metadata.file_name AS name, {found} FROM data GROUP BY 1").collect()
+        frame = spark.read.parquet(str(folder)).selectExpr("_metadata.file_name AS name", *found).groupBy("name")
+        rows = frame.agg(*map(F.expr, each)).collect()
     return {condition: {row["name"] for row in rows if row[f"c{n}"]} for n, condition in enumerate(conditions)}
 
 
