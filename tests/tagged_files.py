@@ -33,6 +33,7 @@ public class Tagged extends RawLocalFileSystem {
     public static final long TIME = 1700000000000L;
     private final AtomicInteger looks = new AtomicInteger();
     private volatile boolean located;
+    private volatile boolean said;
 
     /** Are blocks told with a listing? Few file systems do; to those that do not Spark adds them, and loses etags. */
     public void locate(boolean wanted) { located = wanted; }
@@ -47,6 +48,13 @@ public class Tagged extends RawLocalFileSystem {
             looks.incrementAndGet();
         }
         return tagged(super.getFileStatus(path));
+    }
+
+    /** Does it say that it has etags? Then they are asked for where Spark has lost them. */
+    public void say(boolean wanted) { said = wanted; }
+
+    public boolean hasPathCapability(Path path, String capability) throws IOException {
+        return capability.equals("fs.capability.etags.available") ? said : super.hasPathCapability(path, capability);
     }
 
     public FileStatus[] listStatus(Path path) throws IOException {

@@ -61,6 +61,21 @@ def test_a_file_replaced_within_the_clocks_tick(spark: Any, tagged: Any, tmp_pat
         assert handle.refresh_index().read == 0
 
 
+def test_a_refresh_asks_for_etags_that_sparks_listing_has_lost(spark: Any, tagged: Any, tmp_path: Path) -> None:
+    tagged.say(True)
+    uri = fill(tmp_path / "data", x=1, y=2)
+    handle = dataset(spark, uri)
+    assert handle.create_index(MinMax("a")).excluded == {}
+    assert handle.refresh_index().read == 0
+    fill(tmp_path / "data", x=7)
+    assert handle.refresh_index().read == 1
+    assert kept(spark, uri, "a = 7") == (1, 2)
+    tagged.locate(True)
+    assert kept(spark, uri, "a = 7") == (1, 2), "where listings have them they are compared"
+    fill(tmp_path / "data", x=8)
+    assert kept(spark, uri, "a = 8") == (1, 2)
+
+
 def test_by_size_and_time_alone_its_rows_would_be_lost(
     spark: Any, tagged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 package geoskip;
 
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.Map;
 import org.apache.hadoop.fs.EtagSource;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
@@ -93,12 +95,23 @@ class FileTable {
 
     /** Writes a listed file's line, a line feed in its path as \\0. */
     static void write(StringBuilder lines, FileStatusWithMetadata file) {
-        lines.append(file.getLen()).append(' ').append(file.getModificationTime());
+        write(lines, file, Collections.emptyMap());
+    }
+
+    /** The same; where the listing has no etag, with that of what is `known` by the path and is of its size and time. */
+    static void write(StringBuilder lines, FileStatusWithMetadata file, Map known) {
+        String path = file.getPath().toString();
         String etag = etag(file.fileStatus());
+        FileStatus same = (FileStatus) known.get(path);
+        if (etag == null && same != null && same.getLen() == file.getLen()
+                && same.getModificationTime() == file.getModificationTime()) {
+            etag = etag(same);
+        }
+        lines.append(file.getLen()).append(' ').append(file.getModificationTime());
         if (etag != null) {
             lines.append(':').append(etag);
         }
-        lines.append(' ').append(file.getPath().toString().replace('\n', '\0')).append('\n');
+        lines.append(' ').append(path.replace('\n', '\0')).append('\n');
     }
 
     /** The same snapshot of the same dataset, whoever fetched it. */

@@ -265,8 +265,10 @@ public final class Geoskip {
             location.refresh();
         }
         StringBuilder lines = new StringBuilder();
-        for (Iterator i = Scala.files(Scala.unpruned(location)).iterator(); i.hasNext();) {
-            FileTable.write(lines, (FileStatusWithMetadata) i.next());
+        List files = Scala.files(Scala.unpruned(location));
+        Map etags = Etags.of(files, frame.sparkSession().sessionState().newHadoopConf());
+        for (Iterator i = files.iterator(); i.hasNext();) {
+            FileTable.write(lines, (FileStatusWithMetadata) i.next(), etags);
         }
         return lines.toString();
     }
