@@ -308,6 +308,22 @@ def test_metadata_in_memory(spark: Any, place: Path) -> None:
         geoskip.dataset(spark, str(place), store=MemoryStore(), metadata="somewhere")
 
 
+def test_a_number_that_is_given_twice(spark: Any, place: Path, tmp_path: Path) -> None:
+    """Somebody puts back an older state of the metadata, and other snapshots get the numbers of those that are gone."""
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"))
+    write(place, "4.parquet", [40])
+    handle.refresh_index()
+    assert reading(spark, place, "a = 31").files_kept == 1, "snapshot 2 is known here and to the JVM"
+    max((place / "_geoskip" / "_log").glob("*/*.json")).unlink()
+    assert reading(spark, place, "a = 31").files_kept == 2, "4.parquet is unknown to snapshot 1"
+    (place / "0.parquet").unlink()
+    write(place, "5.parquet", [50])
+    assert handle.refresh_index().snapshot == 2
+    for where, count in (("a = 31", 1), ("a = 50", 1), ("a = 40", 1), ("a = 1000", 0)):
+        assert reading(spark, place, where).files_kept == count
+
+
 def test_damaged_metadata_keep_everything(spark: Any, place: Path) -> None:
     handle = geoskip.dataset(spark, str(place))
     handle.create_index(MinMax("a"))

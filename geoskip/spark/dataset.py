@@ -18,7 +18,7 @@ from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
-from geoskip.spark.session import java
+from geoskip.spark.session import java, known
 from geoskip.spark.verbs import building, checking, keeping, telling
 from geoskip.spark.verbs.building import ENGINE
 from geoskip.spark.verbs.checking import Verified
@@ -219,4 +219,5 @@ class Dataset:
         return self._place.store(source)
 
     def _changed(self) -> None:
+        known.renew(self._place.source().root)
         java(self.spark).geoskip.forget()

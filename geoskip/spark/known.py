@@ -7,6 +7,7 @@ the user (``metadata=``, ``store=``) is known once a handle was made in this dri
 from __future__ import annotations
 
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -99,12 +100,12 @@ class Known:
             if brought:
                 raise MetadataError(f"{store.location} has none")
             return None
-        key = f"{store.identity()}:{number}"
+        name = f"{store.identity()}:{number}:"
         with self._lock:
-            known = self._snapshots.get(key)
-            if known is not None and self._read_with.get(key) == encryption:  # other keys show other indexes
-                self._snapshots.move_to_end(key)
-                return known
+            for key in reversed(self._snapshots):
+                if key.startswith(name) and self._read_with.get(key) == encryption:  # other keys show other indexes
+                    self._snapshots.move_to_end(key)
+                    return self._snapshots[key]
         loaded = store.load(number)
         with self._lock:
             self._snapshots[key_of(loaded)] = loaded
@@ -116,6 +117,20 @@ class Known:
                 self._read_with.pop(self._snapshots.popitem(last=False)[0], None)
         return loaded
 
+    def renew(self, root: str) -> None:
+        """Read the latest snapshot of the dataset at ``root`` again: it was made just now, and where somebody put back
+        an older state of the metadata, another one had its number before.
+        """
+        store = self.store(root)
+        try:
+            name = f"{store.identity()}:{store.latest()}:"
+        except MetadataError:  # the next query says so
+            return
+        with self._lock:
+            for key in [key for key in self._snapshots if key.startswith(name)]:
+                self._read_with.pop(key, None)
+                del self._snapshots[key]
+
     def by_key(self, key: str) -> Snapshot | None:
         """A snapshot read before."""
         with self._lock:
@@ -123,8 +138,12 @@ class Known:
 
 
 def key_of(snapshot: Snapshot) -> str:
-    """What names a snapshot towards the JVM; without a space."""
-    return f"{snapshot.header.identity}:{snapshot.header.number}"
+    """What names a snapshot towards the JVM; without a space.
+
+    A number may be given twice, where somebody put back an older state of the metadata: the time tells the two apart.
+    """
+    header = snapshot.header
+    return f"{header.identity}:{header.number}:{zlib.crc32(header.created.encode('utf-8', 'replace'))}"
 
 
 def default_store(root: str, metadata: str | None = None, encryption: Encryption | None = None) -> Store:

@@ -25,7 +25,7 @@ from geoskip.spark.listing import nothing_to_index
 from geoskip.spark.place import Place
 from geoskip.spark.roots import is_glob
 from geoskip.spark.sampling import begin
-from geoskip.spark.session import java
+from geoskip.spark.session import java, known
 from geoskip.spark.state import State
 from geoskip.stores.base import Store
 
@@ -158,6 +158,7 @@ def check_same(place: Place, state: State, store: Store, header: Header) -> None
 def made_known(place: Place, state: State) -> None:
     """Let the next query use what was committed."""
     place.make_known(state.source)
+    known.renew(state.source.root)
     java(place.spark).geoskip.forget()
 
 
