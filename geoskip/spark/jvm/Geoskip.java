@@ -206,7 +206,7 @@ public final class Geoskip {
             String[] texts = new String[count + 1];
             StringBuilder call = new StringBuilder(name).append('(');
             for (int i = 0; i < count; i++) {
-                String marker = "get_json_object(CAST(id + " + i + "L AS STRING), '$')";
+                String marker = "elt(CAST(id AS INT), CAST(id + " + i + "L AS STRING))";
                 texts[i] = marker + " AS p" + i;
                 call.append(i == 0 ? "" : ", ").append(marker);
             }
