@@ -176,7 +176,10 @@ class Queries:
     def place(self) -> str:
         lng, lat = -100 + self.rng.random() * 125, 30 + self.rng.random() * 25
         return self.rng.choice(
-            [f"lng > {lng:.3f}", f"lat < {lat:.3f}", f"lng BETWEEN {lng:.2f} AND {lng + 9:.2f}", "lng IS NULL"]
+            [
+                *(f"lng > {lng:.3f}", f"lat < {lat:.3f}", f"lng BETWEEN {lng:.2f} AND {lng + 9:.2f}", "lng IS NULL"),
+                *(f"lng + lat {self.op()} {lng + lat:.1f}D", f"abs(lat - {lat:.1f}D) < 2", f"floor(lng) = {lng:.0f}"),
+            ]
         )
 
     def shapes(self) -> str:

@@ -1,4 +1,5 @@
-"""The build: one Spark job for all files and all indexes (DESIGN section 7).
+"""The build: one Spark job for all files and all indexes (DESIGN section 7); two where an index chooses something from
+some files first, of which none is read again (:mod:`geoskip.spark.sampling`).
 
 Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
 (:mod:`geoskip.spark.tasks`), and Spark's own reader with ``mapInArrow`` for all else: other formats, expressions,
@@ -24,7 +25,7 @@ from geoskip.spark.analysis import Source
 from geoskip.spark.begun import Begun
 from geoskip.spark.holding import Piece
 from geoskip.spark.known import local_path
-from geoskip.spark.listing import UNNAMEABLE, Listed, changed, etags_of, listing, relative, settled
+from geoskip.spark.listing import UNNAMEABLE, Listed, changed, etags_of, relative, seen_again, settled
 from geoskip.spark.reading import Run, directly, through_spark
 from geoskip.spark.signature import ID_OF
 from geoskip.spark.tasks import SPARK, FileResult, Plan
@@ -121,7 +122,7 @@ def build(
     first.finish(spark.sparkContext, pieces)
     results = {**first.results, **results}
     _fit_to_sizes(entries, results, files)
-    now = {file.uri: file for file in listing(spark, frame)}
+    now = seen_again(spark, frame, files)
     for file in files:
         _add(built, file, results[file.uri], changed(file, now.get(file.uri), etags.get(file.uri)), etags, source)
     for name, texts in built.failures.items():

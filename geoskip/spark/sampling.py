@@ -30,7 +30,7 @@ __all__ = ["begin"]
 
 _FILES = 64
 _LEAST_FILES = 8
-_BYTES = 2 << 30
+_BYTES = 256 << 20
 """The files read first have about so many bytes, unless they would be fewer than eight."""
 _ROWS = 4096
 
