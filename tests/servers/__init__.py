@@ -17,6 +17,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -115,7 +116,11 @@ class SearchServer:
         command = [java(), *OPTIONS, classes, "-cp", f"{self._jars}/*", MAIN[self.kind], *map(str, arguments)]
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", WATCHING, "sh", *command, "-useLogger"], stdin=subprocess.PIPE, stdout=log, stderr=log
+                ["sh", "-c", WATCHING, "sh", *command, "-useLogger"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.ended.clear()
         try:
@@ -143,7 +148,12 @@ class SearchServer:
         with contextlib.suppress(OSError):  # it has ended already
             self._process.stdin.write(how)
             self._process.stdin.close()
-        self._process.wait(60)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:  # it has no time to leave an archive
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._half.unlink(missing_ok=True)
         self.ended.set()
 
     @property
