@@ -66,7 +66,7 @@ def test_every_leaf_shape_is_translated_rightly_for_every_state_of_a_file(kind: 
 def test_trees_are_translated_rightly(kind: str) -> None:
     make, known, _ = KINDS[kind]
 
-    @settings(QUICK, max_examples=60)
+    @settings(QUICK, max_examples=30)
     @given(st.data())
     def holds(data: Any) -> None:
         triples = [("a", "x", "s"), ("n", "f", "s"), ("d", "day", "b")]
@@ -78,7 +78,7 @@ def test_trees_are_translated_rightly(kind: str) -> None:
     holds()
 
 
-@settings(QUICK, max_examples=120)
+@settings(QUICK, max_examples=60)
 @given(
     st.lists(geo.pair_rows, min_size=1, max_size=4), trees(st.one_of(spatial(pair_geometry), coordinates())), st.data()
 )
@@ -86,7 +86,7 @@ def test_boxes_of_points_are_translated_rightly(files: list[Any], predicate: p.P
     checked(geo.PAIR, geo.collected(geo.PAIR, files), predicate)
 
 
-@settings(QUICK, max_examples=80)
+@settings(QUICK, max_examples=50)
 @given(st.lists(geo.geometry_rows, min_size=1, max_size=4), trees(spatial(seen_through(geo.GEOM))))
 def test_boxes_of_geometries_are_translated_rightly(files: list[Any], predicate: p.Predicate) -> None:
     checked(geo.SHAPES, geo.collected(geo.SHAPES, files), predicate)
