@@ -100,3 +100,23 @@ def test_no_file_is_opened_more_often_because_an_index_chooses(
     assert jobs == 2 + (indexes is PLAIN)  # the file of another type is for Spark's reader
     one, other = map(table_of, stores)
     assert repr(one) == repr(other)
+
+
+def test_files_that_lack_other_indexes_too_are_read_once(plain: Any, tmp_path: Path) -> None:
+    """Each new file needs the summaries of the indexes that are there already."""
+    for number in range(2):
+        pq.write_table(
+            pa.table({"x": [number * 10.0, number * 10.0 + 1], "y": [1.0, 2.0]}), tmp_path / f"{number}.parquet"
+        )
+    data = geoskip.dataset(plain, str(tmp_path), store=MemoryStore())
+    data.create_index(MinMax("x"))
+    for turn, written in enumerate(([2], [0, 1, 2, 3])):  # one more file; then all are others
+        for number in written:
+            rows = {"x": [number * 20.0, number * 20.0 + 1, 5.0 + turn], "y": [1.0, 2.0, 3.0]}
+            pq.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
+        with opened(tmp_path) as files:
+            report = data.create_index(MetricDist("x", "y", metric="euclidean", origins=3 + turn))
+        assert sum(files.values()) == 3 + turn + 1  # in one of them Spark looks for the columns
+        assert not report.incomplete
+        assert not report.excluded
+        assert report.files == 3 + turn

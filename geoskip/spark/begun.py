@@ -82,7 +82,9 @@ class Begun:
         self.here = []
 
     def close(self) -> None:
-        """Let the workers forget what is still aside."""
+        """Let the workers forget what is still aside; then its files are as if they had not been read."""
+        if self._aside or self.here:
+            self.files = {}
         self._forget()
         self.here = []
 
