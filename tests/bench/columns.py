@@ -68,5 +68,5 @@ def slope(seconds: dict[int, float]) -> float:
 
 
 def _seconds(folder: Path, kind: Callable[[str], Index], names: tuple[str, ...] | list[str]) -> float:
-    (found,) = interleaved([building(folder, [kind(name) for name in names])], times=1, warm=0)
+    (found,) = interleaved([building(folder, [kind(name) for name in names])], times=2, warm=0, of=min)
     return found
