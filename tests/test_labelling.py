@@ -57,6 +57,14 @@ def kept(clause: Clause) -> list[bool]:
 # ---- clauses
 
 
+@pytest.mark.parametrize(("merged", "keeps"), [(all_of, [True, False, False]), (any_of, [True, True, True])])
+def test_merging_leaves_the_masks_that_clauses_keep_as_they_are(merged: Any, keeps: list[bool]) -> None:
+    masks = [np.array(answer) for answer in ([True, True, False], [True, False, True], [True, False, False])]
+    before = [mask.copy() for mask in masks]
+    assert kept(merged([Says(mask) for mask in masks])) == keeps
+    assert all(np.array_equal(mask, old) for mask, old in zip(masks, before, strict=True))
+
+
 @pytest.mark.parametrize(
     ("answer", "keeps"),
     [
