@@ -1,4 +1,4 @@
-"""Operations without an engine, in processes that are killed or race: what test_lifecycle and test_log stand on.
+"""Operations without an engine, in processes that are killed or race: what tests.lifecycle and test_crashes stand on.
 
 The dataset is a folder of files that hold a number each, and its index the least number. A process is forked from a
 warm one, so that a hundred crashes cost seconds. Nothing is flushed to disk in it: a killed process loses nothing that
