@@ -23,7 +23,7 @@ from geoskip.spark import s3
 from geoskip.spark.hadoop import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
-from tests.servers.s3 import HADOOP, s3a
+from tests.servers.s3 import HADOOP, fetched, s3a
 from tests.test_spark_readers import settings
 
 pytestmark = pytest.mark.spark
@@ -34,6 +34,10 @@ def bucket(spark: Any) -> Iterator[str]:
     version = spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
     if version != HADOOP:
         pytest.skip(f"S3A is fetched for Hadoop {HADOOP}, and this Spark has {version}")
+    try:
+        fetched()
+    except RuntimeError as error:
+        pytest.skip(f"no S3-compatible server here: {error}")
     with s3a(spark) as uri:
         yield uri
 

@@ -96,8 +96,9 @@ class Place:
                 return State(self.spark, frame, self._source(frame), files, since)
         since = time.time()
         frame = self._frame(self.spark)  # which lists paths itself; of a table it may know an old listing
+        source = self._source(frame)  # or what cannot be indexed, in a sentence
         files = listing(self.spark, frame, anew=self.table is not None)
-        state = State(self.spark, frame, self._source(frame), files, since)
+        state = State(self.spark, frame, source, files, since)
         self._last = (frame, state.files) if self.table is None else None
         self._columns = self._columns_of(files) if self.table is None else None
         return state

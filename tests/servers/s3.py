@@ -23,7 +23,7 @@ from urllib.request import Request, urlopen
 from tests.servers import WATCHING, cache, jars
 from tests.tagged_files import opened
 
-__all__ = ["HADOOP", "s3a"]
+__all__ = ["HADOOP", "fetched", "s3a"]
 
 HADOOP = "3.4.1"
 BUCKET = "s3a://geoskip"
@@ -47,11 +47,16 @@ SETTINGS = {
 }
 
 
+def fetched() -> tuple[Path, Path]:
+    """The folders of the client's jars and of the server's packages; RuntimeError where they cannot be had."""
+    return jars("s3a"), _packages()
+
+
 @contextmanager
 def s3a(spark: Any) -> Iterator[str]:
     """The URI of an empty bucket, which the session reaches."""
-    loader = _loader(spark, sorted(jars("s3a").glob("*.jar")))
-    packages = _packages()
+    archives, packages = fetched()
+    loader = _loader(spark, sorted(archives.glob("*.jar")))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
