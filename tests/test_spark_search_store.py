@@ -150,6 +150,10 @@ def test_a_server_that_is_killed_during_a_build_and_during_a_query(
         assert everything_is_read(spark, place, "could not be evaluated")
         assert time.monotonic() - started < 20
     search_server.start()
+    again = ElasticsearchStore(search_server.url, "killed", timeout=20, patience=20, ask_above=0)
+    with again.patiently():  # it takes a server a moment until it has its documents again
+        assert again.latest() == 2
+    geoskip.dataset(spark, str(place), store=again)
     assert kept(spark, place, "temp = 16") == (1, 5)
 
 
