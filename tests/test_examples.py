@@ -44,10 +44,10 @@ def test_log_analytics(session: Any, tmp_path: Path) -> None:
 def test_custom_udf_mapping(session: Any, tmp_path: Path) -> None:
     written = io.StringIO()
     console = Console(width=120, file=written)
-    outcomes = custom_udf_mapping.run(session, tmp_path, console, files=12, every=3)
+    outcomes = custom_udf_mapping.run(session, tmp_path, console, files=40, every=3)
     kept = {one.title.partition(":")[0]: one.files_after for one in outcomes}
-    assert all(one.rows > 0 and one.files_before == 12 for one in outcomes)
-    assert max(kept.values()) < 12, kept
+    assert all(one.rows > 0 and one.files_before == 40 for one in outcomes)
+    assert max(kept.values()) < 36, kept
     assert "within 40 km of Denver" in written.getvalue()
 
 

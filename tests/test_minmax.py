@@ -173,8 +173,6 @@ def test_a_literal_of_another_kind_keeps_all_but_files_without_values(literal: p
     "node",
     [
         p.Cast(p.Column("s", "string"), "bigint", "string"),
-        p.Cast(p.Column("ts", "timestamp"), "date", "timestamp", zone="America/New_York"),
-        p.Cast(p.Column("day", "date"), "timestamp", "date", zone="America/New_York"),
         p.Call("+", (p.Column("a", "int"), p.Literal(1, "int")), "python:mine.plus#1", (), "int"),
         p.Call(
             "isnan", (p.Column("x", "double"),), "org.apache.spark.sql.catalyst.expressions.ScalaUDF", (), "boolean"

@@ -119,7 +119,7 @@ UNDECIDED = {
     "slow(city) = 'Ulm'": ("0 1 2 3 4", "the planning budget was spent"),
     "bucket(city) = 1": ("0 1 2 3 4", "bucket hashes or goes through a set"),
     "vowels(city) + rand() > 1": ("0 1 2 3 4 5", ""),
-    "upper(city) = 'ULM' AND concat(city, n) = 'Ulm0'": ("0 3", ""),
+    "upper(city) = 'ULM' AND translate(city, 'U', n) = '0lm'": ("0 3", ""),
 }
 """Condition, the files that are read, and what the reasons say."""
 
