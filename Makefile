@@ -36,6 +36,7 @@ test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of t
 	@.ci/test-versions $(SPARKS)
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
+	@for round in 1 2 3 4 5; do GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'hypothesis and not spark' || exit 1; done
 	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/test_crashes.py
 	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_metadata_fuzz.py
 	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py

@@ -12,6 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
+
+# The ordinary run is the same twice: what random examples find is for make soak, which draws others each time.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("other")
+settings.load_profile(os.environ.get("GEOSKIP_EXAMPLES", "same"))
 
 CONFIG = {
     "spark.master": "local[2]",

@@ -120,6 +120,7 @@ CASES: list[tuple[list[list[Any]], Predicate]] = [
     ([[(6.0, 0.0), (1.0, 5.0), (6.0, 5.0), (1.0, 0.0)]], APART),
     ([[(-6.0, -5.0), (1.0, 5.0)]], Comparison(">", of("*", X, Y), number(5.5))),
     ([[(1.0, None)]], IsNull(of("+", X, Y))),
+    ([[(1.0, None)]], Comparison(">", of("*", X, X), number(0.5))),
     ([[(0.0, 5.0), (9.0, -9.0)]], And((Comparison("<", of("abs", X), number(1.0)), SHIFTED))),
 ]
 

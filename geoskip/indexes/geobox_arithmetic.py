@@ -69,9 +69,7 @@ class Line:
 
     def null(self) -> tuple[Boxless, ...]:
         """The sorts of rows without a box of which it is NULL; of the others it may be anything."""
-        if self.op:
-            return (Boxless.NULL, Boxless.ONLY_X, Boxless.ONLY_Y)
-        return (Boxless.NULL, (Boxless.ONLY_Y, Boxless.ONLY_X)[self.axes[0]])
+        return (Boxless.NULL, *((Boxless.ONLY_Y, Boxless.ONLY_X)[axis] for axis in sorted(set(self.axes))))
 
     def over(self, units: Units) -> Segments:
         """The units as files with the summaries of MinMax."""
