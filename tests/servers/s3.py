@@ -30,8 +30,9 @@ BUCKET = "s3a://geoskip"
 SERVE = """
 import sys
 from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import run_simple
+from werkzeug.serving import WSGIRequestHandler, run_simple
 
+WSGIRequestHandler.disable_nagle_algorithm = True  # else a body waits until the headers are acknowledged, 40 ms
 # one request at a time: it looks for an object and then puts one, as if in one step
 run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
 """
