@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import hashlib
 import shutil
 import tempfile
@@ -42,6 +43,7 @@ __all__ = ["HadoopFolder"]
 
 _RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs"])
 _CREATES_EXCLUSIVELY = frozenset(["abfs", "abfss", "gs"])
+_PATH = "org.apache.hadoop.fs.Path"
 _CHUNK = 8 << 20
 
 
@@ -67,7 +69,7 @@ class HadoopFolder:
             jvm, system = self._system()
             stream = system.open(self._path(jvm, name))
             try:
-                return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(_first(jvm, stream, limit)))
+                return bytes(_class(jvm, "org.apache.commons.io.IOUtils").toByteArray(_first(jvm, stream, limit)))
             finally:
                 stream.close()
 
@@ -89,7 +91,7 @@ class HadoopFolder:
         if (here := _mounted(system, path)) is not None:
             LocalFolder(here).create(path.getName(), data)
             return
-        scratch = jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
+        scratch = _class(jvm, _PATH)(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
         try:
             _write(system.create(scratch, False), data)
             if not system.rename(scratch, path):
@@ -127,7 +129,7 @@ class HadoopFolder:
     def put(self, name: str, source: Path) -> None:
         with _translated():
             jvm, system = self._system()
-            local = jvm.org.apache.hadoop.fs.Path(f"file:{source.absolute()}")
+            local = _class(jvm, _PATH)(f"file:{source.absolute()}")
             system.copyFromLocalFile(False, True, local, self._path(jvm, name))
 
     def local(self, name: str) -> Path:
@@ -136,7 +138,7 @@ class HadoopFolder:
             with _translated():
                 jvm, system = self._system()
                 scratch = kept.with_name(uuid.uuid4().hex)
-                target = jvm.org.apache.hadoop.fs.Path(f"file:{scratch}")
+                target = _class(jvm, _PATH)(f"file:{scratch}")
                 system.copyToLocalFile(False, self._path(jvm, name), target, True)
                 scratch.replace(kept)
         return kept
@@ -157,10 +159,16 @@ class HadoopFolder:
         if spark is None:
             raise OSError(f"{self.location} is reached through Spark's client, and there is no session")
         conf = spark._jsparkSession.sessionState().newHadoopConf()
-        return spark._jvm, spark._jvm.org.apache.hadoop.fs.Path(self.location).getFileSystem(conf)
+        return spark._jvm, _class(spark._jvm, _PATH)(self.location).getFileSystem(conf)
 
     def _path(self, jvm: Any, name: str) -> Any:
-        return jvm.org.apache.hadoop.fs.Path(f"{self.location}/{name}")
+        return _class(jvm, _PATH)(f"{self.location}/{name}")
+
+
+@functools.lru_cache(maxsize=8)
+def _class(jvm: Any, name: str) -> Any:
+    """A class of Java's: Py4J would ask the driver for each part of its name, each time."""
+    return functools.reduce(getattr, name.split("."), jvm)
 
 
 def _mounted(system: Any, path: Any) -> str | None:
@@ -172,7 +180,7 @@ def _mounted(system: Any, path: Any) -> str | None:
 
 
 def _first(jvm: Any, stream: Any, limit: int) -> Any:
-    return jvm.org.apache.commons.io.input.BoundedInputStream(stream, limit)
+    return _class(jvm, "org.apache.commons.io.input.BoundedInputStream")(stream, limit)
 
 
 def _write(stream: Any, data: bytes) -> None:
