@@ -19,7 +19,7 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError
 from geoskip.metadata import Header
-from geoskip.spark import s3
+from geoskip.spark import listing, s3
 from geoskip.spark.hadoop import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
@@ -53,7 +53,8 @@ def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
     return report.files_kept, report.files_total
 
 
-def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path) -> None:
+def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "_REMOTE_TICK_MS", 1)  # nothing is replaced here, so nothing need be waited for
     uri = f"{bucket}/data"
     for number in range(3):
         put(uri, tmp_path, f"{number}.parquet", number * 10, number * 10 + 1)

@@ -56,12 +56,12 @@ def test_snapshots_are_numbered_and_stay(store, reopen):
     assert reopen().latest() == 3
 
 
-@pytest.mark.parametrize("expected", [None, 0, 1, 3])
-def test_a_writer_of_another_snapshot_than_the_latest_is_told(store, expected):
+def test_a_writer_of_another_snapshot_than_the_latest_is_told(store):
     header = begun(store)
     store.commit(header, table({"f": 2}), expected=1)
-    with pytest.raises(ConflictError, match="snapshot 2 is the latest"):
-        store.commit(header, table({"f": 9}), expected=expected)
+    for expected in (None, 0, 1, 3):
+        with pytest.raises(ConflictError, match="snapshot 2 is the latest"):
+            store.commit(header, table({"f": 9}), expected=expected)
     assert content(store) == {"f": 2}
 
 
@@ -113,12 +113,10 @@ def test_no_files_are_a_snapshot_too(store):
     assert (content(store), store.load(1).header.files) == ({}, 0)
 
 
-@pytest.mark.parametrize(
-    "path", ["a b", "%20", "a+b", "ü/\U0001f30d", "line\nfeed", "p=a%2520b/x=''\"`\\", "s3a://b/k"]
-)
-def test_odd_paths_come_back(store, reopen, path):
-    begun(store, **{path: 1})
-    assert content(reopen()) == {path: 1}
+def test_odd_paths_come_back(store, reopen):
+    paths = ["a b", "%20", "a+b", "ü/\U0001f30d", "line\nfeed", "p=a%2520b/x=''\"`\\", "s3a://b/k"]
+    begun(store, **{path: number for number, path in enumerate(paths)})
+    assert content(reopen()) == {path: number for number, path in enumerate(paths)}
 
 
 def test_a_log_begins_without_a_snapshot(store, reopen):
