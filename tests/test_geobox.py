@@ -133,7 +133,10 @@ SHAPE_EFFECTS = {
         {"in the ring", "whole ring", "invalid in the ring", "hole outside"},
     ),
     "contains the ring": (call("ST_Contains", GEOM, RING), {"whole ring"}),
-    "equals the ring": (call("ST_Equals", GEOM, RING), {"whole ring"}),
+    "equals the ring, or is invalid": (
+        call("ST_Equals", GEOM, RING),
+        {"whole ring", "invalid in the ring", "hole outside"},
+    ),
     "not in the ring": (
         Not(call("ST_Intersects", GEOM, RING)),
         {"in the hole", "whole ring", "far away", "empty", "invalid in the ring", "hole outside"},
@@ -197,6 +200,12 @@ def test_an_invalid_constant_serves_the_touch_family_only(name):
     assert keeps_all(call(name, POINT, BOWTIE))
     assert not keeps_all(call("ST_Within", POINT, BOWTIE))
     assert keeps_all(Not(call("ST_Within", POINT, BOWTIE)), rows=[(5.0, 2.0)])
+
+
+def test_what_is_made_of_a_row_may_be_invalid_and_equal_to_anything():
+    far = [["POLYGON ((5 5, 6 5, 6 6, 5 5))"]]
+    assert kept(call("ST_Equals", GEOM, BOX), SHAPES, collected(SHAPES, far)) == [False]
+    assert kept(call("ST_Equals", call("ST_Boundary", GEOM), BOX), SHAPES, collected(SHAPES, far)) == [True]
 
 
 @pytest.mark.parametrize("distance", [NAN, INF, "5", True])

@@ -89,11 +89,14 @@ def is_within(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_Equals", "ST_OrderingEquals"), index=GeoBox)
 def equals(node: Predicate, index: GeoBox) -> Clause | None:
-    """Equal: the row's envelope is the constant's, so its box contains that; nothing equals EMPTY but EMPTY."""
+    """Equal: a valid row's envelope is the constant's, so its box contains that; nothing equals EMPTY but EMPTY.
+
+    ST_OrderingEquals compares coordinates, of invalid rows too.
+    """
     match node:
-        case Call() as call if pair := sides(call, index):
+        case Call(name) as call if pair := sides(call, index):
             g, shape, _ = pair
-            return g.encloses(shape)
+            return g.equals(shape) if name.lower() == "st_equals" else g.encloses(shape)
     return None
 
 

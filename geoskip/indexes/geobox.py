@@ -42,6 +42,7 @@ from geoskip.indexes.geobox_clauses import (
     BoxComesWithin,
     BoxCompares,
     BoxEncloses,
+    BoxEquals,
     BoxGoesBeyond,
     BoxHasRows,
     BoxLeaves,
@@ -74,8 +75,12 @@ class _Sighted(ABC):
         return self._shaped(BoxMeets, shape, invalid_too=True)
 
     def encloses(self, shape: Any) -> Clause | None:
-        """May a row contain, cover or equal the shape?"""
+        """May a row contain or cover the shape? What is equal to it in each coordinate does."""
         return self._shaped(BoxEncloses, shape)
+
+    def equals(self, shape: Any) -> Clause | None:
+        """May the difference of a row and the shape be EMPTY? Of an invalid row's nothing is known."""
+        return self._shaped(BoxEquals, shape, total=True)
 
     def leaves(self, shape: Any) -> Clause | None:
         """May a row not be covered by the polygon, or not intersect it? For NOT Intersects, Disjoint, NOT Covers."""

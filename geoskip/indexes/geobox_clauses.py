@@ -25,6 +25,7 @@ __all__ = [
     "BoxComesWithin",
     "BoxCompares",
     "BoxEncloses",
+    "BoxEquals",
     "BoxGoesBeyond",
     "BoxHasRows",
     "BoxLeaves",
@@ -165,7 +166,7 @@ class BoxMeets(GeoClause):
 
 @dataclass(frozen=True)
 class BoxEncloses(GeoClause):
-    """Some box contains the shape's envelope: whatever contains or equals a shape that is not EMPTY."""
+    """Some box contains the shape's envelope: whatever contains a shape that is not EMPTY."""
 
     shape: Shape
 
@@ -177,6 +178,23 @@ class BoxEncloses(GeoClause):
 
     def __str__(self) -> str:
         return f"{self.index}: a box contains the envelope of {self.shape}"
+
+
+@dataclass(frozen=True)
+class BoxEquals(BoxEncloses):
+    """Some box contains the shape's envelope, as what equals a shape does, or some row is invalid.
+
+    Sedona holds those to be equal whose symmetric difference is EMPTY. JTS makes that of a line and of a polygon
+    without an area too, wherever else the line goes; an overlay of valid ones leaves nothing out.
+    """
+
+    def keep_of(self, units: Units) -> Mask:
+        keep = super().keep_of(units)
+        keep[: units.boxless.start] |= ~units.all_valid(np.arange(units.boxless.start))
+        return keep
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, or a row is invalid"
 
 
 @dataclass(frozen=True)
