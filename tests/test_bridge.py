@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any
 
-from geoskip.spark.bridge import Bridge
+from geoskip.spark.bridge import Bridge, Remembered
 from geoskip.spark.known import Known
 
 
@@ -17,7 +17,7 @@ class Waiting(Known):
         super().__init__()
         self.begun, self.stop = threading.Event(), threading.Event()
 
-    def snapshot(self, root: str) -> Any:
+    def snapshot(self, root: str, *, age: float = 0.0) -> Any:
         self.begun.set()
         assert self.stop.wait(60)
 
@@ -42,3 +42,12 @@ def test_a_dataset_whose_decision_outlasts_its_budget_is_not_asked_about_and_oth
     first.join()
     other.join()
     assert json.loads(bridge.answer(request("file:/a")))["reasons"] == []
+
+
+def test_decisions_over_very_many_values_are_not_remembered_for_long() -> None:
+    """A report asks for its condition later, but lists of values must not pile up in the driver."""
+    bridge = Bridge(Known())
+    bridge._remember(0, Remembered((), ()))
+    for key in range(1, 11):
+        bridge._remember(key, Remembered((), (), length=1_000_000))
+    assert [key for key in range(11) if bridge.remembered(key)] == [6, 7, 8, 9, 10]

@@ -148,3 +148,19 @@ def test_a_column_named_like_a_partition_is_the_partition(spark: Any, tmp_path: 
         assert kept(report) == (1, 2)
     roots = lambda: spark.read.option("basePath", str(tmp_path)).parquet(*map(str, tmp_path.glob("p=*")))  # noqa: E731
     assert same_as_off(lambda: roots().where("P = 1")).files_kept == 1
+
+
+def test_decisions_that_take_other_values_for_a_partition_are_not_equal(spark: Any, place: Path) -> None:
+    """Both conditions take TRUE for the first partition and FALSE for the last, and skip the same files where they are
+    FALSE: what Spark takes for equal it may read once for both.
+    """
+    frame = spark.read.parquet(str(place)).where("p IS NOT NULL")
+
+    def index(condition: str) -> Any:
+        plan = frame.where(condition)._jdf.queryExecution().optimizedPlan()
+        return plan.collectLeaves().apply(0).relation().location()
+
+    one, other = index("p = 1 OR temp > 1000"), index("p <= 2 OR temp > 1000")
+    assert one.getClass().getSimpleName() == "GeoskipFileIndex"
+    assert one.equals(index("p = 1 OR temp > 1000"))
+    assert not one.equals(other)

@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import GeoBox, MinMax
+from geoskip import GeoBox, MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.spark import data as data_module
 from geoskip.spark.session import java
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.conftest import rows_of, same_as_off
+from tests.test_spark_readers import settings
 
 pytestmark = pytest.mark.spark
 
@@ -108,6 +109,16 @@ def test_a_refresh_uses_the_settings_of_the_index(spark: Any, tmp_path: Path) ->
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert reading(spark, Path(place), early).files_kept == 2
     assert same_as_off(lambda: spark.read.parquet(place).where("at > timestamp'2024-01-15'")).files_kept == 2
+
+
+def test_a_handle_reads_the_columns_as_the_session_has_them_by_now(spark: Any, tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"b": pa.array([b"%d" % number])}), tmp_path / f"{number}.parquet")
+    handle = geoskip.dataset(spark, str(tmp_path))
+    handle.create_index(MinMax("b"))
+    with settings(spark, {"spark.sql.parquet.binaryAsString": "true"}):
+        assert handle.create_index(ValueList("b")).read == 2
+        assert reading(spark, tmp_path, "b = '1'").files_kept == 1
 
 
 def test_a_dataset_read_otherwise_is_not_refreshed(spark: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -119,6 +120,26 @@ def test_of_large_listings_fewer_are_remembered(spark: Any, place: Path) -> None
         assert len(geoskip.reports(session)) == 3, "the last, and two of four files each"
     finally:
         limit.setLong(None, before)
+
+
+def test_sessions_that_are_over_are_not_kept(spark: Any, place: Path) -> None:
+    """Spark's own bus lets go of a session; what is remembered of its queries leads to it."""
+    jvm = spark._jvm
+    before, held = jvm.org.apache.spark.sql.SparkSession.active(), []
+    for _ in range(12):
+        session = spark.newSession()
+        session.read.parquet(str(place)).where("temp > 25").collect()
+        held.append(jvm.java.lang.ref.WeakReference(session._jsparkSession))
+        assert len(geoskip.reports(session)) == 1
+        del session
+    spark._jsparkSession.setActiveSession(before)
+    for _ in range(50):
+        gc.collect()
+        jvm.java.lang.System.gc()
+        left = sum(found.get() is not None for found in held)
+        if left <= 8:
+            break
+    assert left <= 8, "those that asked last"
 
 
 def test_cached_frames(own: Any) -> None:

@@ -41,9 +41,12 @@ __all__ = ["Bridge"]
 Json = Mapping[str, Any]
 _MOST_DECISIONS = 1000
 _MOST_CELLS = 50_000_000
+_UNPACKED = 10
+"""So many times as much as its JSON a condition takes in memory, with what was made of it."""
 _LONGEST = 1000
 """So many characters of a reason are told, whatever lies in the metadata."""
 _RECHECK = 2000
+_LOOKUP = 1.0
 _LOOKED_FOR_AGAIN = 5.0
 """Seconds after which it is asked again what a function of SQL is made of. An old answer loses nothing."""
 _FEW = 16
@@ -60,6 +63,8 @@ class Remembered:
     conditions: tuple[Json, ...]
     roots: tuple[str, ...] = ()
     """Of each decision the dataset that it is about."""
+    length: int = 0
+    """That of the request: its conditions may hold very many values."""
 
     def predicate(self) -> str:
         """The condition in words; empty where nothing was decided."""
@@ -68,8 +73,8 @@ class Remembered:
         return " AND ".join(map(str, _parts(self.conditions, Translator(), [])))
 
     def cells(self) -> int:
-        """What remembering costs, in entries of masks."""
-        return sum(len(decision.keep) for decision in self.decisions)
+        """What remembering costs, in entries of masks, a byte each."""
+        return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
 
     def effects(self) -> tuple[tuple[str, int], ...]:
         """Each used clause with the files that it alone skips, over all datasets and partition vectors."""
@@ -110,7 +115,7 @@ class Bridge:
                 return _lines(snapshot) if snapshot else ""
             if request.startswith("audit "):
                 return self._audited(json.loads(request[6:]))
-            return self._decide(json.loads(request), java)
+            return self._decide({**json.loads(request), "length": len(request)}, java)
         except BaseException as error:
             if request.startswith("files "):
                 return ""
@@ -151,9 +156,10 @@ class Bridge:
         lines: list[str] = []
         decisions: list[Decision] = []
         roots: list[str] = []
+        age = _seconds(request.get("settings", {}).get("spark.geoskip.lookup.seconds"), _LOOKUP)
         for number, root in enumerate(request["datasets"]):
             try:
-                snapshot = self.known.snapshot(root)
+                snapshot = self.known.snapshot(root, age=age)
             except BaseException as error:
                 reasons.append(f"the metadata of {root} could not be read: {error}")
                 continue
@@ -171,7 +177,9 @@ class Bridge:
                 lines.append(" ".join([str(number), key_of(snapshot), *bits]))
         key = next(self._numbers)
         with self._lock:
-            self._remember(key, Remembered(tuple(decisions), tuple(request["conditions"]), tuple(roots)))
+            self._remember(
+                key, Remembered(tuple(decisions), tuple(request["conditions"]), tuple(roots), request["length"])
+            )
         report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(text[:_LONGEST] for text in reasons))})
         return "\n".join([report, *lines])
 
@@ -336,6 +344,13 @@ def local_etag(path: str) -> str | None:
 def _number(text: str | None, default: int) -> int:
     try:
         return int(text) if text else default
+    except ValueError:
+        return default
+
+
+def _seconds(text: str | None, default: float) -> float:
+    try:
+        return float(text) if text else default
     except ValueError:
         return default
 

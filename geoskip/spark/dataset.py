@@ -192,7 +192,9 @@ class Dataset:
         when it comes to commit, and nothing of it is kept.
         """
         state = self._place.state()
-        return actions.cancel(self._place.store(state.source), SparkData(self._place, state).header(), by=ENGINE)
+        cancelled = actions.cancel(self._place.store(state.source), SparkData(self._place, state).header(), by=ENGINE)
+        self._changed()
+        return cancelled
 
     # --- what is known ----------------------------------------------------------------------------------------------
 

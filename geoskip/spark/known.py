@@ -7,6 +7,7 @@ the user (``metadata=``, ``store=``) is known once a handle was made in this dri
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
@@ -47,6 +48,8 @@ class Known:
         self._read_with: dict[str, Encryption | None] = {}
         self._defaults: set[str] = set()
         self._told: dict[str, Callable[[], None]] = {}
+        self._asked: dict[str, tuple[Store, float, str]] = {}
+        self._renewed: dict[str, int] = {}
         self.encryption: Encryption | None = None
         """The keys that protected metadata are read with where no handle brought others."""
         self._lock = threading.Lock()
@@ -61,6 +64,7 @@ class Known:
         """Read protected metadata with these keys."""
         with self._lock:
             self.encryption = Encryption(keys)
+            self._asked.clear()
             for root in self._defaults:
                 self._stores[root] = default_store(root, encryption=self.encryption)
 
@@ -84,14 +88,30 @@ class Known:
             if tell is not None:
                 self._told[root] = tell
 
-    def snapshot(self, root: str) -> Snapshot | None:
+    def snapshot(self, root: str, *, age: float = 0.0) -> Snapshot | None:
         """The latest snapshot of the dataset at ``root``, None where there is none.
 
+        Of a store that is asked by requests to another machine, what was the latest up to ``age`` seconds ago will do,
+        unless a verb of this driver has made another since: an older snapshot loses nothing, it only knows less.
         Raises MetadataError, also where a store that a handle brought has none: maybe it has lost them.
         """
         if (tell := self._told.get(root)) is not None:
             tell()
-        store = self.store(root)
+        store, since = self.store(root), time.monotonic()
+        with self._lock:
+            renewed = self._renewed.get(root, 0)
+            asked, when, key = self._asked.get(root, (None, 0.0, ""))
+            if asked is store and since - when < age and key in self._snapshots:
+                return self._snapshots[key]
+        found = self._latest(root, store)
+        with self._lock:
+            if store.distant and found is not None and self._renewed.get(root, 0) == renewed:
+                self._asked[root] = (store, since, key_of(found))
+            else:
+                self._asked.pop(root, None)
+        return found
+
+    def _latest(self, root: str, store: Store) -> Snapshot | None:
         encryption: Encryption | None = getattr(store, "encryption", None)
         number = store.latest()
         if number is None:
@@ -122,6 +142,9 @@ class Known:
         an older state of the metadata, another one had its number before.
         """
         store = self.store(root)
+        with self._lock:
+            self._renewed[root] = self._renewed.get(root, 0) + 1
+            self._asked.pop(root, None)
         try:
             name = f"{store.identity()}:{store.latest()}:"
         except MetadataError:  # the next query says so

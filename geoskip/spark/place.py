@@ -44,6 +44,7 @@ class Place:
         self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
         self._last: tuple[DataFrame, Files] | None = None
         self._columns: tuple[Any, ...] | None = None
+        self._settings = 0
         self._stores: dict[str, Store] = {}
 
     @property
@@ -81,14 +82,14 @@ class Place:
         return self._source(self._last[0]) if self._last is not None else self.state().source
 
     def state(self, spark: SparkSession | None = None) -> State:
-        """The dataset as it is now: the last DataFrame again if nothing has changed, since Spark's finding out the
-        columns takes a job.
+        """The dataset as it is now: the last DataFrame again if nothing has changed, settings included, since Spark's
+        finding out the columns takes a job.
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
             return State(spark, frame, self._source(frame), listing(spark, frame))
-        since = time.time()
-        if self._last is not None and not any(map(is_glob, self.paths or ())):
+        since, settings = time.time(), self._settings_of_now()
+        if self._last is not None and self._settings == settings and not any(map(is_glob, self.paths or ())):
             frame, before = self._last
             files = listing(self.spark, frame)
             if files == before or (self._columns is not None and self._columns == self._columns_of(files)):
@@ -101,7 +102,13 @@ class Place:
         state = State(self.spark, frame, source, files, since)
         self._last = (frame, state.files) if self.table is None else None
         self._columns = self._columns_of(files) if self.table is None else None
+        self._settings = settings
         return state
+
+    def _settings_of_now(self) -> int:
+        """A number that is another one under other settings of the session."""
+        conf: Any = self.spark._jsparkSession.sessionState().conf()
+        return int(conf.getAllConfs().hashCode())
 
     def _columns_of(self, files: Files) -> tuple[Any, ...] | None:
         """What Spark finds the columns from, where they are told to it or are those of Parquet: the footer of the first

@@ -48,6 +48,8 @@ class Store(ABC):
     """What a query costs it, in words, for :meth:`describe`."""
     protection: str = "it keeps them as they are, and knows no keys; leave store= out, and they are kept in files"
     """How metadata in it are protected, where ``encryption=`` was asked of it."""
+    distant: bool = False
+    """Are questions to it requests to another machine? Then not each query asks which snapshot is the latest."""
     discreet: bool = False
     """Must the operation log tell nothing of the data: no expressions, no paths, no error messages?"""
 

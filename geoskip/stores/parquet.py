@@ -84,11 +84,15 @@ class ParquetStore(Store):
 
     kind = "parquet"
     protection = "give the keys to the store itself: ParquetStore(folder, encryption=...)"
-    costs = "a small file and a listing a query; once a snapshot its header, and of each part the columns clauses name"
+    costs = (
+        "a small file and a listing a query, on other file systems not more often than once a second; once a snapshot "
+        "its header, and of each part the columns clauses name"
+    )
 
     def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder
         self.location = self.folder.location
+        self.distant = not isinstance(self.folder, LocalFolder)
         self.encryption = encryption
         self.discreet = encryption is not None and bool(encryption.indexes)
         self._entries = Entries(self.folder, encryption)

@@ -37,10 +37,14 @@ class Decision {
     LogicalRelation relation; // what was decided on, for those who read the matching rows anew
     List conditions = Collections.emptyList();
 
+    private long bytes; // of the bits
     private long filesAudited;
     private final LinkedHashSet rowsLost = new LinkedHashSet(); // sentences
 
     Decision(Slots slots) { this.slots = slots; }
+
+    /** What its bits take in memory. */
+    long bytes() { return bytes; }
 
     /** Takes in that skipped files were read again, and what is to be said of lost rows: a line each. */
     synchronized void audited(long files, String said) {
@@ -87,9 +91,13 @@ class Decision {
             String root = (String) datasets.get(Integer.parseInt(words[0]));
             FileTable table = Geoskip.table(words[1], root, budget);
             if (table != null) {
+                HashMap met = new HashMap(); // many vectors have the same bits
                 BitSet[] sets = new BitSet[words.length - 2];
                 for (int v = 0; v < sets.length; v++) {
-                    sets[v] = BitSet.valueOf(Base64.getDecoder().decode(words[v + 2]));
+                    BitSet same = (BitSet) met.get(words[v + 2]);
+                    sets[v] = same != null ? same : BitSet.valueOf(Base64.getDecoder().decode(words[v + 2]));
+                    decision.bytes += same != null ? 8 : sets[v].size() / 8;
+                    met.put(words[v + 2], sets[v]);
                 }
                 decision.tables.add(table);
                 decision.bits.add(sets);
@@ -130,7 +138,7 @@ class Decision {
             return false;
         }
         Decision that = (Decision) other;
-        if (!tables.equals(that.tables) || !slots.vectors().equals(that.slots.vectors())) {
+        if (!tables.equals(that.tables) || !slots.equals(that.slots)) {
             return false;
         }
         for (int i = 0; i < bits.size(); i++) {
@@ -256,6 +264,17 @@ class Slots {
         json.close();
         return text.toString();
     }
+
+    /**
+     * The same expressions over the same partitions. Others may take the same vectors of values, in the same order, and
+     * take another one for some partition.
+     */
+    public boolean equals(Object other) {
+        return other instanceof Slots && expressions.equals(((Slots) other).expressions)
+                && vectors.equals(((Slots) other).vectors);
+    }
+
+    public int hashCode() { return vectors.hashCode(); }
 
     List vectors() {
         return vectors.isEmpty() ? Collections.singletonList("[]") : new ArrayList(vectors.keySet());

@@ -135,11 +135,13 @@ class PlanFacts {
                 || plan instanceof LocalTableScanExec && ((LocalTableScanExec) plan).rows().isEmpty();
     }
 
-    /** Puts in what holding these facts keeps in memory: listings, each with the number of its files. */
-    void weigh(IdentityHashMap listings) {
+    /** What holding these facts keeps in memory beside what was met already, as a number of listed files. */
+    long weigh(IdentityHashMap met) {
+        long files = 0;
         for (Iterator i = scans.iterator(); i.hasNext();) {
-            ((ScanFacts) i.next()).weigh(listings);
+            files += ((ScanFacts) i.next()).weigh(met);
         }
+        return files;
     }
 
     public List scans() { return scans; }
@@ -149,6 +151,7 @@ class PlanFacts {
 
 /** What one scan of files read, and what it could have. */
 class ScanFacts {
+    private static final int BYTES_A_FILE = 600; // of a listing
     private final SparkSession session;
     private final FileIndex location;
     private final Seq partitionFilters;
@@ -344,10 +347,14 @@ class ScanFacts {
 
     public long keptBytes() throws IOException { return Scala.length(kept()); }
 
-    void weigh(IdentityHashMap listings) {
-        boolean ours = location instanceof GeoskipFileIndex;
-        Object listing = ours ? ((GeoskipFileIndex) location).inner : location;
-        listings.put(listing, Long.valueOf(ours ? ((GeoskipFileIndex) location).files : readFiles));
+    /** The files of the listing, and as many as take the space of the decision. */
+    long weigh(IdentityHashMap met) {
+        if (!(location instanceof GeoskipFileIndex)) {
+            return met.put(location, Boolean.TRUE) == null ? readFiles : 0;
+        }
+        GeoskipFileIndex index = (GeoskipFileIndex) location;
+        long files = met.put(index.inner, Boolean.TRUE) == null ? index.files : 0;
+        return files + (met.put(index.decision, Boolean.TRUE) == null ? index.decision.bytes() / BYTES_A_FILE : 0);
     }
 
     /** The index that skipped files for a query; null where none did. */

@@ -77,7 +77,8 @@ def verify(place: Place, sample: float | None = None) -> Verified:
     if "files" in damaged:
         return Verified(0, 0, (), damaged=damaged, passed_over=changed)
     rows = np.flatnonzero(Look.at(snapshot, data).is_fresh)
-    some = rows if sample is None else np.array(sorted(random.sample(list(rows), max(1, round(sample * len(rows))))))
+    count = len(rows) if sample is None else min(len(rows), max(1, round(sample * len(rows))))
+    some = np.sort(np.array(random.sample(list(rows), count), dtype=rows.dtype))
     chosen = pa.array(some, pa.int64())
     paths = snapshot.files.column("path").take(chosen).to_pylist() if len(some) else []
     found = data.build(entries, paths) if paths and entries else None

@@ -68,7 +68,11 @@ class ElasticsearchStore(Store):
         "of the data are in clear there, whoever may read the index reads them; protect the server (who may read, TLS, "
         "encrypted disks), or leave store= out, and metadata are kept in files that encryption= protects"
     )
-    costs = "two requests a query; once a snapshot its header, the columns that clauses name or a search a clause"
+    distant = True
+    costs = (
+        "two requests a query, but not more often than once a second; once a snapshot its header, the columns that "
+        "clauses name or a search a clause"
+    )
 
     def __init__(
         self,
