@@ -39,7 +39,7 @@ class Jvm:
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
         self.callback = _Function(lambda request: answer(request, self.geoskip))
-        self.geoskip.connect(self.callback)
+        self.geoskip.connect(self.callback, gateway.java_gateway_server.getCallbackClient())
 
 
 class _Function:
@@ -49,7 +49,7 @@ class _Function:
         self.answer = answer
 
     def apply(self, request: str) -> str:
-        return self.answer(request)
+        return self.answer(request) if request else ""
 
     class Java:
         implements = ["java.util.function.Function"]  # noqa: RUF012 - Py4J's own convention
