@@ -124,3 +124,33 @@ def test_functions_of_ones_own_by_name(own: Any) -> None:
         assert found.ok, str(found)
         assert found.skipped
         assert geoskip.is_enabled(own)
+        assert not own.catalog.functionExists("zone")
+
+
+def test_a_plain_function_is_registered_with_the_type_that_it_returns(own: Any) -> None:
+    from pyspark.sql.functions import udf
+
+    def total(one: int, other: int) -> int:
+        return one + other  # which raises of NULL
+
+    @udf("int")
+    def never(one: int) -> int:
+        raise ValueError
+
+    def size(number: float) -> float:
+        return -number
+
+    def of_the_first(node: Any, index: Any) -> Any:
+        match node:
+            case Comparison(">", Call(_, (one, Literal(int()))), Literal(int()) as value):
+                return index.clause(Comparison("<", one, value))
+
+    with mappings():
+        maps(total, index=MinMax)(of_the_first)
+        found = check_mapping(total, spark=own, rows=["smallint", "smallint"], returns="bigint", seconds=SECONDS)
+        assert found.counter_example is not None, str(found)
+        declare(never, null_in_null_out=True)
+        assert "never: FAILS" in str(check_mapping(never, spark=own, rows=["int"], seconds=SECONDS))
+        declare(size, monotone="increasing")
+        with pytest.raises(MappingError, match="size is a function of Spark's own, and not the one that was given"):
+            check_mapping(size, spark=own)

@@ -60,7 +60,7 @@ def check_mapping(
     started = time.monotonic()
     if spark is not None:
         checked: MappingCheck = import_module("geoskip.spark.checking").check(
-            spark, function, rows=rows, indexes=indexes, name=name, seconds=seconds, seed=seed
+            spark, function, rows=rows, indexes=indexes, name=name, seconds=seconds, seed=seed, returns=returns
         )
         return checked
     plain, name = _plain(function, name)

@@ -18,6 +18,8 @@ from geoskip.checking.samples import Sample
 __all__ = ["constants_of", "near"]
 
 _MOST = 60
+_LONGEST = 300
+"""Up to here, a number in the code may be the length of a text."""
 _SHARE = 0.25
 _WHOLE = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _PLAIN = (int, float, str)
@@ -75,7 +77,8 @@ def near(sample: Sample, constants: Sequence[Any]) -> Sample:
     if kind == "double":
         return _mixed(sample, [float(c) for c in numbers], _close)
     if kind == "string":
-        return _mixed(sample, texts, lambda chance, text: _around(chance, text, sample))
+        lengths = [c for c in numbers if isinstance(c, int) and 3 < c <= _LONGEST]
+        return _mixed(sample, [*texts, *lengths], lambda chance, constant: _around(chance, constant, sample))
     return sample
 
 
@@ -100,7 +103,10 @@ def _close(chance: random.Random, number: float) -> float:
     return number if chance.random() < 0.5 else chance.choice(beside)
 
 
-def _around(chance: random.Random, text: str, sample: Sample) -> str:
+def _around(chance: random.Random, text: str | int, sample: Sample) -> str:
+    """A text with a constant one in it; of a number, a text about as long, of which few begin otherwise."""
+    if isinstance(text, int):
+        return (chance.choice("az") * text)[: chance.randint(text - 1, text)] + chance.choice(["", "a", "b"])
     one, other = str(sample.draw(chance)), str(sample.draw(chance))
     return chance.choice(
         [text, text + one, one + text, one + text + other, f"{one}{text}{other}{text}{one}", text.upper(), text[:-1]]

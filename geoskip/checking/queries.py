@@ -13,12 +13,17 @@ from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predi
 
 __all__ = ["conditions", "values_to_compare"]
 
-_COMPARED, _COMPARED_ALONE = 3, 8
+_COMPARED, _COMPARED_ALONE, _ARGUMENTS = 3, 8, 2
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
-def conditions(call: Call, results: pa.Array, chance: random.Random) -> Iterator[Predicate]:
-    """The call itself where it is a condition, else comparisons with values that it has; NULL tests, negations."""
+def conditions(
+    call: Call, results: pa.Array, chance: random.Random, arguments: Sequence[Any] = ()
+) -> Iterator[Predicate]:
+    """The call itself where it is a condition, else comparisons with values that it has; NULL tests, negations.
+
+    It is compared with values of its ``arguments`` too, those of its own type: ``f(s) <> 'apple'`` where s is that.
+    """
     yield IsNull(call)
     yield Not(IsNull(call))
     if call.type == "boolean":
@@ -29,6 +34,8 @@ def conditions(call: Call, results: pa.Array, chance: random.Random) -> Iterator
     alone = len(call.args) == 1
     most = _COMPARED_ALONE if alone else _COMPARED
     values = values_to_compare(results, call.type or "", chance, most)
+    given = [physical_value(value) for value in arguments if value is not None]
+    values += chance.sample(given, min(_ARGUMENTS, len(given)))
     for value in values:
         literal = Literal(value, call.type)
         for op in ("=", "<", "<=", ">", ">=", "<=>"):

@@ -177,6 +177,8 @@ def _text(chance: random.Random) -> str:
     dice = chance.random()
     if dice < 0.1:
         return chance.choice(["", " ", "0", "é", "ß", "\U0001f600", "%", "_", "z" * 40, "z" * 40 + "a", "ZZ", "null"])
+    if dice < 0.15:
+        return chance.choice([" {}", "{} ", "\t{}\n", "{}  {}", "{},{}"]).format(*chance.choices(_WORDS, k=2))
     if dice < 0.45:
         return chance.choice(_WORDS)
     if dice < 0.6:
@@ -222,6 +224,23 @@ def _polygon(chance: random.Random) -> bytes:
     return bytes(shapely.to_wkb(shape if chance.random() < 0.95 else shapely.Polygon()))
 
 
+def _url(chance: random.Random) -> str:
+    host, first, second = chance.choices(_WORDS, k=3)
+    if chance.random() < 0.6:
+        return f"https://{host}.org/{first}/{second}?q=1"
+    return chance.choice(
+        [
+            f"http://{host}.org/{first}",
+            f"http://www.{host}.org",
+            f"https://{host}.org:8443/{first}#{second}",
+            f"https://{first}:{second}@{host}.org/",
+            f"HTTPS://{host.title()}.ORG/{first}?u=https://{second}.org/",
+            f"ftp://{host}.org/{first}",
+            f"/{first}/{second}",
+        ]
+    )
+
+
 HINTS: dict[str, Sample] = {
     "longitude": Sample("double", _longitude),
     "latitude": Sample("double", _latitude),
@@ -229,10 +248,7 @@ HINTS: dict[str, Sample] = {
     "agents": Sample("string", lambda chance: chance.choice(_AGENTS)),
     "zip codes": Sample("string", lambda chance: f"{chance.randint(0, 99999):05d}"),
     "addresses": Sample("string", lambda chance: ".".join(str(chance.choice([10, 127, 192, 203, 8])) for _ in "1234")),
-    "urls": Sample(
-        "string",
-        lambda chance: f"https://{chance.choice(_WORDS)}.org/{chance.choice(_WORDS)}/{chance.choice(_WORDS)}?q=1",
-    ),
+    "urls": Sample("string", _url),
     "points": Sample(
         "binary", lambda chance: bytes(shapely.to_wkb(shapely.Point(_longitude(chance), _latitude(chance))))
     ),

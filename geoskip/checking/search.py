@@ -39,7 +39,8 @@ def search(
         call = subject.called(constants)
         evaluated = subject.evaluate(rows, constants)
         tally.notes.update(dict.fromkeys(evaluated.notes))
-        for condition in conditions(call, evaluated.values, chance):
+        alike = [v for n, sample in subject.arguments.items() if sample.kind == call.type for v in rows[n]]
+        for condition in conditions(call, evaluated.values, chance, alike):
             truth = truth_of(condition, call, evaluated)
             matching: Mask = np.any(world.members & truth, axis=1)
             node = normalise(condition)

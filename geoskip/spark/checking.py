@@ -42,13 +42,13 @@ from geoskip.indexes.base import Index
 from geoskip.inlining import Template, recognised
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Literal, Predicate, normalise
-from geoskip.registry import SPELLINGS, Function, current
+from geoskip.registry import SPELLINGS, current
 from geoskip.spark.analysis import quietly
 from geoskip.spark.catalyst import Translator, inlined
 from geoskip.spark.evaluator import SparkEvaluator
 from geoskip.spark.session import disabled, java
 from geoskip.spark.shrinking import Found, shrunk
-from geoskip.spark.trying import Argument, arguments_for, expressions_of, literal_sql, sql_of
+from geoskip.spark.trying import Argument, alike, arguments_for, expressions_of, literal_sql, named, sql_of
 
 __all__ = ["check"]
 
@@ -67,34 +67,33 @@ def check(
     name: str | None,
     seconds: float,
     seed: int,
+    returns: str | None = None,
 ) -> MappingCheck:
-    """The check of a function by its name in a session; a UDF that is not registered is so for the while."""
+    """The check of a function by its name in a session; a function that is not registered is so for the while."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="geoskip-check-") as folder, disabled(spark):
-        trial = _Trial(spark, Path(folder), _name_of(spark, function, name), Tally(), random.Random(str(seed)))
+    with (
+        named(spark, function, name, rows, returns) as name,
+        tempfile.TemporaryDirectory(prefix="geoskip-check-") as folder,
+        disabled(spark),
+    ):
+        trial = _Trial(spark, Path(folder), name, Tally(), random.Random(str(seed)))
         found = trial.searched(rows, indexes, started + seconds)
-    effects = tuple(trial.tally.effects.values())
-    if not (effects or trial.tally.agreed or trial.tally.problems or found):
+    tally = trial.tally
+    effects = tuple(tally.effects.values())
+    if not (effects or tally.agreed or tally.problems or found):
         raise MappingError(f"nothing is mapped or declared of {trial.name}, as this session has it")
+    trials = sum(effect.trials for effect in effects) + sum(tally.agreed.values())
+    notes = (*(f"{what} agrees for {n:,} values" for what, n in tally.agreed.items()), *tally.notes)
     return MappingCheck(
         trial.name,
         found,
-        trials=sum(effect.trials for effect in effects) + sum(trial.tally.agreed.values()),
+        trials=trials,
         skipped=sum(effect.skipped for effect in effects),
         effects=effects,
-        problems=tuple(trial.tally.problems)[:5],
-        notes=(*(f"{what} agrees for {n:,} values" for what, n in trial.tally.agreed.items()), *trial.tally.notes),
+        problems=tuple(tally.problems)[:5] if trials else (*tally.problems, *notes)[:5],  # so nothing was tried at all
+        notes=notes if trials else (),
         seconds=time.monotonic() - started,
     )
-
-
-def _name_of(spark: SparkSession, function: Any, name: str | None) -> str:
-    if isinstance(function, str | Function):
-        return name or (function if isinstance(function, str) else function.name)
-    name = name or str(getattr(function, "__name__", "function"))
-    if not spark.catalog.functionExists(name):
-        spark.udf.register(name, function)
-    return name
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,20 @@ class _Trial:
         pq.write_table(pa.table(table), path)
         return self.spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(path))  # Spark 3.5 asks for it
 
-    def _rows(self, arguments: Sequence[Argument]) -> dict[str, list[Any]]:
+    def _rows(self, arguments: Sequence[Argument], *, nulls: bool = True) -> dict[str, list[Any]]:
         samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
-        return {name: sample.values(self.chance, _ROWS) for name, sample in samples.items()}
+        rows = {name: sample.values(self.chance, _ROWS) for name, sample in samples.items()}
+        return rows if nulls else {n: [samples[n].draw(self.chance) for _ in column] for n, column in rows.items()}
+
+    def _workable(self, arguments: Sequence[Argument], text: str) -> tuple[dict[str, list[Any]], DataFrame]:
+        """Rows for which Spark evaluates the call, if there are any: where one row fails, so does the query."""
+        modest = [argument.modest() for argument in arguments]
+        for some, nulls in ((arguments, True), (modest, True), (modest, False)):
+            rows = self._rows(some, nulls=nulls)
+            frame = self._frame(arguments, rows)
+            if _collected(frame, [text]) is not None:
+                return rows, frame
+        return rows, frame
 
     def _calls(self, arguments: Sequence[Argument]) -> Iterator[str]:
         """The call over columns, and with every choice of constants that leaves a column."""
@@ -171,7 +181,9 @@ class _Trial:
         plain = [f"ST_AsBinary({text})" if geometry else text for text in texts]
         table = _collected(frame, plain)
         if table is None and len(texts) == 1:
-            self.tally.notes[f"{self.name} fails for some of the rows that were tried"] = None
+            self.tally.notes[f"{self.name} fails for some of the rows that were tried; rows= says which it takes"] = (
+                None
+            )
             return [None]
         if table is None:
             return [found for text in texts for found in self._values(frame, [text])]
@@ -199,12 +211,8 @@ class _Trial:
     def _mappings(
         self, arguments: Sequence[Argument], indexes: Sequence[Index], deadline: float
     ) -> CounterExample | None:
-        rows = self._rows(arguments)
-        frame = self._frame(arguments, rows)
         texts = list(self._calls(arguments))
-        if _collected(frame, texts[:1]) is None:  # it overflows, say: where one row fails, so does the query
-            rows = self._rows([a.modest() for a in arguments])
-            frame = self._frame(arguments, rows)
+        rows, frame = self._workable(arguments, texts[0])
         kind = self._kind(frame, texts[0])
         if kind == "geometry":
             return None
@@ -213,7 +221,7 @@ class _Trial:
         for text, evaluated in zip(texts, every, strict=True):
             if evaluated is not None:
                 stands = Call(self.name, (Literal(text),), None, (), kind)
-                for condition in conditions(stands, evaluated.values, self.chance):
+                for condition in conditions(stands, evaluated.values, self.chance, alike(arguments, rows, kind)):
                     asks = sql_of(condition, stands, text)
                     queries.append(_Query(asks, truth_of(condition, stands, evaluated), condition, stands))
         over = [argument.sql for argument in arguments]

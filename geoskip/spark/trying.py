@@ -5,22 +5,24 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from geoskip.checking.samples import HINTS, Sample, hint_of, physical_value, sample_of
+from geoskip.checking.subjects import subjects_of
 from geoskip.checking.worlds import Expression
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import Function, current
 from geoskip.spark.analysis import quietly
 
-__all__ = ["Argument", "arguments_for", "expressions_of", "literal_sql", "sql_of"]
+__all__ = ["Argument", "alike", "arguments_for", "expressions_of", "literal_sql", "named", "sql_of"]
 
 _MOST = 3
 """Combinations of argument types that are tried."""
@@ -47,6 +49,40 @@ class Argument:
     def constant(self, chance: random.Random) -> str:
         """The argument as a constant."""
         return self.made.format(*(literal_sql(physical_value(s.draw(chance)), s.kind) for s in self.samples))
+
+
+@contextmanager
+def named(
+    spark: SparkSession,
+    function: Any,
+    name: str | None,
+    rows: Mapping[str, Any] | Sequence[Any] | None,
+    returns: str | None,
+) -> Iterator[str]:
+    """The name to call a function by; it is registered meanwhile, where the session has none of its name."""
+    if isinstance(function, str | Function):
+        yield name or (function if isinstance(function, str) else function.name)
+        return
+    name = name or str(getattr(function, "__name__", "function"))
+    if spark.catalog.functionExists(name):
+        if str(spark.catalog.getFunction(name).className).startswith(_CATALYST):
+            raise MappingError(
+                f"{name} is a function of Spark's own, and not the one that was given; "
+                "say under which name queries call yours: name="
+            )
+        yield name
+        return
+    if hasattr(function, "evalType"):
+        spark.udf.register(name, function)
+    else:  # without a type, Spark takes its values for texts
+        spark.udf.register(name, function, subjects_of(function, rows=rows, returns=returns, name=name)[0].returns)
+    try:
+        yield name
+    finally:
+        spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS `{name}`")
+
+
+_CATALYST = "org.apache.spark.sql.catalyst.expressions."
 
 
 def arguments_for(
@@ -194,3 +230,9 @@ def sql_of(condition: Predicate, call: Call, text: str) -> str:
         case StartsWith(_, start):
             return f"startswith({text}, {literal_sql(start, 'string')})"
     return text
+
+
+def alike(arguments: Sequence[Argument], rows: Mapping[str, list[Any]], kind: str) -> list[Any]:
+    """The values of the arguments that are of a type."""
+    plain = [a for a in arguments if len(a.names) == 1 and a.sql == a.names[0] and a.samples[0].kind == kind]
+    return [value for argument in plain for value in rows[argument.names[0]]]
