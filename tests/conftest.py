@@ -196,15 +196,14 @@ def kept(report: Any) -> str:
 
 def holding_files(frame: Any, conditions: list[str]) -> dict[str, list[str]]:
     """The files with a row that makes each condition TRUE, by one job with geoskip off."""
-    from pyspark.sql import functions as F
-
     import geoskip
 
-    texts = [f"max({text}) AS q{number}" for number, text in enumerate(conditions)]
+    own = [f"{text} AS q{number}" for number, text in enumerate(conditions)]  # in the frame's session and its zone
     with geoskip.disabled(frame.sparkSession):
-        rows = frame.groupBy("_metadata.file_name").agg(*map(F.expr, texts)).collect()
+        values = frame.selectExpr("_metadata.file_name AS file", *own)
+        rows = values.groupBy("file").agg({f"q{number}": "max" for number in range(len(conditions))}).collect()
     rows = sorted(rows, key=lambda row: row[0])
-    return {text: [Path(row[0]).stem for row in rows if row[f"q{n}"]] for n, text in enumerate(conditions)}
+    return {text: [Path(row[0]).stem for row in rows if row[f"max(q{n})"]] for n, text in enumerate(conditions)}
 
 
 def executed_files(frame: Any) -> int:
