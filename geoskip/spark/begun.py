@@ -22,8 +22,8 @@ __all__ = ["Begun"]
 class Begun:
     """What is known of the files that were read first.
 
-    Values that were put aside (:mod:`geoskip.spark.holding`) stay with Spark's workers, on their disks, until
-    :meth:`finish` or :meth:`close`.
+    Values that were put aside (:mod:`geoskip.spark.holding`) stay with Spark's workers, on their disks, or in the
+    driver that read them, until :meth:`finish` or :meth:`close`.
     """
 
     entries: Sequence[IndexEntry] = ()
@@ -32,7 +32,7 @@ class Begun:
     etags: Mapping[str, str | None] = field(default_factory=dict)
     results: Mapping[str, FileResult] = field(default_factory=dict)
     here: list[Piece] = field(default_factory=list)
-    """What was put aside in the driver: of files without rows."""
+    """What was put aside in the driver: of the files that it read, and of those without rows."""
     _aside: list[RDD[Any]] = field(default_factory=list)
 
     def serves(self, entries: Sequence[IndexEntry]) -> bool:

@@ -1,5 +1,5 @@
 """The build: one Spark job for all files and all indexes (DESIGN section 7); two where an index chooses something from
-some files first, of which none is read again (:mod:`geoskip.spark.sampling`).
+some files first that are too large for the driver, and none is read again (:mod:`geoskip.spark.sampling`).
 
 Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
 (:mod:`geoskip.spark.tasks`), and Spark's own reader with ``mapInArrow`` for all else: other formats, expressions,
@@ -153,16 +153,18 @@ def read(
     entries: Sequence[IndexEntry],
     files: Sequence[Listed],
     run: Run | None = None,
+    *,
+    here: bool = False,
 ) -> tuple[dict[str, FileResult], list[Piece]]:
     """What each file holds; a file goes to one reader, and to Spark's as well only if the other declined it.
 
-    Beside that, what else ``run`` brings of each job.
+    Beside that, what else ``run`` brings of each job. With ``here`` the driver opens what Python opens, without a job.
     """
     found: list[FileResult | Piece] = []
     plans = _plans(source, entries, files)
     if plans is not None and files:
         sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
-        found += directly(spark, plans, files, case_sensitive=sensitive, run=run)
+        found += directly(spark, plans, files, case_sensitive=sensitive, run=run, here=here)
     results = {each.path: each for each in found if isinstance(each, FileResult)}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:

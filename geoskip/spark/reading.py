@@ -55,10 +55,18 @@ def _tasks(spark: SparkSession, files: Sequence[Listed]) -> int:
 
 
 def directly(
-    spark: SparkSession, plans: Sequence[Plan], files: Sequence[Listed], *, case_sensitive: bool, run: Run | None = None
+    spark: SparkSession,
+    plans: Sequence[Plan],
+    files: Sequence[Listed],
+    *,
+    case_sensitive: bool,
+    run: Run | None = None,
+    here: bool = False,
 ) -> list[FileResult | Piece]:
-    """Summaries of local Parquet files, opened by Python tasks: one job."""
+    """Summaries of local Parquet files, opened by Python tasks, one job; or ``here`` in the driver, without a job."""
     named = [(file.uri, local_path(file.uri) or "") for file in files]
+    if here:
+        return list(read_files(named, plans, case_sensitive))
     tasks = min(_tasks(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
 

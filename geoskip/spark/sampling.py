@@ -1,10 +1,11 @@
 """The files that are read first, for what an index chooses once a dataset (:meth:`Index.prepare`).
 
-Some files, spread over the listing, are read before the others: in one job, in which all indexes summarise them but
-those that are still to choose, for which the values are put aside (:mod:`geoskip.spark.holding`). These choose from a
-sample of the values, and what was put aside is summarised in the job that reads the other files. So no file is read
-twice, and no summary tells which way its file went. What is chosen may be better or worse, never wrong: a file that
-cannot be read is passed over.
+Some files, spread over the listing, are read before the others: by the driver where they are small local Parquet
+files, so that the build stays one job, else in a job of their own. All indexes summarise them but those that are still
+to choose, for which the values are put aside (:mod:`geoskip.spark.holding`). These choose from a sample of the values,
+and what was put aside is summarised where it lies, by the driver or in the job that reads the other files. So no file
+is read twice, and no summary tells which way its file went. What is chosen may be better or worse, never wrong: a file
+that cannot be read is passed over.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _FILES = 64
 _LEAST_FILES = 8
 _BYTES = 256 << 20
 """The files read first have about so many bytes, unless they would be fewer than eight."""
+_IN_THE_DRIVER = 16 << 20
+"""So many bytes of files the driver reads itself in the time that a job takes."""
 _ROWS = 4096
 
 
@@ -60,7 +63,8 @@ def begin(
         rows = max(_ROWS // max(1, len(some)), 1)
         held = {entry.name: replace(entry, index=Held(entry.name, entry.index, rows)) for entry in choosing}
         reading = [held.get(entry.name, entry) for entry in entries]
-        found.results, pieces = read(state.spark, state.frame, state.source, reading, some, found.first)
+        here = sum(file.size for file in some) <= _IN_THE_DRIVER
+        found.results, pieces = read(state.spark, state.frame, state.source, reading, some, found.first, here=here)
         for uri, result in found.results.items():
             kept = [(name, result.summaries.pop(name)) for name in held if name in result.summaries]
             found.here += pieces_of(plain_uri(uri), kept)
