@@ -22,12 +22,20 @@ from geoskip.stores.encryption import Encryption
 from geoskip.stores.keys import KeyRing
 from tests.conftest import four_tens, same_as_off
 from tests.servers.proxy import Proxy
+from tests.test_spark_readers import settings
 from tests.test_store_elasticsearch import QUICK
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.parametrize("search_server", ["opensearch"], indirect=True),
 ]
+
+
+@pytest.fixture(autouse=True)
+def each_query_asks(spark: Any) -> Iterator[None]:
+    """The tests here say what each query asks for."""
+    with settings(spark, {"spark.geoskip.lookup.seconds": "0"}):
+        yield
 
 
 @pytest.fixture
@@ -61,6 +69,10 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
         geoskip.explain(spark.read.parquet(str(place)).where(where))
         assert len(proxy.seen) == requests, "as its description says: one more for a clause that was not asked before"
     assert store.describe()["costs"].startswith("two requests a query")
+    with settings(spark, {"spark.geoskip.lookup.seconds": "60"}):
+        del proxy.seen[:]
+        assert kept(spark, place, "temp = 15") == (1, 4)
+        assert len(proxy.seen) == 0, "another query has asked in the same minute"
     shutil.copy(place / "part-0.parquet", place / "part-9.parquet")
     assert kept(spark, place, "temp = 15") == (2, 5)
     assert handle.refresh_index().read == 1
