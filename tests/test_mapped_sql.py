@@ -100,6 +100,55 @@ def test_no_text_is_lost(name: str, index: Any) -> None:
     assert skipped > 0.5 * len(pairs) * len(values) if serves else True
 
 
+UNDECODED = [b"\x80-\xff", b"u=\xff", b"\xff-ab", b"ab\xfe", b"\xa9ab", "é\ufffd-".encode()]
+DECODED: dict[str, tuple[Predicate, Any, list[bool]]] = {
+    "the first part": (Comparison("=", split_part(1), text_of("\ufffd")), MinMax("s"), [True] * 6),
+    "split, above": (Comparison(">", PARTS["split"][0], text_of("é")), MinMax("s"), [True] * 6),
+    "split, beginning": (
+        StartsWith(PARTS["split"][0], "ab\ufffd"),
+        Prefix("s"),
+        [False, False, False, True, False, False],
+    ),
+    "the last part": (Comparison("=", split_part(-1), text_of("\ufffd")), Suffix("s"), [True] * 6),
+    "a group": (
+        Comparison("=", spark("RegExpExtract", "regexp_extract", S, "^u=(.*)", 1, type="string"), text_of("\ufffd")),
+        Prefix("s"),
+        [False, True, False, False, False, False],
+    ),
+    "half a character": (
+        Comparison("=", spark("StringTrim", "trim", S, "é", type="string"), text_of("ab")),
+        Prefix("s"),
+        [True] * 6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_what_is_not_utf8_may_be_decoded_or_cut(name: str) -> None:
+    node, index, expected = DECODED[name]
+    texts = [pa.array([text], pa.binary()).view(pa.string()) for text in UNDECODED]
+    bound = index.bind((S,))
+    assert kept(node, bound, metadata(bound, [(text,) for text in texts], ("string",))) == expected
+
+
+@pytest.mark.spark
+def test_no_row_is_lost_that_is_not_utf8(spark: Any, parts: Callable[..., Path]) -> None:
+    place = parts(*(pa.table({"s": pa.array([text], pa.binary()).view(pa.string())}) for text in UNDECODED))
+    geoskip.dataset(spark, str(place)).create_index(MinMax("s"), Prefix("s"), Suffix("s"))
+    found = files_kept(
+        spark.read.parquet(str(place)),
+        [
+            "split_part(s, '-', 1) = '\ufffd'",
+            "split(s, '[-x]')[0] > 'é'",
+            "startswith(split(s, '[-x]')[0], 'ab\ufffd')",
+            "split_part(s, '-', -1) = '\ufffd'",
+            "regexp_extract(s, '^u=(.*)', 1) = '\ufffd'",
+            "trim('é' FROM s) = 'ab'",
+        ],
+    )
+    assert sum(found.values()) < 6 * len(UNDECODED)
+
+
 T = Column("t", "string")
 GLUED: dict[str, tuple[Any, ...]] = {
     "before": ("a", S),

@@ -83,6 +83,17 @@ def _part(node: Predicate, table: dict[str, Callable[[Call], Part | None]]) -> P
     return rule(node) if rule is not None else None
 
 
+def _sure(call: Predicate, text: str, place: int = 0) -> str:
+    """So much of the beginning of a text (of its end: ``place`` -1) as a call's result and its operand have in common.
+
+    Splitting works on decoded texts, in which each byte that is not UTF-8 reads as U+FFFD.
+    """
+    return _UNDECODED.split(text)[place] if is_a("ElementAt", call) or is_a("GetArrayItem", call) else text
+
+
+_UNDECODED = re.compile("[\ufffd\ud800-\udfff]")
+
+
 def _asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
     """Of ``e = 'a'`` or ``e IN ('a', 'b')`` the expression and the texts."""
     match node:
@@ -102,14 +113,16 @@ def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
         found: list[Predicate] = []
         for value in asked[1]:
             if separator:
-                found.append(Comparison("=", text, Literal(value, "string")))
-            found.append(StartsWith(text, value + (separator or "")))
+                found.append(_equal(asked[0], text, value, StartsWith))
+            found.append(StartsWith(text, _sure(asked[0], value + (separator or ""))))
         return clause_for(Or(tuple(found)), [index]) if found else None
     match node:
-        case Comparison(">" | ">=" as op, call, Literal(str()) as least) if (part := _part(call, BEGIN)) is not None:
-            return clause_for(Comparison(op, part[0], least), [index])
+        case Comparison(">" | ">=" as op, call, Literal(str() as value) as least) if part := _part(call, BEGIN):
+            # U+FFFD may be above the byte that it stands for
+            if value.isascii() or is_a("SubstringIndex", call) or is_a("StringTrimRight", call):
+                return clause_for(Comparison(op, part[0], least), [index])
         case StartsWith(call, start) if (part := _part(call, BEGIN)) is not None:
-            return clause_for(StartsWith(part[0], start), [index])
+            return clause_for(StartsWith(part[0], _sure(call, start)), [index])
     return None
 
 
@@ -122,13 +135,19 @@ def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
         found: list[Predicate] = []
         for value in asked[1]:
             if separator:
-                found.append(Comparison("=", text, Literal(value, "string")))
-            found.append(EndsWith(text, (separator or "") + value))
+                found.append(_equal(asked[0], text, value, EndsWith))
+            found.append(EndsWith(text, _sure(asked[0], (separator or "") + value, -1)))
         return clause_for(Or(tuple(found)), [index]) if found else None
     match node:
         case EndsWith(call, end) if (part := _part(call, END)) is not None:
-            return clause_for(EndsWith(part[0], end), [index])
+            return clause_for(EndsWith(part[0], _sure(call, end, -1)), [index])
     return None
+
+
+def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predicate, str], Predicate]) -> Predicate:
+    """The text is the value, as far as that is sure."""
+    sure = _sure(call, value, -1 if test is EndsWith else 0)
+    return Comparison("=", text, Literal(value, "string")) if sure == value else test(text, sure)
 
 
 # ---- what may be cut off
@@ -150,7 +169,7 @@ def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Pre
     match _asked(node):
         case (Call(_, (text, *rest)), values):
             cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
-            if isinstance(cut, str) and len(cut) <= _FEW and values:
+            if isinstance(cut, str) and cut.isascii() and len(cut) <= _FEW and values:  # else Spark may cut half of one
                 return clause_for(Or(tuple(test(text, start) for start in [*values, *cut])), [index])
     return None
 
@@ -311,7 +330,7 @@ def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
     """``regexp_extract(s, '^user=([a-z]+)', 1) = 'ann'``: s begins with ``user=ann``.
 
     The first group begins where the plain text before it ends, unless it is repeated. What does not match has the empty
-    text, so of any other value of any group it follows that s matches.
+    text, so of any other value of any group it follows that s matches. It is the decoded text that does.
     """
     match _asked(node):
         case (Call(_, (text, Literal(str() as pattern), Literal(int() as group))), values) if all(values) and values:
@@ -322,5 +341,6 @@ def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
                 starts = values
             else:
                 starts = beginnings_of(pattern)
-            return clause_for(Or(tuple(StartsWith(text, start) for start in starts)), [index]) if starts else None
+            sure = [StartsWith(text, _UNDECODED.split(start)[0]) for start in starts]
+            return clause_for(Or(tuple(sure)), [index]) if sure else None
     return None
