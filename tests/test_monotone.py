@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
-from geoskip.predicates import Call, Cast, Column, Comparison, In, Literal, Not, Predicate
+from geoskip.predicates import Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from tests.harness import COLUMNS, TYPES, array_of
 
 FIRST_DAYS = [0, 365, 730]  # of 1970, 1971 and 1972
@@ -166,5 +167,32 @@ def test_the_literal_says_which_way() -> None:
         library.odd_power(spark("Pow", x, Literal(2.0), type="double")),
         library.rounded(spark("Round", x, Literal(-1), type="int", flags=("false",))),
         library.of_the_first(spark("AddMonths", x, Literal(None), type="date")),
+        library.between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("month", "UTC"))),
+        library.between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("DAY", "Asia/Tokyo"))),
     ]
     assert nothing == [None] * len(nothing)
+    assert (
+        library.between_times(spark("TimestampDiff", x, Literal(0), type="bigint", flags=("day", "UTC")))
+        == "decreasing"
+    )
+    assert (
+        library.between_times(spark("TimestampDiff", Literal(0), x, type="bigint", flags=("MONTH", "UTC")))
+        == library.RISES
+    )
+
+
+def test_what_a_cast_makes_null_stays_null_after_further_steps() -> None:
+    short = Cast(COLUMNS["x"], "decimal(5,0)", "double")
+    absolute = Call("abs", (Cast(short, "double", "decimal(5,0)"),), library.CATALYST + "Abs", ("false",), "double")
+    engine = Engine(lambda value: Decimal(value) if abs(value) < 1e5 else None, pa.decimal128(5, 0))
+    assert kept(IsNull(absolute), "x", [[1.0, 2.0], [1.0, 1e9]], engine) == [False, True]
+
+
+def test_a_decimal_of_many_digits_may_have_too_many_before_the_point() -> None:
+    d = Column("d", "decimal(38,0)")
+    index = MinMax("d").bind([d])
+    stored = index.metadata_type(SourceColumn("d", d.type or "", pa.decimal128(38, 0)))
+    summaries = [index.collect(pa.array([Decimal(10) ** n], pa.decimal128(38, 0))) for n in (5, 27, 28, 37)]
+    files = FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
+    node = IsNull(Cast(d, "decimal(38,10)", d.type))
+    assert keep_mask(clause_for(node, [index]), files).tolist() == [False, False, True, True]

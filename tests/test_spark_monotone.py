@@ -13,7 +13,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
-from tests.conftest import holding_files, kept
+from tests.conftest import files_kept, holding_files, kept
 
 pytestmark = pytest.mark.spark
 
@@ -175,3 +175,26 @@ def test_overflow_keeps(spark: Any, parts: Callable[..., Path]) -> None:
     frame = spark.read.parquet(str(root))
     assert geoskip.explain(frame.where("n * 4 > 50")).files_kept == 2
     assert geoskip.explain(frame.where("timestamp_seconds(n) > TIMESTAMP'1970-01-01 00:00:15'")).files_kept == 2
+
+
+def test_what_is_not_monotone_all_the_way_keeps(spark: Any, parts: Callable[..., Path]) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.ansi.enabled", "false")
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    times = [dt.datetime(2023, 1, day, hour) for day, hour in ((30, 10), (30, 14), (31, 10))]
+
+    def table(digits: int, x: float, shown: list[dt.datetime]) -> pa.Table:
+        ts = pa.array(shown, pa.timestamp("us", "UTC"))
+        return pa.table(
+            {"ts": ts, "x": [x] * len(ts), "d": pa.array([Decimal(10) ** digits] * len(ts), pa.decimal128(38, 0))}
+        )
+
+    root = parts(table(5, 1.0, times[::2]), table(30, 1e9, times))
+    geoskip.dataset(own, str(root)).create_index(*map(MinMax, ("ts", "x", "d")))
+    conditions = {
+        "timestampdiff(MONTH, ts, TIMESTAMP'2023-03-01 12:00:00') = 0": 2,  # none from the second, one from the others
+        "timestampdiff(DAY, ts, TIMESTAMP'2023-03-01 12:00:00') < 29": 0,
+        "cast(d AS decimal(38,10)) IS NULL": 1,
+        "abs(cast(cast(x AS decimal(5,0)) AS double)) IS NULL": 1,
+    }
+    assert files_kept(own.read.parquet(str(root)), conditions) == conditions

@@ -70,11 +70,15 @@ def of_a_time(call: Call) -> str | None:
 
 
 def between_times(call: Call) -> str | None:
-    """Whole units from one time to another: which of them is the row's says which way it goes."""
+    """Whole units from one time to another: which of them is the row's says which way it goes.
+
+    Of months up to a time nothing is said: up to noon of March 1st it is none from 2 p.m. on January 30th, and one from
+    the 31st at 10 a.m.
+    """
     match call.args:
         case (Literal(int()), _) if in_fixed_zone(call):
             return RISES
-        case (_, Literal(int())) if in_fixed_zone(call):
+        case (_, Literal(int())) if in_fixed_zone(call) and _is_of_one_length(call):
             return "decreasing"
     return None
 
@@ -98,9 +102,14 @@ _FIXED_UNITS = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND"
 def by_a_fixed_unit(call: Call) -> str | None:
     """A time and a number of units that are all of one length."""
     match call.args:
-        case (Literal(int()), _) if in_fixed_zone(call) and not _FIXED_UNITS.isdisjoint(call.flags):
+        case (Literal(int()), _) if in_fixed_zone(call) and _is_of_one_length(call):
             return RISES
     return None
+
+
+def _is_of_one_length(call: Call) -> bool:
+    """Is one of the call's settings a unit that is always as long, as queries may write it?"""
+    return any(flag.upper() in _FIXED_UNITS for flag in call.flags)
 
 
 def in_fixed_zone(call: Call) -> bool:

@@ -290,7 +290,7 @@ def _affine(
 def _within(spans: Range, decimal: tuple[int, int]) -> Range:
     """The same numbers, unknown where they need more digits before the point than the decimal type has."""
     precision, scale = decimal
-    most = (10**precision - 1) * 10**spans.scale // 10**scale if spans.scale >= 0 else LAST
+    most = math.floor((10**precision - 1) * Fraction(10) ** (spans.scale - scale))
     return _affine(_of(spans, "number"), limits=(max(-most, FIRST), min(most, LAST)))
 
 
@@ -343,9 +343,9 @@ def _absolute_reals(spans: Range) -> Range:
     low, high = spans.low, spans.high
     least = np.maximum(np.maximum(low, -high), 0.0)
     most = np.maximum(np.abs(low), np.abs(high))
-    empty = low > high
+    empty, unknown = low > high, spans.keys().unknown
     least[empty], most[empty] = math.inf, -math.inf
-    most[spans.keys().unknown] = math.inf
+    least[unknown], most[unknown] = -math.inf, math.inf  # still unknown: what was made NULL stays NULL
     return Range("real", least, most, nan=spans.nan)
 
 
