@@ -68,7 +68,8 @@ class Template:
 
     @functools.cached_property
     def implementation(self) -> str:
-        return "sql:" + hashlib.sha256(repr(self.body).encode("utf-8", "replace")).hexdigest()[:16]
+        """Names the body and all that it is made of, so that a function of another one is another function."""
+        return "sql:" + hashlib.sha256(_spelt(self.body).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def call(self, node: Predicate) -> Call | None:
         """The call that a vertex is, or None."""
@@ -100,6 +101,22 @@ class Template:
                     if _settled(match, self.markers) is not None:
                         return tuple(sorted(chosen))
         return ()
+
+
+def _spelt(node: Predicate) -> str:
+    """An expression in full: what people are shown leaves out types and implementations, and shortens long lists."""
+    return repr([(type(v).__name__, *(_told(getattr(v, field.name)) for field in fields(v))) for v in walk(node)])  # type: ignore[arg-type]
+
+
+def _told(value: object) -> object:
+    match value:
+        case Literal(content, kind):
+            return type(content).__name__, _told(content), kind
+        case Predicate():
+            return ""  # it follows by itself
+        case tuple():
+            return tuple(map(_told, value))
+    return getattr(value, "wkb_hex", value)  # a geometry shows its beginning alone
 
 
 def _opposite(node: Predicate) -> Predicate:
@@ -171,11 +188,11 @@ def _settled(match: Match, markers: Sequence[Predicate]) -> Bound | None:
 
 def _ways(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], match: Match) -> Iterator[Match]:
     """The ways in which a vertex is a pattern with something for its markers."""
-    if pattern in markers:
-        yield from _bound(pattern, node, match)
+    marker = pattern.child if isinstance(pattern, Cast) and pattern.child in markers else pattern
+    if marker in markers and getattr(node, "type", None) == getattr(pattern, "type", None):
+        yield from _bound(marker, node, match)  # the argument as the parameter's type, a string as the marker is
         return
-    if isinstance(pattern, Cast) and pattern.child in markers and getattr(node, "type", None) == pattern.type:
-        yield from _bound(pattern.child, node, match)  # the argument as the parameter's type
+    if pattern in markers:
         return
     if isinstance(node, Literal) and pattern != node:
         if any(vertex in markers for vertex in walk(pattern)):

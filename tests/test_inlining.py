@@ -133,6 +133,53 @@ def test_a_folded_constant_is_what_it_was_cast_from() -> None:
     assert found == IsNull(Call("f", (Literal(3, "bigint"),), whole.call(whole.body).implementation, (), "double"))  # type: ignore[union-attr]
 
 
+MADE_OTHERWISE: dict[str, tuple[Predicate, Predicate]] = {
+    "the end of a long list": tuple(
+        In(Cast(P0, "bigint"), tuple(Literal(n, "bigint") for n in (*range(10), last))) for last in (98, 99)
+    ),
+    "the end of a long constant": tuple(
+        Call("getmapvalue", (Literal(tuple((n, n) for n in (*range(20), last)), "map<int,int>"), Cast(P0, "int")))
+        for last in (98, 99)
+    ),
+    "a function of Python by the same name": tuple(
+        Call("f", (Cast(P0, "bigint"),), f"python:f#{digest}", ("eval:100",), "int") for digest in (1, 2)
+    ),
+    "the type of a constant": tuple(
+        Comparison("=", Cast(P0, "bigint"), Literal(1, kind)) for kind in ("int", "bigint")
+    ),
+    "the order of arguments": tuple(
+        plus(Cast(one, "bigint"), Cast(other, "bigint")) for one, other in ((P0, P1), (P1, P0))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE_OTHERWISE)
+def test_a_mapping_that_was_bound_to_one_body_meets_no_other(name: str) -> None:
+    one, other = (Template("f", body, (P0, P1)) for body in MADE_OTHERWISE[name])
+    with mappings() as scope:
+
+        @maps("f", index=MinMax)
+        def rule(node, index):  # type: ignore[no-untyped-def]
+            return None
+
+        first, second = one.call(one.body), other.call(other.body)
+        assert first is not None
+        assert second is not None
+        assert len(scope.rules_of(first)) == 1
+        assert scope.rules_of(second) == []
+    again = replace(one, body=transform(one.body, lambda v: replace(v) if isinstance(v, Cast) else v))
+    assert again.implementation == one.implementation
+
+
+def test_an_argument_has_the_type_of_the_parameter() -> None:
+    """The length of a text is not that of its bytes: a function of texts is not one of bytes."""
+    body = Comparison("<=", Call("length", (P0,), "Length", (), "int"), Literal(3, "int"))
+    short = Template("short", body, (P0,), "boolean")
+    for kind, known in (("string", True), ("binary", False), (None, False)):
+        node = transform(body, lambda v, kind=kind: Column("b", kind) if v == P0 else v)  # type: ignore[misc]
+        assert bool(recognised(node, [short])) is known
+
+
 def test_a_mapping_of_the_name_is_asked_beside_what_indexes_say_of_the_body() -> None:
     with mappings():
 
