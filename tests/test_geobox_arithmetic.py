@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.geobox_arithmetic import Line
 from geoskip.indexes.geobox_units import Boxless
 from geoskip.labelling import clause_for
-from geoskip.predicates import And, Call, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
+from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from tests.geobox_oracle import collected, pair_rows
 
 X, Y = Column("lng", "double"), Column("lat", "double")
@@ -143,6 +144,30 @@ def test_conditions_are_joined_box_by_box() -> None:
     here, there = Comparison("<", of("abs", X), number(1.0)), Comparison("<", of("*", Y, number(2.0)), number(0.0))
     for node, expected in ((here, True), (there, True), (And((here, there)), False)):
         assert keep_mask(clause_for(node, [PAIR]), files).tolist() == [expected]
+
+
+ROUNDED: list[tuple[str, Any, str, Any, bool]] = [
+    ("decimal(10,2)", Decimal("0.10"), "<=", Decimal("0.10"), True),
+    ("decimal(10,2)", Decimal("0.30"), ">=", Decimal("0.30"), True),
+    ("decimal(10,2)", Decimal("0.30"), "=", Decimal("0.30"), True),
+    ("decimal(10,2)", Decimal("0.30"), ">", Decimal("0.31"), False),
+    ("bigint", 2**53 + 1, ">", 2**53, True),
+    ("bigint", 2**53 - 1, ">", 2**53, False),
+    ("bigint", -(2**53) - 1, "<", -(2**53), True),
+    ("bigint", 2**53 + 1, "<>", 2**53, True),
+    ("int", 5, "<>", 5, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "op", "literal", "expected"), ROUNDED)
+def test_a_number_is_compared_with_what_it_was_rounded_to(
+    kind: str, value: Any, op: str, literal: Any, expected: bool
+) -> None:
+    x = Column("x", kind)
+    index = GeoBox("CAST(x AS double)", "lat").bind((Cast(x, "double", kind), Y))
+    asked = Comparison("=" if op == "<>" else op, x, Literal(literal, kind))
+    node = Not(asked) if op == "<>" else asked
+    assert keep_mask(clause_for(node, [index]), collected(index, [[(float(value), 1.0)]])).tolist() == [expected]
 
 
 def check_all() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 
 import geoskip
 from geoskip import GeoBox
-from tests.conftest import holding_files, kept
+from tests.conftest import files_kept, holding_files, kept
 
 pytestmark = pytest.mark.spark
 
@@ -104,3 +106,11 @@ def test_what_is_computed_from_coordinates_is_served_box_by_box(frame: Any) -> N
     needed = holding_files(frame, list(KEPT))
     assert [text for text, files in found.items() if not {*needed[text]} <= {*files.split()}] == []
     assert found == KEPT
+
+
+def test_numbers_are_compared_with_what_they_were_rounded_to(plain: Any, parts: Callable[..., Path]) -> None:
+    rows = [(Decimal("0.10"), 2**53 - 5), (Decimal("0.30"), 2**53 + 1)]
+    root = parts(*(pa.table({"p": pa.array([p], pa.decimal128(10, 2)), "n": [n]}) for p, n in rows))
+    geoskip.dataset(plain, str(root)).create_index(GeoBox("CAST(p AS double)", "CAST(n AS double)"))
+    conditions = {"p <= 0.10": 1, "p >= 0.30": 1, "n > 9007199254740992": 1, "n < 9007199254740990": 1, "p <> 0.1": 2}
+    assert files_kept(plain.read.parquet(str(root)), conditions) == conditions

@@ -6,7 +6,7 @@ import re
 
 from geoskip.predicates import Cast, Predicate
 
-__all__ = ["keeps_numbers", "uncast"]
+__all__ = ["keeps_numbers", "rounds", "uncast"]
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
@@ -16,6 +16,20 @@ def uncast(node: Predicate) -> Predicate:
     while isinstance(node, Cast) and node.source is not None and keeps_numbers(node.source, node.type):
         node = node.child
     return node
+
+
+def rounds(node: Predicate) -> bool:
+    """Is it a number that one of the casts over it may round to a double?
+
+    >>> from geoskip.predicates import Column
+    >>> [rounds(Cast(Column("n", kind), "double", kind)) for kind in ("int", "bigint", "decimal(5,2)")]
+    [False, True, True]
+    """
+    while isinstance(node, Cast) and node.source is not None and keeps_numbers(node.source, node.type):
+        if node.type == "double" and (node.source == "bigint" or node.source.startswith("decimal")):
+            return True
+        node = node.child
+    return False
 
 
 def keeps_numbers(source: str, target: str) -> bool:

@@ -36,7 +36,7 @@ from geoskip.geometry import denotations as d
 from geoskip.geometry.boxes import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
-from geoskip.indexes.casts import uncast
+from geoskip.indexes.casts import rounds, uncast
 from geoskip.indexes.geobox_arithmetic import computed
 from geoskip.indexes.geobox_clauses import (
     BoxComesWithin,
@@ -289,14 +289,32 @@ class GeoBox(_Sighted, Index):
             case Not(IsNull(child)):
                 return self._null(child, negated=True)
             case Comparison(op, left, Literal(value)) if (axis := self.axis(left)) is not None:
-                return self.compares(axis, op, value)
+                return self.compares(axis, *self._rounded(axis, left, op, value))
             case Not(Comparison("=", left, Literal(value))) if (axis := self.axis(left)) is not None:
-                return self.compares(axis, "<>", value)
+                return self.compares(axis, *self._rounded(axis, left, "<>", value))
             case In(left, values) if (axis := self.axis(left)) is not None:
                 return self.compares(axis, "in", *(v.value for v in values))
             case Not(In(left, values)) if (axis := self.axis(left)) is not None:
-                return self.compares(axis, "not in", *(v.value for v in values))
+                return self.compares(axis, *self._rounded(axis, left, "not in", *(v.value for v in values)))
         return None
+
+    def _rounded(self, axis: int, node: Predicate, op: str, *values: Any) -> tuple[Any, ...]:
+        """What a comparison of a number says of the double that it was rounded to, where that is what is indexed.
+
+        0.10 is at most 0.10, and above it as a double: ``<`` and ``<=`` need one of at most the next double, and all
+        numbers but one may be rounded to the double of that one.
+        """
+        if rounds(node) or not rounds(self.bound[axis]):
+            return op, *values
+        bounds = [_neighbours(value) for value in values]
+        match op, bounds:
+            case (("<" | "<="), [(_, above)]):
+                return "<=", above
+            case ((">" | ">="), [(below, _)]):
+                return ">=", below
+            case (("<>" | "not in"), _):
+                return "not in", None
+        return op, *values
 
     def _null(self, child: Predicate, *, negated: bool) -> Clause | None:
         if (axis := self.axis(child)) is not None:
