@@ -46,7 +46,7 @@ def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
         case "term" | "terms":
             ((field, wanted),) = inside.items()
             several = wanted if kind == "terms" else [wanted]
-            return any(value == one for value in _values(document, field) for one in several)
+            return any(_placed_at(value) == _placed_at(one) for value in _values(document, field) for one in several)
         case "range":
             ((field, limits),) = inside.items()
             assert math.inf not in map(abs, (limit for limit in limits.values() if not isinstance(limit, str)))
@@ -55,10 +55,15 @@ def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
 
 
 def _lies(value: Any, limits: dict[str, Any]) -> bool:
-    low, high = (value["gte"], value["lte"]) if isinstance(value, dict) else (value, value)
+    low, high = map(_placed_at, (value["gte"], value["lte"]) if isinstance(value, dict) else (value, value))
     ends = {"lt": lambda limit: low < limit, "lte": lambda limit: low <= limit}
     ends |= {"gt": lambda limit: high > limit, "gte": lambda limit: high >= limit}
-    return all(ends[name](limit) for name, limit in limits.items())
+    return all(ends[name](_placed_at(limit)) for name, limit in limits.items())
+
+
+def _placed_at(value: Any) -> Any:
+    """Where a server has a value in its order: -0.0 is below 0.0."""
+    return (value, math.copysign(1.0, value)) if type(value) in (int, float) else value
 
 
 def _values(document: Any, path: str) -> list[Any]:

@@ -193,11 +193,14 @@ class Server:
                     answer = self.ask("POST", "/_search", request, **params)
                     self._check_whole(answer)
                     pit = answer.get("pit_id", pit)
-                yield answer
                 hits = answer.get("hits", {}).get("hits", [])
-                if len(hits) < size:
+                after = hits[-1]["sort"] if len(hits) >= size else None
+                for hit in hits:  # Elasticsearch since 7.12 adds what tells equal ones apart, and wants it back
+                    hit["sort"] = hit["sort"][: len(body["sort"])]
+                yield answer
+                if after is None:
                     return
-                request["search_after"] = hits[-1]["sort"]
+                request["search_after"] = after
                 request.pop("aggs", None)
         finally:
             if pit is not None:
