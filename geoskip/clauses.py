@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -79,7 +79,7 @@ class Clause(ABC):
         return ()
 
     def __str__(self) -> str:
-        return type(self).__name__
+        return repr(self) if is_dataclass(self) else type(self).__name__
 
 
 guard: ContextVar[Callable[[Clause, Files], Any] | None] = ContextVar("what evaluates clauses of others", default=None)

@@ -346,6 +346,8 @@ def test_arguments_are_guessed_said_or_asked_for() -> None:
         with pytest.raises(MappingError, match="there is no argument 'y'; the function has x"):
             check_mapping(math.floor, rows={"y": "double"})
         assert check_mapping(math.floor, rows=[[1.5, 2.5, -3.0]], returns="bigint", seconds=0.5).ok
+        with pytest.raises(MappingError, match="says of 2 arguments; the function has x"):
+            check_mapping(math.floor, rows=["double", "double"])
         with pytest.raises(MappingError, match="no values of 'colours' to try; give a type"):
             check_mapping(math.floor, rows=["colours"])
         with pytest.raises(MappingError, match="only Spark knows which function it is"):

@@ -102,6 +102,17 @@ def test_merging_is_kleenes_and_or_over_keep_skip_unknown() -> None:
             assert kept(any_of(pair)) == [either] * 3
 
 
+def test_a_clause_without_words_of_its_own_is_told_by_its_parameters() -> None:
+    @dataclass(frozen=True)
+    class Even(Clause):
+        index: str
+
+        def keep(self, files: Any) -> Any:
+            raise NotImplementedError
+
+    assert str(Even("parity(n)")).endswith("Even(index='parity(n)')")
+
+
 def test_constants_fold_and_nested_merges_are_flat() -> None:
     one, two, three = (Says([bool(n)] * 3) for n in range(3))
     assert all_of([one, KEEP_ALL]) is one

@@ -13,6 +13,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
+from geoskip.errors import GeoskipError
 from geoskip.spark.session import java
 from tests.conftest import four_tens
 
@@ -101,6 +102,11 @@ def test_a_report_at_every_moment(own: Any) -> None:
     own.sql("SET spark.some.key = 1").collect()
     own.sql("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM t WHERE temp > 35")
     assert geoskip.last_report(own).files_kept in (0, 2)  # the last that ran, not what was only explained
+
+
+def test_what_is_no_dataframe_of_sparks_has_no_report() -> None:
+    with pytest.raises(GeoskipError, match=r"a DataFrame of Spark's, got builtins.str; last_report\(spark\) is"):
+        geoskip.report("SELECT 1")
 
 
 def test_of_large_listings_fewer_are_remembered(spark: Any, place: Path) -> None:

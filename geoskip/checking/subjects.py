@@ -135,6 +135,8 @@ def _given(plain: Any, rows: Mapping[str, Any] | Sequence[Any] | None) -> dict[s
         names = names or list(rows)
         said = dict(rows)
     elif rows is not None:
+        if parameters and len(rows) > len(parameters):
+            raise MappingError(f"rows= says of {len(rows)} arguments; the function has {', '.join(names) or 'none'}")
         names = [p.name for p in parameters][: len(rows)] or [f"x{n}" for n in range(len(rows))]
         said = dict(zip(names, rows, strict=True))
     if not names:

@@ -9,6 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Report, Scan
 from geoskip.spark.matching import matching_rows
 from geoskip.spark.session import bridge, java
@@ -22,6 +23,11 @@ def report(df: DataFrame) -> Report:
     The plan is the DataFrame's own: ``df.show()`` and ``df.count()`` run other plans, which are in :func:`reports`,
     but decide on the same files.
     """
+    if not isinstance(df, DataFrame):
+        raise InvalidSpecificationError(
+            f"report() is about a DataFrame of Spark's, got {type(df).__module__}.{type(df).__qualname__}; "
+            "last_report(spark) is about the query run last, whatever it made"
+        )
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
     return _report(df.sparkSession, java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))

@@ -295,9 +295,12 @@ class GeoskipRule extends Rule {
         return catalogTable;
     }
 
+    /** Milliseconds; of "5" and "5s", "500ms", "1m" and "1min", as Spark writes times. */
     private static long budget(SQLConf conf) {
+        String text = conf.getConfString("spark.geoskip.planning.budget", "5").trim();
+        int unit = text.endsWith("ms") ? 1 : text.endsWith("m") || text.endsWith("min") ? 60000 : 1000;
         try {
-            return (long) (1000 * Double.parseDouble(conf.getConfString("spark.geoskip.planning.budget", "5")));
+            return (long) (unit * Double.parseDouble(text.replaceAll("(ms|s|m|min)$", "")));
         } catch (NumberFormatException wrong) {
             return 5000;
         }
