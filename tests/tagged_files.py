@@ -34,6 +34,7 @@ public class Tagged extends RawLocalFileSystem {
     private final AtomicInteger looks = new AtomicInteger();
     private volatile boolean located;
     private volatile boolean said;
+    private volatile String quote = "";
 
     /** Are blocks told with a listing? Few file systems do; to those that do not Spark adds them, and loses etags. */
     public void locate(boolean wanted) { located = wanted; }
@@ -65,6 +66,9 @@ public class Tagged extends RawLocalFileSystem {
         return found;
     }
 
+    /** Are etags told as HTTP writes them, in quotes? */
+    public void quote(boolean wanted) { quote = wanted ? "\\"" : ""; }
+
     private FileStatus tagged(FileStatus file) throws IOException {
         if (file.isDirectory()) {
             return file;
@@ -76,7 +80,7 @@ public class Tagged extends RawLocalFileSystem {
     private String etag(FileStatus file) throws IOException {
         try {
             byte[] content = Files.readAllBytes(pathToFile(file.getPath()).toPath());
-            return '"' + new BigInteger(1, MessageDigest.getInstance("MD5").digest(content)).toString(16) + '"';
+            return quote + new BigInteger(1, MessageDigest.getInstance("MD5").digest(content)).toString(16) + quote;
         } catch (java.security.NoSuchAlgorithmException impossible) {
             throw new IllegalStateException(impossible);
         }

@@ -103,6 +103,19 @@ def test_without_an_etag_on_one_side_size_and_time_decide(spark: Any, tagged: An
     assert handle.verify().ok
 
 
+def test_quotes_around_etags_are_not_part_of_them(spark: Any, tagged: Any, tmp_path: Path) -> None:
+    """S3A tells them with quotes since Hadoop 3.4, and told them without."""
+    tagged.locate(True)
+    uri = fill(tmp_path / "data", x=1, y=2)
+    handle = dataset(spark, uri)
+    handle.create_index(MinMax("a"))
+    tagged.quote(True)
+    assert kept(spark, uri, "a = 2") == (1, 2)
+    assert handle.refresh_index().read == 0
+    fill(tmp_path / "data", x=7)
+    assert kept(spark, uri, "a = 7") == (1, 2)
+
+
 def test_a_file_that_is_replaced_while_it_is_indexed(
     spark: Any, tagged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

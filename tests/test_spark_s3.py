@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 import geoskip
 from geoskip import MinMax, ValueList
@@ -174,3 +174,42 @@ def test_a_client_of_another_make_is_not_relied_upon(bucket: str, spark: Any, mo
     with pytest.raises(FileExistsError):
         HadoopFolder(f"{bucket}/older").create("x", b"2")
     assert HadoopFolder(f"{bucket}/older").read("x", 9) == b"1"
+
+
+class Somewhere:
+    """Stands for a client and for a path of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self
+
+    def toString(self) -> str:
+        return "s3a://elsewhere"
+
+
+ANSWERS: dict[str, tuple[list[Any], bool, dict[str, bool]]] = {
+    "it is put, and the condition holds": ([None, 412], True, {"s3a://elsewhere": True}),
+    "another request was in the way, and has failed": ([409, 409, None, 412], True, {"s3a://elsewhere": True}),
+    "another request was in the way, and was done": ([409, 412], False, {}),
+    "others are in the way all the time": ([409] * 4, False, {}),
+    "whether the condition holds could not be asked": ([None, Py4JJavaError.__new__(Py4JJavaError)], True, {}),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_what_a_store_answers(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    answers, is_put, known = ANSWERS[case]
+    left = iter(answers)
+
+    def answer(*_: Any) -> Any:
+        found = next(left)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(s3, "_put", answer)
+    monkeypatch.setattr(s3, "_heeds", {})
+    monkeypatch.setattr(s3, "_PAUSES", (0.0, 0.0, 0.0))
+    with nullcontext() if is_put else pytest.raises(FileExistsError):
+        assert s3.put_new(None, Somewhere(), Somewhere(), b"1")
+    assert s3._heeds == known
+    assert next(left, None) is None, "no answer more, no answer less"

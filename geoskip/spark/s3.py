@@ -12,7 +12,9 @@ Where it is not, there is no creation that only one writer can win, and a warnin
 from __future__ import annotations
 
 import threading
+import time
 import warnings
+from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -22,6 +24,9 @@ __all__ = ["is_s3a", "put_new", "warn_of"]
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _CONDITION = ("If-None-Match", "*")
 _TAKEN = (409, 412)
+_CONFLICT = 409
+_PAUSES = (0.1, 0.4, 1.6)
+"""Seconds after which a put is tried again that met another request for the object: maybe neither was done."""
 _UNKNOWN = 501
 _UNKNOWN_CODES = ("InvalidArgument", "NotImplemented")
 """What servers say with 400 that do not know the condition."""
@@ -50,13 +55,20 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
     bucket = str(system.getUri().toString())
     if not _heeds.get(bucket, True):
         return False
-    if (status := _put(gateway, system, path, data)) == _UNKNOWN:
+    status = _put(gateway, system, path, data)
+    for pause in _PAUSES:
+        if status != _CONFLICT:
+            break
+        time.sleep(pause)
+        status = _put(gateway, system, path, data)
+    if status == _UNKNOWN:
         _heeds[bucket] = False  # who looks and then puts warns of that
         return False
     if bucket not in _heeds and status is None:
-        _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
-        if not _heeds[bucket]:
-            warn_of(bucket)
+        with suppress(Py4JJavaError):  # the object is there already: the next one will tell
+            _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
+            if not _heeds[bucket]:
+                warn_of(bucket)
     if status in _TAKEN:
         raise FileExistsError(f"{path.getName()} exists in {path.getParent().toString()}")
     return True

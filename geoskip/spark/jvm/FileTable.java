@@ -49,7 +49,7 @@ class FileTable {
                 int colon = time.indexOf(':');
                 if (colon >= 0) {
                     tags = tags == null ? new String[count] : tags;
-                    tags[number] = time.substring(colon + 1);
+                    tags[number] = plain(time.substring(colon + 1));
                     time = time.substring(0, colon);
                 }
                 times[number] = Long.parseLong(time);
@@ -81,7 +81,7 @@ class FileTable {
 
     /** What a file system says of a file's content, null where it says nothing. */
     static String etag(FileStatus file) {
-        String etag = file instanceof EtagSource ? ((EtagSource) file).getEtag() : null;
+        String etag = file instanceof EtagSource ? plain(((EtagSource) file).getEtag()) : null;
         if (etag == null || etag.isEmpty()) {
             return null;
         }
@@ -91,6 +91,12 @@ class FileTable {
             }
         }
         return etag;
+    }
+
+    /** An etag without the quotes that HTTP puts around it: some clients leave them out, of some it depends on their age. */
+    private static String plain(String etag) {
+        boolean isQuoted = etag != null && etag.length() > 1 && etag.startsWith("\"") && etag.endsWith("\"");
+        return isQuoted ? etag.substring(1, etag.length() - 1) : etag;
     }
 
     /** Writes a listed file's line, a line feed in its path as \\0. */
