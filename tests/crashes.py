@@ -235,6 +235,7 @@ if multiprocessing.current_process().name == "MainProcess" and __name__ != "__ma
 
 def _killed(verb: str, place: str, step: int) -> None:
     unflushed()
+    tempfile.tempdir = str(Path(place).parent)  # what it cannot remove any more goes with the test's folder
     data = Numbers(Path(place))
     VERBS[verb](opened(Path(place), step), data)
 
