@@ -1,11 +1,12 @@
 """Unsound rules of geometry (SEMANTICS, section 8), planted one by one: rows known to be awkward must catch each.
 
-Three *corpora* of rows and predicates: geometries, pairs of coordinates, places on the globe. What each predicate says
-of each row is found out once; a mutant is caught where its clauses skip a file with a matching row.
+*Corpora* of rows and predicates: geometries, pairs of coordinates, places on the globe. What each predicate says of
+each row is found out once, or known; a mutant is caught where its clauses skip a file with a matching row.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -151,6 +152,27 @@ def globe() -> Corpus:
     return Corpus.of(PAIR, files, asked())
 
 
+@functools.cache
+def elsewhere() -> Corpus:
+    """What other libraries and releases say: of what is invalid anything, and distances on a globe from centroids."""
+    crossed = shapely.Polygon([(1, 1), (3, 3), (3, 1), (1, 3)])
+    large = shapely.Polygon([(0, 0), (10, 10), (10, 0), (0, 10)])
+    line = shapely.LineString([(0, 0), (0, 60), (60, 60)])
+    between = shapely.Point(5, 9)  # the two triangles of the large one
+    rows = [crossed, between, line]
+    asked: list[tuple[Predicate, Any]] = [
+        (Not(call("ST_Covers", NOTCHED, GEOM)), crossed),
+        (call("ST_Disjoint", SQUARE, GEOM), crossed),
+        (Not(call("ST_Within", GEOM, SQUARE)), crossed),
+        (Comparison(">", call("ST_Distance", GEOM, shapely.Point(2, 2)), literal(9.0)), crossed),
+        (call("ST_Intersects", GEOM, large), between),
+        (Comparison(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), literal(1e7)), line),
+        (Comparison("<", call("ST_DistanceSphere", GEOM, shapely.Point(0, 88)), literal(1e5)), line),
+    ]
+    cases = [(node, [row is needed for row in rows]) for node, needed in asked]
+    return Corpus(SHAPES, [[row] for row in rows], cases)
+
+
 def _value(distance: Call, row: Any) -> float:
     from tests.geobox_oracle import evaluate
 
@@ -268,6 +290,22 @@ def every_pattern_is_a_touch(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(known, name, replace(known[name], rule=rule))
 
 
+@mutant("inside and far: keep if any row is invalid", elsewhere)
+def invalid_rows_are_left_out(patch: pytest.MonkeyPatch) -> None:
+    _stored(patch, invalid=lambda count: 0)
+
+
+@mutant("Q invalid: only its envelope serves", elsewhere)
+def an_invalid_constant_is_taken_for_a_valid_one(patch: pytest.MonkeyPatch) -> None:
+    def of(original: Any, value: Any) -> Any:
+        shape = copy.copy(original(value))
+        shape.valid = True
+        return shape
+
+    original = Shape.of
+    patch.setattr(Shape, "of", staticmethod(lambda value: of(original, value)))
+
+
 @mutant("near: the lower bound of the distance", geometries)
 def near_by_the_farthest_point(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Shape, "comes_within", lambda shape, boxes, distance: shape.farthest(boxes) <= distance)
@@ -334,6 +372,11 @@ def the_nearest_corner_is_nearest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sphere, "lower_angle", lower)
 
 
+@mutant("on the globe: points only", elsewhere)
+def all_are_measured_as_points(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Units, "only_points", lambda units, places: np.ones(len(places), dtype=bool))
+
+
 @mutant("the spheroid's bounds", globe)
 def the_spheroid_is_a_sphere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(geobox_globe.Earth, "wgs84", classmethod(lambda cls: cls(6371008.0, 6371008.0)))
@@ -358,6 +401,6 @@ def test_the_corpora_catch(
         _search(made)
 
 
-@pytest.mark.parametrize("corpus", [geometries, pairs, globe])
+@pytest.mark.parametrize("corpus", [geometries, pairs, globe, elsewhere])
 def test_nothing_is_found_where_nothing_is_planted(corpus: Callable[[], Corpus]) -> None:
     corpus().search()
