@@ -6,6 +6,8 @@ import datetime as dt
 import re
 from decimal import Decimal
 
+import shapely
+
 from geoskip import predicates as p
 
 _TOKEN = re.compile(r"\s*(<=>|<>|<=|>=|[-+*=<>(),]|\d+\.\d+|\d+|'(?:[^']|'')*'|\w+(?:\(\d+,\d+\))?)")
@@ -142,10 +144,21 @@ class Reader:
         while self._next(","):
             args.append(self._or())
         assert self._next(")")
+        if name.startswith("st_"):
+            return _spatial(name, tuple(args))
         if name not in _CLASSES:
             return p.Call(name, tuple(args), f"python:{name}#1", (), "boolean")
         kind = _RESULTS.get(name) or getattr(args[-1], "type", None) or "boolean"
         return p.Call(name, tuple(args), _EXPRESSIONS + _CLASSES[name], (), kind)
+
+
+def _spatial(name: str, args: tuple[p.Predicate, ...]) -> p.Predicate:
+    """A call of a shapely-backed function; of texts it makes literals."""
+    match name, args:
+        case "st_geomfromtext", (p.Literal(str() as text),):
+            return p.Literal(shapely.from_wkt(text), "geometry")
+    kind = "double" if name in ("st_x", "st_y") or name.startswith("st_distance") else "boolean"
+    return p.Call(name, args, f"python:udf_mappings.shapely_functions.{name}#1", (), kind)
 
 
 def _like(child: p.Predicate, pattern: str) -> p.Predicate:

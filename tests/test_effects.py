@@ -1,7 +1,7 @@
 """The tables of effects: each predicate reads these files and no more.
 
 A table names its columns, the index (MinMax where it does not), the files with their values, then a predicate a line.
-An indexed expression has a column of its own, named by its text.
+An indexed expression has a column of its own, named by its text. Geometries are WKT, with _ for spaces.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import shapely
 
-import udf_mappings.metrics  # noqa: F401 - its mappings
+import udf_mappings.metrics
+import udf_mappings.sedona  # noqa: F401 - their mappings
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import Index, SourceColumn, index_kinds
 from geoskip.labelling import clause_for
@@ -34,6 +36,7 @@ _ARROW: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
     "decimal(10,2)": (pa.decimal128(10, 2), Decimal),
     "date": (pa.date32(), dt.date.fromisoformat),
     "boolean": (pa.bool_(), lambda text: text == "true"),
+    "geometry": (pa.binary(), lambda text: shapely.to_wkb(shapely.from_wkt(text.replace("_", " ")))),
 }
 
 
@@ -100,3 +103,8 @@ def test_a_predicate_reads(
     metadata = FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
     clause = clause_for(read(predicate, columns), [index])
     assert np.array([*files])[keep_mask(clause, metadata)].tolist() == kept
+
+
+def test_every_index_has_a_table() -> None:
+    ours = {name for name, kind in index_kinds().items() if kind.__module__.startswith("geoskip.")}
+    assert ours == {path.stem for path in Path(__file__).parent.glob("effects/*.txt")}

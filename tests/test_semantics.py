@@ -21,7 +21,7 @@ def functions() -> tuple[set[str], set[str]]:
     """The names of all mutants, and of all tests."""
     mutants: set[str] = set()
     tests: set[str] = set()
-    for path in HERE.glob("*.py"):
+    for path in HERE.rglob("*.py"):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef):
                 made = [
