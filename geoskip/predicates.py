@@ -130,16 +130,20 @@ class Call(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cast(Predicate):
-    """``CAST(child AS type)``; ``ansi`` casts throw where others give NULL; ``zone`` where the time zone matters."""
+    """``CAST(child AS type)``; ``ansi`` casts throw where others give NULL; ``zone`` where the time zone matters.
+
+    ``tries`` is ``TRY_CAST``: NULL where an ANSI cast throws, and where another one may wrap around.
+    """
 
     child: Predicate
     type: str
     source: str | None = None
     ansi: bool = False
     zone: str | None = None
+    tries: bool = False
 
     def __str__(self) -> str:
-        return f"CAST({self.child} AS {self.type})"
+        return f"{'TRY_' * self.tries}CAST({self.child} AS {self.type})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -61,8 +61,9 @@ def described(node: Predicate) -> str:
             return f"{value!r}:{kind}"
         case Opaque(_, columns):
             return f"opaque({', '.join(columns)})"
-        case Cast(_, kind, source, ansi, zone):
-            return f"cast({below[0]}: {source} -> {kind}{', ansi' if ansi else ''}{', ' + zone if zone else ''})"
+        case Cast(_, kind, source, ansi, zone, tries):
+            mode = f"{', ansi' if ansi else ''}{', ' + zone if zone else ''}"
+            return f"{'try_' * tries}cast({below[0]}: {source} -> {kind}{mode})"
         case Call(name, _, implementation):
             short = re.sub(r"#.*|.*\.", "", implementation or "").removeprefix("python:")
             return f"{name}({', '.join(below)}){'@' + short if short else ''}"

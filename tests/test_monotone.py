@@ -188,6 +188,16 @@ def test_what_a_cast_makes_null_stays_null_after_further_steps() -> None:
     assert kept(IsNull(absolute), "x", [[1.0, 2.0], [1.0, 1e9]], engine) == [False, True]
 
 
+def test_what_an_engine_said_of_one_cast_is_not_taken_for_another() -> None:
+    index = MinMax("x").bind([COLUMNS["x"]])
+    stored = index.metadata_type(SourceColumn("x", *TYPES["x"]))
+    files = FileMetadata.of(pa.table({str(index): pa.array([index.collect(array_of("x", [1e30]))], stored)}))
+    wraps, tries = (Cast(COLUMNS["x"], "int", "double", tries=tries) for tries in (False, True))
+    for cast, engine in ((wraps, lambda value: 2**31 - 1), (tries, lambda value: None)):
+        with evaluating(Engine(engine, pa.int64())):
+            assert keep_mask(clause_for(IsNull(cast), [index]), files).tolist() == [cast is tries]
+
+
 def test_a_decimal_of_many_digits_may_have_too_many_before_the_point() -> None:
     d = Column("d", "decimal(38,0)")
     index = MinMax("d").bind([d])

@@ -77,7 +77,7 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
                     evaluated(
                         node, child, source, clocks=None if is_monotone_cast(node, source) else local(node, source)
                     ),
-                    key=f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}",
+                    key=f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}, tries {node.tries}",
                     asks=True,
                 )
         case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):

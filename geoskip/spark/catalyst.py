@@ -228,7 +228,7 @@ def _cast(child: Predicate, node: Json) -> Predicate:
     mode = next((t for t in texts if t in ("ANSI", "LEGACY", "TRY")), "LEGACY")
     zone = next((t for t in texts[1:] if t not in ("ANSI", "LEGACY", "TRY", "None", "true", "false")), None)
     source = getattr(child, "type", None)
-    return Cast(child, type_name(node["type"]), source, mode == "ANSI", zone)
+    return Cast(child, type_name(node["type"]), source, mode == "ANSI", zone, mode == "TRY")
 
 
 def _case(children: tuple[Predicate, ...], node: Json) -> Predicate:
