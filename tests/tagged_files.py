@@ -34,6 +34,7 @@ public class Tagged extends RawLocalFileSystem {
     private final AtomicInteger looks = new AtomicInteger();
     private volatile boolean located;
     private volatile boolean said;
+    private volatile boolean interrupted;
     private volatile String quote = "";
 
     /** Are blocks told with a listing? Few file systems do; to those that do not Spark adds them, and loses etags. */
@@ -41,12 +42,18 @@ public class Tagged extends RawLocalFileSystem {
 
     public URI getUri() { return URI.create("tagged:///"); }
 
+    /** Are looks for metadata cut short? */
+    public void interrupt(boolean wanted) { interrupted = wanted; }
+
     /** How often was metadata looked for? */
     public int looks() { return looks.get(); }
 
     public FileStatus getFileStatus(Path path) throws IOException {
         if (path.getName().equals("_log")) {
             looks.incrementAndGet();
+            if (interrupted) {
+                throw new java.io.InterruptedIOException("the query is cancelled");
+            }
         }
         return tagged(super.getFileStatus(path));
     }

@@ -146,3 +146,13 @@ def test_of_many_roots_the_folders_that_they_share_are_looked_into(spark: Any, t
         assert kept(spark, f"tagged:{tmp_path}/*", "a = 7") == (1, 40)
         assert kept(spark, f"tagged:{tmp_path}/{{1,2,3}}", "a = 2") == (1, 3)
         assert tagged.looks() - before < 20
+
+
+def test_a_look_for_metadata_that_was_cut_short_is_not_remembered(spark: Any, tagged: Any, tmp_path: Path) -> None:
+    tagged.locate(True)
+    uri = fill(tmp_path / "data", x=1, y=2)
+    dataset(spark, uri).create_index(MinMax("a"))
+    tagged.interrupt(True)
+    assert kept(spark, uri, "a = 2") == (2, 2)
+    tagged.interrupt(False)
+    assert kept(spark, uri, "a = 2") == (1, 2)

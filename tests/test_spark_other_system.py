@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, ValueList
+from geoskip.spark import hadoop
 from geoskip.spark.hadoop import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
@@ -58,6 +60,29 @@ def test_the_whole_life_of_an_index_on_another_file_system(spark: Any, mounted: 
     assert {row["verb"] for row in handle.history().collect()} >= {"refresh", "vacuum"}
     again = geoskip.dataset(spark, uri)
     assert again.verify().ok
+
+
+def test_copies_of_metadata_do_not_pile_up(
+    spark: Any,
+    mounted: tuple[str, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, place = mounted
+    uri, place = f"{uri}/copied", place / "copied"
+    fill(place, 0, 10, 20)
+    long_ago(place)
+    monkeypatch.setattr(hadoop, "_made", [])
+    monkeypatch.setattr(hadoop, "_MOST_COPIED", 0)
+    handle = geoskip.dataset(spark, uri)
+    handle.create_index(MinMax("a"))
+    handle.create_index(ValueList("a"))
+    assert kept(spark, uri, "a = 10") == (1, 3)
+    copies = hadoop._cache()
+    assert len(list(copies.iterdir())) == 1, "of the part that was used last"
+    for copy in copies.iterdir():
+        copy.unlink()
+    assert kept(spark, uri, "a > 20 OR a IN (0, 99)") == (2, 3), "and what is needed again is copied again"
+    shutil.rmtree(copies)
 
 
 def test_of_many_writers_one_creates_a_file(mounted: tuple[str, Path], spark: Any) -> None:  # noqa: F811

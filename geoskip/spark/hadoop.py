@@ -22,6 +22,7 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import os
 import shutil
 import tempfile
 import threading
@@ -45,6 +46,8 @@ _RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs"
 _CREATES_EXCLUSIVELY = frozenset(["abfs", "abfss", "gs"])
 _PATH = "org.apache.hadoop.fs.Path"
 _CHUNK = 8 << 20
+_MOST_COPIED = 2 << 30
+"""Bytes of copies beyond which those used least recently go; a part that is needed again is copied again."""
 
 
 class HadoopFolder:
@@ -134,13 +137,16 @@ class HadoopFolder:
 
     def local(self, name: str) -> Path:
         kept = _cache() / hashlib.sha256(f"{self.location}/{name}".encode()).hexdigest()
-        if not kept.exists():
+        try:
+            os.utime(kept)
+        except FileNotFoundError:
             with _translated():
                 jvm, system = self._system()
                 scratch = kept.with_name(uuid.uuid4().hex)
                 target = _class(jvm, _PATH)(f"file:{scratch}")
                 system.copyToLocalFile(False, self._path(jvm, name), target, True)
                 scratch.replace(kept)
+            _shrink(kept)
         return kept
 
     def delete(self, name: str) -> None:
@@ -225,3 +231,14 @@ def _cache() -> Path:
             _made[:] = [Path(tempfile.mkdtemp(prefix="geoskip-copies-"))]
             atexit.register(shutil.rmtree, _made[0], ignore_errors=True)
         return _made[0]
+
+
+def _shrink(newest: Path) -> None:
+    """Remove copies that were not used for long, but not the newest one."""
+    with _lock, contextlib.suppress(OSError), os.scandir(newest.parent) as found:
+        copies = [(file.stat(), file.path) for file in found if len(file.name) == len(newest.name)]
+        left = sum(about.st_size for about, _ in copies)
+        for about, path in sorted(copies, key=lambda copy: copy[0].st_mtime_ns):
+            if left > _MOST_COPIED and path != str(newest):
+                os.unlink(path)
+                left -= about.st_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +27,15 @@ from geoskip.stores.encryption import Encryption
 __all__ = ["Place"]
 
 
+class _Last(NamedTuple):
+    """A DataFrame and what it was made of; one value, since threads may share a handle."""
+
+    frame: DataFrame
+    files: Files
+    columns: tuple[Any, ...] | None
+    settings: int
+
+
 @dataclass
 class Place:
     """A path, glob, list or table, how it is read, and where its metadata are."""
@@ -42,9 +51,7 @@ class Place:
 
     def __post_init__(self) -> None:
         self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
-        self._last: tuple[DataFrame, Files] | None = None
-        self._columns: tuple[Any, ...] | None = None
-        self._settings = 0
+        self._last: _Last | None = None
         self._stores: dict[str, Store] = {}
 
     @property
@@ -79,7 +86,8 @@ class Place:
 
     def source(self) -> Source:
         """What it reads and which folder identifies it, without a listing where one was made before."""
-        return self._source(self._last[0]) if self._last is not None else self.state().source
+        last = self._last
+        return self._source(last.frame) if last is not None else self.state().source
 
     def state(self, spark: SparkSession | None = None) -> State:
         """The dataset as it is now: the last DataFrame again if nothing has changed, settings included, since Spark's
@@ -88,22 +96,18 @@ class Place:
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
             return State(spark, frame, self._source(frame), listing(spark, frame))
-        since, settings = time.time(), self._settings_of_now()
-        if self._last is not None and self._settings == settings and not any(map(is_glob, self.paths or ())):
-            frame, before = self._last
-            files = listing(self.spark, frame)
-            if files == before or (self._columns is not None and self._columns == self._columns_of(files)):
-                self._last = (frame, files)
-                return State(self.spark, frame, self._source(frame), files, since)
+        since, settings, last = time.time(), self._settings_of_now(), self._last
+        if last is not None and last.settings == settings and not any(map(is_glob, self.paths or ())):
+            files = listing(self.spark, last.frame)
+            if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
+                self._last = last._replace(files=files)
+                return State(self.spark, last.frame, self._source(last.frame), files, since)
         since = time.time()
         frame = self._frame(self.spark)  # which lists paths itself; of a table it may know an old listing
         source = self._source(frame)  # or what cannot be indexed, in a sentence
         files = listing(self.spark, frame, anew=self.table is not None)
-        state = State(self.spark, frame, source, files, since)
-        self._last = (frame, state.files) if self.table is None else None
-        self._columns = self._columns_of(files) if self.table is None else None
-        self._settings = settings
-        return state
+        self._last = _Last(frame, files, self._columns_of(files), settings) if self.table is None else None
+        return State(self.spark, frame, source, files, since)
 
     def _settings_of_now(self) -> int:
         """A number that is another one under other settings of the session."""

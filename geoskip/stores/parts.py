@@ -88,6 +88,7 @@ class PartReader:
     def __init__(self, folder: Folder, part: Part, keys: PartKeys | None = None) -> None:
         self.part = part
         self.keys = keys
+        self.folder = folder
         self.what = f"{part.name} in {folder.location}"
         if not _PART.fullmatch(part.name):
             raise MetadataError(f"{self.what} is no name of a part")
@@ -112,6 +113,7 @@ class PartReader:
         if not inside:
             return pa.table({})
         with self._trouble():
+            self.path = self.folder.local(self.part.name)  # a copy may have been removed
             paths: list[str] = []
             if self.keys is None and self._unpacked(inside) > _LARGEST_READ:
                 raise ValueError(f"its columns unpack to more than {_LARGEST_READ} bytes")

@@ -1,5 +1,7 @@
 package geoskip;
 
+import java.io.InterruptedIOException;
+import java.nio.file.AccessDeniedException;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -8,6 +10,7 @@ import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.security.AccessControlException;
 import @SparkSession@;
 
 /**
@@ -65,15 +68,23 @@ class Lookups {
             return ((Boolean) known[0]).booleanValue();
         }
         boolean found;
+        boolean isRemote = !"file".equals(path.toUri().getScheme());
         try {
             if (conf == null) {
                 conf = session.sessionState().newHadoopConf();
             }
             found = path.getFileSystem(conf).isDirectory(new Path(path, "_geoskip/_log")); // to S3 one request, not two
-        } catch (Exception unreachable) {
+        } catch (AccessDeniedException forbidden) {
             found = false;
+        } catch (AccessControlException forbidden) {
+            found = false;
+        } catch (InterruptedIOException cancelled) { // that of one query
+            return false;
+        } catch (Exception unreachable) { // perhaps for a moment
+            found = false;
+            isRemote = false;
         }
-        long ttl = "file".equals(path.toUri().getScheme()) ? LOCAL_TTL_MS : REMOTE_TTL_MS;
+        long ttl = isRemote ? REMOTE_TTL_MS : LOCAL_TTL_MS;
         if (looked.size() >= REMEMBERED) {
             looked.clear();
         }

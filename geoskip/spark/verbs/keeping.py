@@ -10,6 +10,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.amounts import Bound
 from geoskip.lifecycle.operation import latest
@@ -99,7 +101,10 @@ def refresh_after_queries(place: Place, bound: Bound | None) -> AfterQueries | N
 def is_running(place: Place) -> bool:
     """Is the session still there?"""
     context: Any = place.spark.sparkContext._jsc
-    return context is not None and not context.sc().isStopped()
+    try:
+        return context is not None and not context.sc().isStopped()
+    except Py4JError:  # its driver is gone
+        return False
 
 
 def warn_of(place: Place, error: Exception) -> None:
