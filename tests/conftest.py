@@ -55,6 +55,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.line(line)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def unflushed() -> Iterator[None]:
+    """No test pulls the plug: files are left to the kernel. A test of the local folder says what is flushed when."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session of the run: geoskip enabled, the jars of Sedona and Delta where they are released for this Spark."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,14 +34,6 @@ from tests.crashes import (
 
 CRASHES = int(os.environ.get("GEOSKIP_CRASHES", "0"))
 RACE = float(os.environ.get("GEOSKIP_RACE", "0"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def unflushed() -> Iterator[None]:
-    """What the kernel has survives a killed process, so nothing is flushed to disk."""
-    with pytest.MonkeyPatch.context() as patch:
-        crashes.unflushed(patch.setattr)
-        yield
 
 
 @pytest.fixture(scope="module")

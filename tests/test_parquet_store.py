@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -173,6 +174,22 @@ def test_a_file_is_created_once(tmp_path, monkeypatch, links):
         folder.create("a/b", b"second")
     assert folder.read("a/b", 99) == b"first"
     assert folder.names("a") == ["b"], "and nothing temporary is left"
+
+
+def test_what_is_seen_was_flushed_before_and_its_name_is_flushed_then(tmp_path, monkeypatch):
+    told: list[Any] = []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        seen = sorted(path.name for path in (tmp_path / "m").iterdir() if not path.name.startswith("."))
+        told.append(("folder" if stat.S_ISDIR(status.st_mode) else status.st_size, seen))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    (tmp_path / "given").write_bytes(b"a part")
+    folder = LocalFolder(tmp_path / "m")
+    folder.create("x", b"an entry")
+    folder.put("y", tmp_path / "given")
+    assert told == [(8, []), ("folder", ["x"]), (6, ["x"]), ("folder", ["x", "y"])]
 
 
 WRITER = """

@@ -100,7 +100,7 @@ class LocalFolder:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with open(scratch, "xb") as file:
                     write(file)
-                    _flush(file.fileno())
+                    _flush(file)
                 place(scratch)
                 break
             except FileNotFoundError:
@@ -137,11 +137,12 @@ class LocalFolder:
                 raise
             with open(target, "xb") as file:
                 file.write(data)
-                _flush(file.fileno())
+                _flush(file)
 
 
-def _flush(descriptor: int) -> None:
-    os.fsync(descriptor)
+def _flush(file: BinaryIO) -> None:
+    file.flush()  # else the disk is asked to keep what Python has not written yet
+    os.fsync(file.fileno())
 
 
 def _flush_folder(path: Path) -> None:

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from geoskip.stores import MemoryStore, ParquetStore, Store
-from tests import crashes
 from tests.crashes import Numbers, write
-
-
-@pytest.fixture(autouse=True)
-def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    crashes.unflushed(monkeypatch.setattr)
 
 
 @pytest.fixture

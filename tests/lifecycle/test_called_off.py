@@ -15,7 +15,6 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.operation import Operation
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import Store
-from tests import crashes
 from tests.crashes import Numbers, check_complete, create, refresh, write
 from tests.lifecycle.asking import A, B, names, overtaken, summaries
 
@@ -99,7 +98,6 @@ def test_an_operation_of_this_machine_is_dead_once_its_process_is_gone(
     monkeypatch.setattr(log, "_started", lambda process: "another")
     left_open(store)
     monkeypatch.undo()
-    crashes.unflushed(monkeypatch.setattr)
     assert history(store)[-1].state == "dead: refreshing"
     write(data.folder, "f3", 3)
     refresh(store, data)
@@ -115,7 +113,6 @@ def test_an_operation_elsewhere_is_dead_without_a_heartbeat(
     one = left_open(store)
     entry = store.operation(store.operations()[-1])
     monkeypatch.undo()
-    crashes.unflushed(monkeypatch.setattr)
     refresh(store, data)
     assert one.id in Log(store, store.identity()).open(), "it has just been heard of"
     seen = {**entry["open"][one.id], "seen": "2001-01-01T00:00:00+00:00" if away < 0 else "2999-01-01T00:00:00+00:00"}
