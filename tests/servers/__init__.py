@@ -35,6 +35,9 @@ MAIN = {
     "elasticsearch": "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner",
 }
 
+MODULES = ("transport.Netty4Plugin", "index.reindex.ReindexPlugin")
+"""What geoskip needs of the modules that a server has: a third of its start is to load the others."""
+
 SETTINGS = """\
 network.host: 127.0.0.1
 discovery.type: single-node
@@ -108,7 +111,9 @@ class SearchServer:
 
     def start(self) -> None:
         """Start it, for the first time or after :meth:`kill`, with the data that it had."""
+        modules = ",".join(f"org.{self.kind}.{module}" for module in MODULES)
         arguments = ["-basePath", self.folder / "node", "-confPath", self.folder / "config", "-numOfNode", "1"]
+        arguments += ["-moduleTypes", modules]
         if self._port:
             arguments += ["-baseHttpPort", self._port - 1]
         known = self._archive.exists()
