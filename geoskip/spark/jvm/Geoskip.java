@@ -192,6 +192,9 @@ public final class Geoskip {
         synchronized (installed) {
             if (installed.put(session.extensions(), Boolean.TRUE) == null) {
                 session.extensions().injectPreCBORule(new RuleBuilder());
+                workers.execute(new Runnable() {
+                    public void run() { Evaluation.warm(); }
+                });
             }
         }
     }
