@@ -202,6 +202,14 @@ class Garbage(Clause):
         return "garbage"
 
 
+def test_threads_that_ask_python_stay(own: Any) -> None:
+    """Py4J closes neither the connection nor Python's thread of one that ends: they would pile up, one a query."""
+    field = java(own).geoskip.getClass().getDeclaredField("workers")
+    field.setAccessible(True)
+    workers = field.get(None)
+    assert workers.getKeepAliveTime(own._jvm.java.util.concurrent.TimeUnit.DAYS) > 10_000
+
+
 def test_a_long_condition_is_sent_at_once(own: Any) -> None:
     def planned(values: int) -> float:
         texts = ", ".join(f"'{number:050}'" for number in range(values))

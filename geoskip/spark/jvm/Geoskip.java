@@ -24,9 +24,10 @@ import java.util.Map;
 import java.util.WeakHashMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -60,13 +61,15 @@ public final class Geoskip {
     static final ThreadLocal captured = new ThreadLocal(); // a List of JSON texts while an index is analysed
     static final ThreadLocal parts = new ThreadLocal(); // a List of the expressions themselves, where they are held
 
-    private static final ExecutorService workers = Executors.newCachedThreadPool(new ThreadFactory() {
-        public Thread newThread(Runnable task) {
-            Thread thread = new Thread(task, "geoskip-planning");
-            thread.setDaemon(true);
-            return thread;
-        }
-    });
+    /** As many threads as ever asked at once. They stay: Py4J never closes the connection that each has to Python. */
+    private static final ExecutorService workers = new ThreadPoolExecutor(
+            0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(), new ThreadFactory() {
+                public Thread newThread(Runnable task) {
+                    Thread thread = new Thread(task, "geoskip-planning");
+                    thread.setDaemon(true);
+                    return thread;
+                }
+            });
 
     /** Connects Python: a function from a request to an answer, both JSON, and Py4J's client that carries them. */
     public void connect(java.util.function.Function python, Py4JPythonClient client) {
