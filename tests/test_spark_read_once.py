@@ -48,12 +48,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def opened(place: Path) -> Iterator[Counter[str]]:
-    """How often each file is opened within the block, by whatever process; the kernel counts (inotify)."""
+    """How often each file is opened within the block, by whatever process; the kernel counts (inotify).
+
+    A reader that opens a file twice before it reads has opened it once: the kernel reports events that follow each
+    other and are alike as one, and whether another file's come between is chance.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     watch = libc.inotify_init1(os.O_NONBLOCK)
-    # IN_OPEN, and IN_CLOSE_NOWRITE since the kernel reports events that are alike as one
-    assert libc.inotify_add_watch(watch, os.fsencode(place), 0x20 | 0x10) >= 0
+    opening, access_or_close = 0x20, 0x1 | 0x10
+    assert libc.inotify_add_watch(watch, os.fsencode(place), opening | access_or_close) >= 0
     found: Counter[str] = Counter()
+    unread: set[str] = set()
     try:
         yield found
         while data := _read(watch):
@@ -61,7 +66,10 @@ def opened(place: Path) -> Iterator[Counter[str]]:
             while at < len(data):
                 _, event, _, length = struct.unpack_from("iIII", data, at)
                 name = data[at + 16 : at + 16 + length].rstrip(b"\0").decode()
-                if event & 0x20 and name.endswith(".parquet"):
+                if event & access_or_close:
+                    unread.discard(name)
+                elif name.endswith(".parquet") and name not in unread:
+                    unread.add(name)
                     found[name] += 1
                 at += 16 + length
     finally:
