@@ -38,7 +38,7 @@ from tests.conftest import same_as_off
 pytestmark = pytest.mark.spark
 
 MACHINES = int(os.environ.get("GEOSKIP_MACHINES", "2"))
-PARTITIONS = int(os.environ.get("GEOSKIP_PARTITIONS", "2000"))
+PARTITIONS = int(os.environ.get("GEOSKIP_PARTITIONS", "1000"))
 """``make soak`` has ten thousand."""
 
 

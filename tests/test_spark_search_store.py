@@ -129,7 +129,7 @@ def test_a_server_that_is_killed_during_a_build_and_during_a_query(
     handle.create_index(MinMax("temp"))
     pq.write_table(pa.table({"temp": [99]}), place / "part-9.parquet")
     told, server = store.server.tell, store.server
-    server.timeout = server.patience = 1.0
+    server.timeout, server.patience = 1.0, 0.3
 
     def killing(method: str, path: str, *rest: Any, **params: Any) -> Any:
         if path.endswith("/_bulk"):  # while it is at it, most often

@@ -41,6 +41,12 @@ def files(*numbers: int) -> pa.Table:
     )
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build's first pause is short."""
+    monkeypatch.setattr("geoskip.stores.elasticsearch.server._FIRST_PAUSE", 0.01)
+
+
 @pytest.fixture
 def proxy(search_server: Any) -> Iterator[Proxy]:
     with Proxy(search_server.url) as found:

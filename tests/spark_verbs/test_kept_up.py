@@ -72,6 +72,8 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
             time.sleep(0.01)
         return after.looked >= times
 
+    monkeypatch.setattr(keeping, "_SHARE", 0)
+    monkeypatch.setattr(keeping, "_REST", 0.05)
     geoskip.dataset(spark, str(place), auto_refresh=1)
     after = keeping._after[f"file:{place}"]
     write(place, "4.parquet", [40])

@@ -23,8 +23,8 @@ from geoskip.spark.verbs.building import refresh, stale
 
 __all__ = ["AfterQueries", "Keeper", "refresh_after_queries", "refreshed"]
 
-_SHARE = 10
-"""A thread that refreshes after queries rests so many times as long as it took, and not less than a second."""
+_SHARE, _REST = 10, 1.0
+"""A thread that refreshes after queries rests so many times as long as it took, and not less than so many seconds."""
 
 
 def refreshed(place: Place, bound: Bound) -> None:
@@ -77,7 +77,7 @@ class AfterQueries:
                 with suppress(Warning):  # where warnings are errors
                     warn_of(self._place, error)
             self.looked += 1
-            self._ended.wait(max(1.0, _SHARE * (time.monotonic() - began)))
+            self._ended.wait(max(_REST, _SHARE * (time.monotonic() - began)))
 
 
 _after: dict[str, AfterQueries] = {}
