@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geoskip.clauses import keep_mask
+from geoskip.indexes import geobox_arithmetic
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.geobox_arithmetic import Line
 from geoskip.indexes.geobox_units import Boxless
@@ -168,6 +169,13 @@ def test_a_number_is_compared_with_what_it_was_rounded_to(
     asked = Comparison("=" if op == "<>" else op, x, Literal(literal, kind))
     node = Not(asked) if op == "<>" else asked
     assert keep_mask(clause_for(node, [index]), collected(index, [[(float(value), 1.0)]])).tolist() == [expected]
+
+
+def test_the_bounds_of_decimals_fit_their_type() -> None:
+    """The engine takes no others, and would evaluate nothing for any file."""
+    box = np.array([-99.99]), np.array([99.99])
+    ends = geobox_arithmetic._bounds("decimal(4,2)", *box, np.array([False]))
+    assert [end.to_pylist() for end in ends] == [[Decimal("-99.99")], [Decimal("99.99")]]
 
 
 def check_all() -> None:

@@ -198,6 +198,24 @@ def test_what_an_engine_said_of_one_cast_is_not_taken_for_another() -> None:
             assert keep_mask(clause_for(IsNull(cast), [index]), files).tolist() == [cast is tries]
 
 
+@pytest.mark.parametrize(
+    ("name", "function", "said"),
+    [
+        ("d", lambda c: spark("Round", c, Literal(1, "int"), type="double"),
+         "round(min(d), 1) <= 2.5 <= round(max(d), 1)"),
+        ("e", lambda c: spark("Multiply", c, Literal(1e300, "double"), type="double"),
+         "(min(e) * 1e+300) <= 2.5 <= (max(e) * 1e+300)"),
+        ("5", lambda c: Call("+", (c, Literal(5.0, "double")), library.CATALYST + "Add", (), "double"),
+         "(min(5) + 5.0) <= 2.5 <= (max(5) + 5.0)"),
+        ("{}", lambda c: spark("Sqrt", c, type="double"), "sqrt(min({})) <= 2.5 <= sqrt(max({}))"),
+    ],
+)  # fmt: skip
+def test_a_clause_is_shown_whatever_the_column_is_called(name: str, function: Callable[..., Call], said: str) -> None:
+    column = Column(name, "double")
+    node = Comparison("=", function(column), Literal(2.5, "double"))
+    assert str(MinMax(name).bind([column]).clause(node)) == said
+
+
 def test_a_decimal_of_many_digits_may_have_too_many_before_the_point() -> None:
     d = Column("d", "decimal(38,0)")
     index = MinMax("d").bind([d])

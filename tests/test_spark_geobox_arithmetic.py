@@ -109,8 +109,11 @@ def test_what_is_computed_from_coordinates_is_served_box_by_box(frame: Any) -> N
 
 
 def test_numbers_are_compared_with_what_they_were_rounded_to(plain: Any, parts: Callable[..., Path]) -> None:
-    rows = [(Decimal("0.10"), 2**53 - 5), (Decimal("0.30"), 2**53 + 1)]
-    root = parts(*(pa.table({"p": pa.array([p], pa.decimal128(10, 2)), "n": [n]}) for p, n in rows))
-    geoskip.dataset(plain, str(root)).create_index(GeoBox("CAST(p AS double)", "CAST(n AS double)"))
+    rows = [("0.10", 2**53 - 5, "99999999.99"), ("0.30", 2**53 + 1, "-99999999.99")]
+    kind = pa.decimal128(10, 2)
+    tables = ({"p": pa.array([Decimal(p)], kind), "n": [n], "q": pa.array([Decimal(q)], kind)} for p, n, q in rows)
+    root = parts(*map(pa.table, tables))
+    geoskip.dataset(plain, str(root)).create_index(GeoBox("CAST(p AS double)", "CAST(n AS double)"), GeoBox("q", "p"))
     conditions = {"p <= 0.10": 1, "p >= 0.30": 1, "n > 9007199254740992": 1, "n < 9007199254740990": 1, "p <> 0.1": 2}
+    conditions |= {"floor(q) > 6": 1, "q * 2 < 6": 1}  # no bound has more digits than the type
     assert files_kept(plain.read.parquet(str(root)), conditions) == conditions

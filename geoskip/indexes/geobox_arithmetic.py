@@ -157,6 +157,8 @@ def _bounds(kind: str, low: Floats, high: Floats, lacks: Mask) -> tuple[pa.Array
     words = [np.where(open_, 0, end).astype(np.int64) for end in (least, most)]
     if decimal is None:
         return pa.array(words[0], mask=open_), pa.array(words[1], mask=open_)
+    last = min(10 ** int(decimal[1]) - 1, 2**63 - 1)
+    words = [np.clip(word, -last, last) for word in words]  # the engine takes no other for the type
     return _decimals(words[0], open_, int(decimal[2])), _decimals(words[1], open_, int(decimal[2]))
 
 

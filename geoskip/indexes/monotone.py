@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -94,12 +94,12 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
             step = _absolute(node.type or _type_of(child))
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
             step = _days(node.name, literal)
-        case Call(name, (first, *rest)) if (anew := periodic(node, _type_of(first))) is not None:
+        case Call(_, (first, *rest)) if (anew := periodic(node, _type_of(first))) is not None:
             child, take = anew
-            text = f"{name}({{}}{''.join(f', {part}' for part in rest)})"
+            text = _around(node, child)
             step = Step(text, take, constant=bool(rest), key=f"{text} {node.flags}", asks=reads_clocks(node))
-        case Call(name, (child,)) if (found := carried(node, _type_of(child))) is not None:
-            text = f"{name}({{}})"
+        case Call(_, (child,)) if (found := carried(node, _type_of(child))) is not None:
+            text = _around(node, child)
             step = Step(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])
         case Call(_, args) if len(found_args := [a for a in args if not isinstance(a, Literal)]) == 1:
             (child,) = found_args
@@ -127,6 +127,18 @@ _NEGATIONS = _expressions(UnaryMinus="negative")
 _DAYS = _expressions(DateAdd="date_add", DateSub="date_sub")
 _PRODUCTS = _expressions(Multiply="*", Divide="/")
 _ABSOLUTES = _expressions(Abs="abs")
+
+
+def _around(node: Call, child: Predicate) -> str:
+    """The text of a call with ``{}`` for an operand: the name of a column may be part of the function's.
+
+    >>> d = Column("d")
+    >>> _around(Call("round", (d, Literal("{d}"))), d)
+    "round({}, '{{d}}')"
+    """
+    hole = Column("\0")
+    shown = str(replace(node, args=tuple(hole if arg is child else arg for arg in node.args)))
+    return shown.replace("{", "{{").replace("}", "}}").replace("\0", "{}")
 
 
 def _type_of(node: Predicate) -> str | None:
@@ -177,7 +189,7 @@ def _negation(kind: str | None) -> Step | None:
 def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> Step | None:
     """``sign * child`` and a literal, where both are of one type and the result's arithmetic is known."""
     value, kind = physical(literal.value), node.type
-    text = str(node).replace(str(child), "{}")
+    text = _around(node, child)
     if isinstance(value, bool) or value is None or kind is None:
         return None
     if node.name == "-" and sign == 1:
@@ -202,7 +214,7 @@ def _product(node: Call, child: Predicate, literal: Literal) -> Step | None:
     value, kind = physical(literal.value), node.type
     if isinstance(value, bool) or value is None or not value or _type_of(child) is None:
         return None
-    text = str(node).replace(str(child), "{}")
+    text = _around(node, child)
     if kind in ("float", "double"):
         if not isinstance(value, float) or not math.isfinite(value) or _type_of(child) != kind:
             return None  # infinity times zero is NaN
@@ -234,7 +246,7 @@ def _by_the_engine(node: Call, child: Predicate) -> Step | None:
     clocks = local(node, source) if direction is None and source == "timestamp" else None
     if (direction is None and clocks is None) or source is None:
         return None
-    text = str(node).replace("{", "{{").replace("}", "}}").replace(str(child), "{}")
+    text = _around(node, child)
     take = evaluated(node, child, source, falls=direction == "decreasing", clocks=clocks)
     literals = [a.value for a in node.args if isinstance(a, Literal)]
     return Step(
