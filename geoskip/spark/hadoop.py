@@ -6,9 +6,9 @@ What pyarrow has to open is copied to a local cache first; the copied files are 
 
 ========================= ============================================================================================
 S3A                       an object is put on the condition that there is none (:mod:`geoskip.spark.s3`)
-Azure (abfs), Google (gs) creating without overwriting promises it, and shows a file once it is complete
-HDFS, Ozone               the bytes go to a hidden name, which is then renamed: that fails where there is a file, and a
-                          crash leaves no half of an entry
+Google (gs)               creating without overwriting promises it, and shows a file once it is complete
+HDFS, Ozone, Azure (abfs) the bytes go to a hidden name, which is then renamed: that fails where there is a file, and
+                          neither a crash nor a reader finds half of an entry
 a mount table (ViewFs)    as HDFS; this machine's own files, where it leads there, as local files are, by a hard link,
                           since nobody promises that a local rename is exclusive
 any other                 what it does is not known: it is asked to create without overwriting, what was written is read
@@ -42,8 +42,8 @@ from geoskip.stores.folders import LocalFolder
 
 __all__ = ["HadoopFolder"]
 
-_RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs"])
-_CREATES_EXCLUSIVELY = frozenset(["abfs", "abfss", "gs"])
+_RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "abfs", "abfss"])
+_CREATES_EXCLUSIVELY = frozenset(["gs"])
 _PATH = "org.apache.hadoop.fs.Path"
 _CHUNK = 8 << 20
 _MOST_COPIED = 2 << 30
