@@ -15,8 +15,8 @@ import pytest
 from hypothesis import settings
 
 # The ordinary run is the same twice: what random examples find is for make soak, which draws others each time.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("other")
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("other", deadline=None)
 settings.load_profile(os.environ.get("GEOSKIP_EXAMPLES", "same"))
 
 CONFIG = {
