@@ -39,13 +39,17 @@ def explain(df: DataFrame) -> Report:
 
 
 def last_report(spark: SparkSession) -> Report:
-    """What the last executed query of this session read; an empty report where there was none."""
+    """What the last executed query of this session read; an empty report where there was none, or where it is forgotten
+    since many other sessions have asked: see :func:`reports`.
+    """
     found = reports(spark)
     return found[-1] if found else Report(())
 
 
 def reports(spark: SparkSession) -> list[Report]:
-    """What the recent queries of this session read, the oldest first."""
+    """What the recent queries of this session read, the oldest first: fewer of large listings, and none where eight
+    other sessions have asked since, so that sessions which are over can be forgotten.
+    """
     with suppress(Py4JJavaError):  # a busy driver: the newest may be missing
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
     return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
