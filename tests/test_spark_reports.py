@@ -128,11 +128,29 @@ def test_of_large_listings_fewer_are_remembered(spark: Any, place: Path) -> None
         limit.setLong(None, before)
 
 
+def test_what_is_remembered_of_a_query_is_not_its_plan(own: Any) -> None:
+    """A scan leads to a partition for each file that it read."""
+    jvm = own._jvm
+    frame = own.sql("SELECT * FROM t WHERE temp > 25")
+    frame.collect()
+    scan = jvm.java.lang.ref.WeakReference(frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0))
+    assert "FileScan" in scan.get().toString()
+    assert geoskip.last_report(own).files_kept == 2
+    del frame
+    for _ in range(50):
+        gc.collect()
+        jvm.java.lang.System.gc()
+        if scan.get() is None:
+            break
+    assert scan.get() is None
+    assert len(geoskip.last_report(own).scans[0].kept_files()) == 2
+
+
 def test_sessions_that_are_over_are_not_kept(spark: Any, place: Path) -> None:
     """Spark's own bus lets go of a session; what is remembered of its queries leads to it."""
     jvm = spark._jvm
     before, held = jvm.org.apache.spark.sql.SparkSession.active(), []
-    for _ in range(12):
+    for _ in range(10):
         session = spark.newSession()
         session.read.parquet(str(place)).where("temp > 25").collect()
         held.append(jvm.java.lang.ref.WeakReference(session._jsparkSession))

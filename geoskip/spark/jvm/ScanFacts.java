@@ -60,6 +60,8 @@ class PlanFacts {
         } else {
             collect(execution.executedPlan());
         }
+        found.clear(); // plans lead to what they read, made and broadcast
+        subqueries.clear();
     }
 
     private void collect(SparkPlan plan) {
