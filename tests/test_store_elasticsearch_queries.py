@@ -243,6 +243,12 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         one_view = [path for path in searches if path.startswith("/_search")]
         assert len(one_view) == (4 if search_server.kind == "opensearch" else 0), "pages are of one point in time"
         assert store.load(2).files.column("path").to_pylist() == [f"f{n}" for n in range(450)]
+        files = SearchFiles(store.server, "pages", store.load(2).header, 0)
+        proxy.fault = lambda request: 403 if "point_in_time" in request[1] or "_pit" in request[1] else None
+        assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450)), (
+            "who may open no view has pages too"
+        )
+        proxy.fault = lambda request: None
         monkeypatch.setattr(store.server, "_answer", telling_ties_apart(store.server._answer))
         files = SearchFiles(store.server, "pages", store.load(2).header, 0)
         assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450))

@@ -207,9 +207,13 @@ class Server:
                 self._close(pit)
 
     def _point_in_time(self, index: str) -> str | None:
-        """A view that does not change; None where the server has none (Elasticsearch without its basic licence)."""
+        """A view that does not change; None where there is none for us.
+
+        Elasticsearch has none without its basic licence, and services that others run allow of requests what they know.
+        Pages are right without it: parts do not change, and what is deleted meanwhile is missing when they are counted.
+        """
         for path, member in (("_search/point_in_time", "pit_id"), ("_pit", "id")):
-            with suppress(Absent, Refused, _Busy, LookupError, TypeError):
+            with suppress(MetadataError, LookupError, TypeError):
                 return str(self._answer("POST", f"/{index}/{path}", None, {"keep_alive": "1m"}, self.timeout)[member])
         return None
 

@@ -56,8 +56,8 @@ class ElasticsearchStore(Store):
     index when it is made: ``{"number_of_replicas": 2}``. Of more files than ``ask_above`` the server evaluates the
     clauses that it can, instead of sending columns.
 
-    Queries need to be allowed to search, to get, to open points in time, and to see mappings, without which they read
-    columns; builds also to write, delete and refresh, and the first one to make the index.
+    Queries need to be allowed to search and to get, and should be to see mappings, without which they read columns, and
+    to open points in time; builds also to write, delete and refresh, and the first one to make the index.
 
     Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of the data.
     """
