@@ -13,8 +13,9 @@ import shapely
 from geoskip.clauses import keep_mask
 from geoskip.indexes.geobox import GeoBox
 from geoskip.metadata import FileMetadata
-from geoskip.predicates import And, Cast, Comparison, In, IsNull, Literal, Not
+from geoskip.predicates import And, Call, Cast, Comparison, In, IsNull, Literal, Not
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs
+from udf_mappings.sedona import CATALYST
 
 NAN, INF = math.nan, math.inf
 RING = shapely.box(0, 0, 10, 10) - shapely.box(3, 3, 7, 7)
@@ -206,6 +207,17 @@ def test_what_is_made_of_a_row_may_be_invalid_and_equal_to_anything():
     far = [["POLYGON ((5 5, 6 5, 6 6, 5 5))"]]
     assert kept(call("ST_Equals", GEOM, BOX), SHAPES, collected(SHAPES, far)) == [False]
     assert kept(call("ST_Equals", call("ST_Boundary", GEOM), BOX), SHAPES, collected(SHAPES, far)) == [True]
+
+
+def test_a_tiny_polygon_that_is_moved_may_be_invalid():
+    moved = Call("ST_Translate", (GEOM, Literal(5e5), Literal(5e5)), CATALYST + "ST_Translate")
+    rows = [["POLYGON ((0 0, 1e-11 0, 1e-11 1e-11, 0 0))"], ["POINT (0 0)"]]  # JTS: the first, moved, is within nothing
+    around = shapely.Point(5e5, 5e5).buffer(1e5)
+    for node in (Not(call("ST_Intersects", around, moved)), call("ST_Disjoint", moved, around)):
+        assert kept(node, SHAPES, collected(SHAPES, rows)) == [True, False]
+    far = Q(">", call("ST_Distance", moved, shapely.Point(5e5, 5e5)), Literal(9.0))
+    assert kept(far, SHAPES, collected(SHAPES, rows)) == [True, False]
+    assert kept(call("ST_Equals", moved, BOX), SHAPES, collected(SHAPES, rows)) == [True, False]
 
 
 @pytest.mark.parametrize("distance", [NAN, INF, "5", True])

@@ -169,6 +169,7 @@ SHAPES_OF_FILES = [
     ["POINT (100 80)", None],
     ["MULTILINESTRING ((-6 -6, -5 -6), (-7 -7, -8 -8))"],
     ["POLYGON ((100 100, 200 100, 200 100, 100 100))"],  # without an area, from the tests of GEOS
+    ["POLYGON ((60 60, 60.00000000001 60, 60.00000000001 60.00000000001, 60 60))"],  # moved far, it is a point
 ]
 Q = "ST_GeomFromText('POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0))', 4326)"
 HOLE = "ST_GeomFromText('POLYGON ((9 9, 15 9, 15 15, 9 15, 9 9), (10.5 10.5, 13 10.5, 13 13, 10.5 13, 10.5 10.5))')"
@@ -212,6 +213,7 @@ def of_shapes() -> list[str]:
         f"ST_Distance(geom, {Q}) < 1 AND NOT ST_Intersects(geom, {Q})",
         "ST_Intersects(geom, ST_GeomFromText('POLYGON EMPTY'))",
         f"ST_Equals({THROUGH}, geom)",
+        f"{BOXED} AND NOT ST_Intersects(ST_Translate(geom, 5e5, 5e5), ST_Buffer(ST_Point(500060D, 500060D), 9))",
     ]
     return found
 
@@ -230,7 +232,7 @@ def test_no_shape_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> No
     skipping = [text for text in asked if found[text] < len(SHAPES_OF_FILES)]
     assert len(skipping) > 0.6 * len(asked)
     assert found[f"ST_Contains({Q}, geom)"] == found[f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})"] == 2  # and EMPTY
-    assert found["ST_XMax(geom) > 50"] == 3  # with the file of EMPTY
+    assert found["ST_XMax(geom) > 50"] == 4  # with the file of EMPTY
 
 
 @pytest.mark.spark

@@ -51,7 +51,9 @@ class View:
     slack: bool = False
     """Computed by floating-point operations: compare with a margin."""
     total: bool = True
-    """EMPTY or invalid only where the indexed geometry is."""
+    """EMPTY or invalid only where the indexed geometry is, what ``valid`` says aside."""
+    valid: bool = True
+    """No coordinate was rounded: far away, a tiny polygon that is moved has all of its corners in one place."""
     point: bool = True
     """A point wherever the indexed geometry is one."""
     if_point: bool = False
@@ -63,7 +65,7 @@ class View:
 
     def shifted(self, dx: float, dy: float) -> View:
         """The view moved on top."""
-        return replace(self, dx=self.dx + dx, dy=self.dy + dy, slack=True)
+        return replace(self, dx=self.dx + dx, dy=self.dy + dy, slack=True, valid=False)
 
     def grown(self, radius: float) -> View:
         """The view of a buffer; by 0 it can make points and lines EMPTY."""
@@ -133,12 +135,16 @@ class GeoClause(UnitClause):
     def _dropping(self, units: Units, candidates: Integers, dropped: Mask) -> Mask:
         """The mask of a clause for which only some candidates can be dropped; the dropped ones of them."""
         keep = units.everything()
-        dropped &= units.all_valid(candidates)
+        dropped &= self._valid(units, candidates)
         if self.view.if_point:
             dropped &= units.only_points(candidates)
         keep[candidates[dropped]] = False
         keep[units.boxless] = units.boxless_of(Boxless.EMPTY)
         return keep
+
+    def _valid(self, units: Units, places: Integers) -> Mask:
+        """Which of some boxes are of files where every geometry, as viewed, is valid."""
+        return units.all_valid(places) if self.view.valid else units.only_points(places)
 
     def _meeting(self, units: Units, envelope: Envelope) -> Integers:
         """The places of the boxes that, as viewed, may meet an envelope."""
@@ -190,7 +196,7 @@ class BoxEquals(BoxEncloses):
 
     def keep_of(self, units: Units) -> Mask:
         keep = super().keep_of(units)
-        keep[: units.boxless.start] |= ~units.all_valid(np.arange(units.boxless.start))
+        keep[: units.boxless.start] |= ~self._valid(units, np.arange(units.boxless.start))
         return keep
 
     def __str__(self) -> str:
