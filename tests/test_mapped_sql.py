@@ -245,6 +245,7 @@ DATES = {
     "DayOfYear": lambda d: d.timetuple().tm_yday,
     "DayOfWeek": lambda d: d.isoweekday() % 7 + 1,
     "WeekDay": lambda d: d.weekday(),
+    "WeekOfYear": lambda d: d.isocalendar().week,
 }
 EPOCH = dt.date(1970, 1, 1)
 
@@ -339,6 +340,8 @@ CONDITIONS = {
     "instr(s, 'bb') = 1": 1,
     "month(mon) = 3": 1,
     "quarter(mon) = 2": 3,
+    "weekofyear(mon) = 5": 1,
+    "extract(YEAROFWEEK FROM day) = 2022": 1,
     "month(cast(mon AS timestamp)) BETWEEN 5 AND 6": 2,
     "NOT month(mon) <> 3": 1,
     "hour(ts) = 5": 6,

@@ -136,6 +136,7 @@ def odd_power(call: Call) -> str | None:
 FUNCTIONS: dict[str, tuple[str, Direction]] = {
     # dates and times
     "Year": ("year", RISES),
+    "YearOfWeek": ("yearofweek", RISES),
     "TruncDate": ("trunc", of_the_first),
     "TruncTimestamp": ("date_trunc", of_the_second),
     "LastDay": ("last_day", RISES),

@@ -49,6 +49,13 @@ def _in_month(days: Ints) -> tuple[Ints, Ints]:
     return months.astype(np.int64), (dates - months.astype("M8[D]")).astype(np.int64) + 1
 
 
+def _in_year_of_weeks(days: Ints) -> tuple[Ints, Ints]:
+    """Weeks that begin on Mondays, counted from 1 in the year that their Thursday is in."""
+    thursdays = (days - (days + 3) % 7 + 3).astype("M8[D]")
+    years = thursdays.astype("M8[Y]")
+    return years.astype(np.int64), (thursdays - years.astype("M8[D]")).astype(np.int64) // 7 + 1
+
+
 def _within(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
     """Periods of one length: which of its ``unit`` it is in, counted from ``first``."""
     return lambda values: ((values + shift) // length, (values + shift) % length // unit + first)
@@ -59,6 +66,7 @@ _OF_DATES: dict[str, tuple[Parts, int, int]] = {
     "Month": (_in_year("M", 1), 1, 12),
     "DayOfYear": (_in_year("D", 1), 1, 366),
     "DayOfMonth": (_in_month, 1, 31),
+    "WeekOfYear": (_in_year_of_weeks, 1, 53),
     "DayOfWeek": (_within(7, shift=4, first=1), 1, 7),  # Sunday is 1, and 1970 began on a Thursday
     "WeekDay": (_within(7, shift=3), 0, 6),  # Monday is 0
 }
