@@ -106,11 +106,11 @@ def plain(spark: Any) -> Any:
 
 
 @pytest.fixture(scope="session", params=["opensearch", "elasticsearch"])
-def search_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def search_server(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A real search server; first all tests run on the one, then on the other."""
     from tests.servers import SearchServer
 
-    with SearchServer(request.param, tmp_path_factory.mktemp("search") / "server") as server:
+    with SearchServer(request.param) as server:
         yield server
 
 

@@ -7,7 +7,8 @@ them it need not look. A server listens on a free port of this machine alone, an
 what started it watches its standard input.
 
 Half of what a server does until it listens is to load classes. So the first one of a kind leaves an archive of them
-beside its jars when it ends, which those after it map into memory.
+beside its jars when it ends, which those after it map into memory. What it keeps is in memory too, where there is room
+for that: a server asks the disk several times for each index that is made.
 """
 
 from __future__ import annotations
@@ -84,15 +85,24 @@ DEPENDENCY = (
 )
 
 OPTIONS = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
-WATCHING = '"$@" </dev/null & child=$!; read -r how; kill -${how:-KILL} $child; wait'
+WATCHING = """
+"$@" </dev/null & child=$!
+read -r how
+kill -${how:-KILL} $child
+wait
+[ "$how" ] || [ ! "$GEOSKIP_TESTS_FOLDER" ] || rm -rf "$GEOSKIP_TESTS_FOLDER"
+"""
+"""Ends a command when what it is told says so, or when nobody is there any more, which leaves nothing behind."""
+MEMORY = Path("/dev/shm")
+ROOM = 2 << 30
 
 
 class SearchServer:
     """A running server; a context manager, which ends it. :attr:`url` stays the same over :meth:`start`."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.folder = folder
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="geoskip-search-", dir=_memory()))
         config = folder / "config"
         config.mkdir(parents=True)
         (config / f"{kind}.yml").write_text(SETTINGS)
@@ -122,6 +132,7 @@ class SearchServer:
         with open(self._log, "w") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", WATCHING, "sh", *command, "-useLogger"],
+                env={**os.environ, "GEOSKIP_TESTS_FOLDER": str(self.folder)},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -136,7 +147,7 @@ class SearchServer:
 
     def kill(self) -> None:
         """SIGKILL it; what it had not yet written is lost."""
-        self._end(b"")
+        self._end(b"KILL\n")
 
     def stop(self) -> None:
         """End it for good."""
@@ -150,7 +161,7 @@ class SearchServer:
 
     def _end(self, how: bytes) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already
+        with contextlib.suppress(OSError, ValueError):  # it has ended already
             self._process.stdin.write(how)
             self._process.stdin.close()
         try:
@@ -181,6 +192,14 @@ class SearchServer:
 
     def __exit__(self, *raised: Any) -> None:
         self.stop()
+
+
+def _memory() -> Path | None:
+    """A folder in memory with room for a server's data; None where there is none."""
+    try:
+        return MEMORY if shutil.disk_usage(MEMORY).free > ROOM and os.access(MEMORY, os.W_OK) else None
+    except OSError:
+        return None
 
 
 def java() -> str:
