@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -210,7 +211,7 @@ def test_what_is_made_of_a_row_may_be_invalid_and_equal_to_anything():
 
 
 def test_a_tiny_polygon_that_is_moved_may_be_invalid():
-    moved = Call("ST_Translate", (GEOM, Literal(5e5), Literal(5e5)), CATALYST + "ST_Translate")
+    moved = sedonas("ST_Translate", GEOM, Literal(5e5), Literal(5e5))
     rows = [["POLYGON ((0 0, 1e-11 0, 1e-11 1e-11, 0 0))"], ["POINT (0 0)"]]  # JTS: the first, moved, is within nothing
     around = shapely.Point(5e5, 5e5).buffer(1e5)
     for node in (Not(call("ST_Intersects", around, moved)), call("ST_Disjoint", moved, around)):
@@ -218,6 +219,38 @@ def test_a_tiny_polygon_that_is_moved_may_be_invalid():
     far = Q(">", call("ST_Distance", moved, shapely.Point(5e5, 5e5)), Literal(9.0))
     assert kept(far, SHAPES, collected(SHAPES, rows)) == [True, False]
     assert kept(call("ST_Equals", moved, BOX), SHAPES, collected(SHAPES, rows)) == [True, False]
+
+
+@pytest.mark.parametrize("way", [lambda g: grown(g, 1e-12), lambda g: grown(grown(g, 1e-12), 5.0)])
+def test_a_buffer_of_next_to_nothing_may_be_empty(way):
+    rows = [["POINT (5e5 5e5)"]]  # ST_Buffer makes POLYGON EMPTY of it, which is at no distance from anything
+    around = shapely.Point(5e5, 5e5).buffer(1e5)
+    for node, least in (
+        (Not(call("ST_Intersects", around, way(GEOM))), grown(GEOM, 1.0)),
+        (Q("<", call("ST_Distance", way(GEOM), shapely.Point(0, 0)), Literal(9.0)), GEOM),
+        (Q("<", sedonas("ST_XMin", way(GEOM)), Literal(9.0)), GEOM),
+    ):
+        assert kept(node, SHAPES, collected(SHAPES, rows)) == [True]
+        assert kept(_with(node, way(GEOM), least), SHAPES, collected(SHAPES, rows)) == [False]
+
+
+def sedonas(name, *args):
+    return Call(name, args, CATALYST + name)
+
+
+def grown(geometry, radius):
+    return sedonas("ST_Buffer", geometry, Literal(radius))
+
+
+def _with(node, old, new):
+    """A condition with another geometry in it."""
+    match node:
+        case Not(child):
+            return Not(_with(child, old, new))
+        case Comparison(op, left, right):
+            return Comparison(op, _with(left, old, new), right)
+        case Call():
+            return replace(node, args=tuple(new if arg == old else arg for arg in node.args))
 
 
 @pytest.mark.parametrize("distance", [NAN, INF, "5", True])

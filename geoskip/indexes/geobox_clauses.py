@@ -56,6 +56,8 @@ class View:
     """No coordinate was rounded: far away, a tiny polygon that is moved has all of its corners in one place."""
     point: bool = True
     """A point wherever the indexed geometry is one."""
+    least: float = np.inf
+    """The least radius by which it was grown."""
     if_point: bool = False
     """Known only where the indexed geometry is a point."""
 
@@ -69,12 +71,16 @@ class View:
 
     def grown(self, radius: float) -> View:
         """The view of a buffer; by 0 it can make points and lines EMPTY."""
-        total = self.total and radius > 0
-        return replace(self, radius=self.radius + radius, slack=True, total=total, point=False)
+        total, least = self.total and radius > 0, min(self.least, radius)
+        return replace(self, radius=self.radius + radius, least=least, slack=True, total=total, point=False)
 
     def within(self) -> View:
         """The view of something inside."""
         return replace(self, slack=True, total=False, point=False)
+
+    def vanishes(self, scale: float) -> bool:
+        """May it be EMPTY or invalid where the indexed geometry is not: was it grown by less than rounding leaves?"""
+        return self.least <= LOOSENESS * (scale + self._size - self.radius)
 
     def boxes(self, boxes: Boxes) -> Boxes:
         """The boxes of the viewed expression."""
@@ -144,6 +150,8 @@ class GeoClause(UnitClause):
 
     def _valid(self, units: Units, places: Integers) -> Mask:
         """Which of some boxes are of files where every geometry, as viewed, is valid."""
+        if self.view.vanishes(units.scale):
+            return np.zeros(len(places), dtype=bool)
         return units.all_valid(places) if self.view.valid else units.only_points(places)
 
     def _meeting(self, units: Units, envelope: Envelope) -> Integers:
@@ -234,6 +242,8 @@ class BoxComesWithin(GeoClause):
     distance: float
 
     def keep_of(self, units: Units) -> Mask:
+        if self.view.vanishes(units.scale):
+            return units.everything()
         reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, units.scale), self.distance))
         candidates = self._meeting(units, self.shape.envelope.grown(max(reach, 0.0)))
         boxes = self._seen(units, candidates)
@@ -274,6 +284,8 @@ class BoxCompares(GeoClause):
     bounds: tuple[tuple[float, float], ...]
 
     def keep_of(self, units: Units) -> Mask:
+        if self.view.vanishes(units.scale):
+            return units.everything()
         boxes = self.view.boxes(units.boxes)
         least, most = (boxes.xmin, boxes.xmax) if self.axis == 0 else (boxes.ymin, boxes.ymax)
         keep = units.everything()

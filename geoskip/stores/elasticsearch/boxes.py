@@ -133,6 +133,8 @@ def _encloses(clause: BoxEncloses, field: Field) -> Box | None:
 
 
 def _comes_within(clause: BoxComesWithin, field: Field) -> Box | None:
+    if clause.view.vanishes(field.largest):
+        return None
     scale = max(clause.shape.envelope.scale, field.largest)
     reach = clause.distance + 4 * float(margin(scale, clause.distance))
     return _reaching(clause, field, [clause.shape.envelope.grown(max(reach, 0.0))], Boxless.EMPTY)
