@@ -123,11 +123,16 @@ _FORMATS = {
     "yyyyMMddHH": "%Y%m%d%H",
 }
 """Spark's formats that name one stretch of time each, and Python's spelling."""
+_GREGORIAN = -12_219_292_800_000_000
+"""October 15th, 1582, in UTC."""
 
 
 @maps(*functions("DateFormatClass", "date_format"), index=(MinMax, GapList))
 def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
-    """``date_format(ts, 'yyyy-MM') = '2026-10'``: from the first of October on and before that of November, in UTC."""
+    """``date_format(ts, 'yyyy-MM') = '2026-10'``: from the first of October on and before that of November, in UTC.
+
+    Or before the Gregorian calendar: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, years BC are shown as those AD.
+    """
     match node:
         case Comparison("=" | "<=>", Call(_, (time, Literal(str() as form))) as call, Literal(str()) as text):
             texts: tuple[Literal, ...] = (text,)
@@ -146,7 +151,7 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
         for ends in found
         if ends is not None
     )
-    return clause_for(Or(tuple(parts)), [index])
+    return clause_for(Or((*parts, Comparison("<", time, Literal(_GREGORIAN, kind)))), [index])
 
 
 def _stretch(text: str, form: str) -> tuple[int, int] | None:
