@@ -351,8 +351,17 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_wrong_budget_is_no_reason_to_fail(own: Any) -> None:
-    for budget in ("soon", ""):
-        own.conf.set("spark.geoskip.planning.budget", budget)
-        assert geoskip.explain(own.table("t").where("temp > 25")).files_kept == 2
-    own.conf.set("spark.geoskip.planning.budget", "60")
+def test_a_wrong_setting_is_no_reason_to_fail_and_is_said(own: Any) -> None:
+    before = own.conf.get("spark.geoskip.planning.budget", "5")
+    wrong = {"planning.budget": "soon", "audit": "2%", "recheck": "few", "lookup.seconds": "-1"}
+    try:
+        for key, value in wrong.items():
+            own.conf.set(f"spark.geoskip.{key}", value)
+        (scan,) = geoskip.explain(own.table("t").where("temp > 25")).scans
+        assert len(scan.kept_files()) == 2
+        for key, value in wrong.items():
+            assert any(f"spark.geoskip.{key} should be a" in why and repr(value) in why for why in scan.reasons)
+    finally:
+        for key in wrong:
+            own.conf.unset(f"spark.geoskip.{key}")
+        own.conf.set("spark.geoskip.planning.budget", before)

@@ -26,7 +26,7 @@ from geoskip.asking import Watch, leave_out, name_of
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
 from geoskip.inlining import Template
-from geoskip.metadata import BUDGET, IndexEntry, Snapshot, bytes_of
+from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import And, Predicate, columns_of
 from geoskip.registry import current
 from geoskip.skipping import Decision, decide
@@ -34,6 +34,7 @@ from geoskip.spark.audit import lost_rows
 from geoskip.spark.catalyst import AND, Translator, inlined
 from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
+from geoskip.spark.own_settings import look_up_again, most_looked_at, share_memory, unread
 from geoskip.spark.signature import renamer, retyped, unusable
 
 __all__ = ["Bridge"]
@@ -45,8 +46,6 @@ _UNPACKED = 10
 """So many times as much as its JSON a condition takes in memory, with what was made of it."""
 _LONGEST = 1000
 """So many characters of a reason are told, whatever lies in the metadata."""
-_RECHECK = 2000
-_LOOKUP = 1.0
 _LOOKED_FOR_AGAIN = 5.0
 """Seconds after which it is asked again what a function of SQL is made of. An old answer loses nothing."""
 _FEW = 16
@@ -152,11 +151,13 @@ class Bridge:
             self._running.pop(me, None)
 
     def _decided(self, request: Json, java: Any, watch: Watch) -> str:
-        reasons: list[str] = [*_share_memory(request), *request["barriers"]]
+        settings = request.get("settings", {})
+        share_memory(settings)
+        reasons: list[str] = [*unread(settings), *request["barriers"]]
         lines: list[str] = []
         decisions: list[Decision] = []
         roots: list[str] = []
-        age = _seconds(request.get("settings", {}).get("spark.geoskip.lookup.seconds"), _LOOKUP)
+        age = look_up_again(settings)
         for number, root in enumerate(request["datasets"]):
             try:
                 snapshot = self.known.snapshot(root, age=age)
@@ -264,8 +265,7 @@ class Bridge:
         """
         path = local_path(root)
         skipped = np.flatnonzero(np.logical_or.reduce(masks))
-        most = _number(request.get("settings", {}).get("spark.geoskip.recheck"), _RECHECK)
-        if path is None or len(skipped) > most:
+        if path is None or len(skipped) > most_looked_at(request.get("settings", {})):
             return None
         names = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
         etags = snapshot.files.cached("etags", lambda: snapshot.files.column("etag").to_pylist())
@@ -282,17 +282,6 @@ class Bridge:
 def _lines(snapshot: Snapshot) -> str:
     """The files for the JVM. A file system's own etags are compared there, those of local files by :class:`Bridge`."""
     return snapshot.files.paths_text(etags=local_path(snapshot.header.root) is None).decode("utf-8")
-
-
-def _share_memory(request: Json) -> Iterator[str]:
-    """Let the metadata of this process take what the session says; yields what is wrong with that."""
-    said = request.get("settings", {}).get("spark.geoskip.memory.budget")
-    if said:
-        size = bytes_of(said)
-        if size is None:
-            yield f"spark.geoskip.memory.budget should be a size such as 512m, got {said!r}"
-        elif size != BUDGET.limit:
-            BUDGET.limit = size
 
 
 def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) -> Sequence[IndexEntry]:
@@ -339,20 +328,6 @@ def local_etag(path: str) -> str | None:
     except OSError:
         return None
     return f"{found.st_size}-{found.st_ctime_ns}-{found.st_ino}"
-
-
-def _number(text: str | None, default: int) -> int:
-    try:
-        return int(text) if text else default
-    except ValueError:
-        return default
-
-
-def _seconds(text: str | None, default: float) -> float:
-    try:
-        return float(text) if text else default
-    except ValueError:
-        return default
 
 
 def _packed(mask: Mask) -> str:

@@ -35,7 +35,8 @@ class Known {
                 "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
                 "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
                 "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
-                "spark.geoskip.recheck", "spark.geoskip.memory.budget", "spark.geoskip.lookup.seconds"
+                "spark.geoskip.recheck", "spark.geoskip.memory.budget", "spark.geoskip.lookup.seconds",
+                "spark.geoskip.planning.budget", "spark.geoskip.audit"
             });
 
     /** What readers take from Hadoop's configuration where the session does not set it. */
