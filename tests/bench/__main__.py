@@ -14,6 +14,7 @@ SECTIONS: Mapping[str, str] = {
     "probing": "equality through 10,000 to 1,000,000 synthetic files",
     "distances": "conditions on a distance through MetricDist",
     "queries": "what geoskip adds to a Spark query on real files",
+    "many": "what it adds to planning on 100,000 files, in a driver of 1 GB",
     "build": "building indexes, beside Spark scanning the same columns",
     "lifecycle": "refreshing 10,000 files, and what stores need for it",
     "kinds": "all kinds of index together and apart, and what they store",
