@@ -118,10 +118,14 @@ UNDECIDED = {
     "whole(city) = 'ulm'": ("0 1 2 3 4", "whole takes whole columns"),
     "slow(city) = 'Ulm'": ("0 1 2 3 4", "the planning budget was spent"),
     "bucket(city) = 1": ("0 1 2 3 4", "bucket hashes or goes through a set"),
+    "ending(city) = 'nobody'": ("0 1 2 3 4", "ending hashes or goes through a set"),
+    "blank(city) IS NULL": ("0 1 2 3 4", "blank goes through Arrow"),
     "vowels(city) + rand() > 1": ("0 1 2 3 4 5", ""),
     "upper(city) = 'ULM' AND translate(city, 'U', n) = '0lm'": ("0 3", ""),
 }
 """Condition, the files that are read, and what the reasons say."""
+
+ENDINGS = {"lm", "m", "n", "ris"}
 
 
 def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities: str) -> None:
@@ -131,6 +135,15 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities:
 
     def bucket(text: str | None) -> int:
         return sum(abs(hash(part)) for part in [text]) % 2
+
+    def ending(text: str | None) -> str | None:
+        for word in ENDINGS:  # in an order of their hashes
+            if (text or "").endswith(word):
+                return word
+        return None
+
+    def blank(text: str | None) -> float:
+        return float("nan")  # of which Arrow makes NULL
 
     import pandas as pd
 
@@ -149,6 +162,8 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities:
         for function in (slow, bucket):
             session.udf.register(function.__name__, function, "int" if function is bucket else "string")
         session.udf.register("vowels", vowels, "int")
+        session.udf.register("ending", ending, "string")
+        session.udf.register("blank", F.udf(blank, "double", useArrow=True))
         session.udf.register("whole", F.pandas_udf(whole, "string"))
         scan = geoskip.explain(session.read.parquet(cities).where(where)).scans[0]
         assert " ".join(sorted(Path(path).stem for path in scan.kept_files())) == files, where

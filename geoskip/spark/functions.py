@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import dis
 import functools
 import hashlib
 import pickle
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,12 +27,17 @@ import pyarrow as pa
 from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.spark.catalyst import UNIDENTIFIED, implementation_of
+from geoskip.spark.hashing import hashes
 
 __all__ = ["called"]
 
 Json = Mapping[str, Any]
 _ROW_BY_ROW = (100, 101)
 """Spark's codes of plain functions, pickled and through Arrow."""
+_THROUGH_ARROW = 101
+_AS_THEY_ARE = frozenset(["string", "boolean"])
+"""Types of which Arrow, and pandas behind it, leave every value as it is: a NULL number becomes NaN, NaN becomes NULL,
+and whole numbers beside NULL become floats."""
 _WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
@@ -60,9 +63,11 @@ def called(
     if any(str(child.get("class", "")).endswith(".NamedArgumentExpression") for child in node["children"]):
         raise Declined(f"{name} is called with named arguments")
     function = _function(node["python"])
-    if sys.flags.hash_randomization and _hashes(function, set()):
+    if sys.flags.hash_randomization and _hashes(node["python"]):
         raise Declined(f"{name} hashes or goes through a set, which is another in workers")
     result = node["type"]
+    if node["evalType"] == _THROUGH_ARROW and not _AS_THEY_ARE.issuperset([*kinds, result]):
+        raise Declined(f"{name} goes through Arrow, where numbers depend on what else is NULL")
     take = _taking(result, name)
     columns = [_column(argument, kind, len(thrown), name) for argument, kind in zip(arguments, kinds, strict=True)]
     found: list[Any] = [None] * len(thrown)
@@ -84,24 +89,6 @@ def called(
     return pa.array(found, _arrow(result)), unknown
 
 
-def _hashes(function: Any, seen: set[int]) -> bool:
-    """May a function's result depend on hashes, as far as its own code and that of its module's functions say?"""
-    if id(function) in seen or not isinstance(function, types.FunctionType):
-        return False
-    seen.add(id(function))
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        if not _HASHING.isdisjoint(code.co_names) or any(op.opname == "BUILD_SET" for op in dis.get_instructions(code)):
-            return True
-        codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-        if any(_hashes(function.__globals__.get(name), seen) for name in code.co_names):
-            return True
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-    return any(_hashes(found, seen) for found in (*cells, getattr(function, "__wrapped__", None)))
-
-
-_HASHING = frozenset(["hash", "set", "frozenset"])
 _WAIT = 0.5
 _calling = threading.Lock()
 
@@ -109,6 +96,11 @@ _calling = threading.Lock()
 def _function(command: str) -> Callable[..., Any]:
     data = base64.b64decode(command)
     return _unpickled(hashlib.sha256(data).digest(), _Hidden(data))
+
+
+def _hashes(command: str) -> bool:
+    data = base64.b64decode(command)
+    return _may_hash(hashlib.sha256(data).digest(), _Hidden(data))
 
 
 class _Hidden:
@@ -133,6 +125,11 @@ def _unpickled(digest: bytes, command: _Hidden) -> Callable[..., Any]:
         raise Declined(f"the function cannot be had in the driver: {error}") from None
     function: Callable[..., Any] = found[0] if isinstance(found, tuple) else found
     return function
+
+
+@functools.lru_cache(maxsize=64)
+def _may_hash(digest: bytes, command: _Hidden) -> bool:
+    return hashes(_unpickled(digest, command))
 
 
 def _column(argument: pa.Array | Literal, kind: str, length: int, name: str) -> list[Any]:
