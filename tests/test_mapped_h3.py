@@ -104,6 +104,19 @@ def test_many_cells_become_fewer_and_larger_ones() -> None:
     assert answer == [*[True] * len(inside), False]
 
 
+def test_as_many_coarser_cells_stand_for_their_descendants() -> None:
+    """Of 65 cells in a base cell each, 65 base cells are made: places in these cells leave the circles of those."""
+    bases = sorted(h3.get_res0_cells(), key=lambda cell: h3.cell_to_latlng(cell)[0])[:65]
+    base, leaving = "8073fffffffffff", "8473249ffffffff"
+    place = h3.cell_to_latlng(leaving)
+    circles = [library.circle(cell, 1.0) for cell in bases]
+    assert all(h3.great_circle_distance(place, (c.y, c.x), unit="rads") > angle for c, angle in circles)
+    cells = [leaving if cell == base else h3.cell_to_center_child(cell, 4) for cell in bases]
+    assert leaving in cells
+    asked = In(python(h3.latlng_to_cell, LAT, LNG, 4), tuple(map(Literal, cells)))
+    assert kept(asked, PAIR, one_each([place, (80.0, 0.0)])) == [True, False]
+
+
 # ---- over the id
 
 
@@ -136,6 +149,16 @@ def test_the_package_takes_ids_in_any_spelling_so_a_column_of_them_is_kept() -> 
     assert h3.cell_to_parent("891F8CAC003FFFF", 3) == "831f8cfffffffff"
     assert ours.h3_cell_to_parent("891F8CAC003FFFF", 3) is None
     assert [kept(node, bound, files) for node in asked.values()] == [[False], [True]]
+
+
+def test_the_package_makes_disks_of_ids_in_any_spelling() -> None:
+    bound = MinMax("cell").bind((CELL,))
+    centre = "891f8cac003ffff"
+    files = metadata(bound, [(pa.array([centre.upper()]),), (pa.array(["891f8d4a003ffff"]),)], ("string",))
+    assert centre in h3.grid_disk(centre.upper(), 1)
+    for function, expected in ((h3.grid_disk, [True, True]), (ours.h3_grid_disk, [False, False])):
+        disk = python(function, CELL, 1, type="array<string>")
+        assert kept(spark("ArrayContains", "array_contains", disk, centre), bound, files) == expected
 
 
 def polygons(seed: int, number: int) -> Iterator[shapely.Polygon]:

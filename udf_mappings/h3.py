@@ -114,8 +114,8 @@ def _within(index: GeoBox, latitude: Predicate, longitude: Predicate, cells: lis
 def _around(place: Sight | None, cells: list[str], spread: float) -> Clause | None:
     if place is None:
         return None
-    fewer = list(coarsened(cells, MOST_CIRCLES))
-    circles = [circle(cell, spread if len(fewer) == len(cells) else _SPREAD) for cell in fewer]
+    given, fewer = set(cells), list(coarsened(cells, MOST_CIRCLES))
+    circles = [circle(cell, spread if given == set(fewer) else _SPREAD) for cell in fewer]
     found = [place.comes_within_on(_UNIT, centre, angle) for centre, angle in circles]
     return None if None in found else any_of(clause for clause in found if clause is not None)
 
@@ -253,11 +253,15 @@ def covering(value: Any, resolution: int) -> list[str] | None:
 
 @maps(_CONTAINS, index=(GeoBox, *LISTS))
 def in_a_disk(node: Predicate, index: Index) -> Clause | None:
-    """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk around that one: steps go both ways."""
+    """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk around that one: steps go both ways.
+
+    The package's own function takes ids in any spelling, so it needs to be over the package's own cells, or numbers.
+    """
     match node:
         case Call(_, (Call(_, (cell, Literal(int() as k))) as disk, Literal(value))):
             centre = value if isinstance(value, str) else h3.int_to_str(value)
-            if _is_one_of(DISKS, disk) and ours.is_cell(centre) and 0 <= k <= LARGEST_DISK:
+            canonical = not isinstance(value, str) or _is_one_of(DISKS[:1], disk) or _is_one_of(PLACES, cell)
+            if _is_one_of(DISKS, disk) and canonical and ours.is_cell(centre) and 0 <= k <= LARGEST_DISK:
                 cells = h3.grid_disk(centre, k)
                 kind = "string" if isinstance(value, str) else "bigint"
                 values = tuple(Literal(c if kind == "string" else h3.str_to_int(c), kind) for c in cells)
