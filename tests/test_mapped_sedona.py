@@ -56,6 +56,15 @@ def test_an_extent_is_not_seen_through_what_shrinks() -> None:
     assert kept(node, SHAPES, collected(SHAPES, [["POINT (3 3)"]])) == [True]
 
 
+def test_holes_may_lie_outside_of_their_shell() -> None:
+    files = collected(SHAPES, [["LINESTRING (0 0, 1 0, 1 1, 0 0)"], ["LINESTRING (8 8, 9 8, 9 9, 8 8)"]])
+    holes = Literal((shapely.LineString([(8, 8), (9, 8), (9, 9), (8, 8)]),), "array<geometry>")
+    cut = Literal(shapely.LineString([(8, 8.5), (9, 8.5)]), "geometry")
+    plain, holed = (sedonas("ST_MakePolygon", *args) for args in ((GEOM,), (GEOM, holes)))
+    assert kept(sedonas("ST_Intersects", plain, cut), SHAPES, files) == [False, True]
+    assert kept(sedonas("ST_Intersects", holed, cut), SHAPES, files) == [True, True]
+
+
 @pytest.mark.parametrize("name", ["ST_3DDistance", "ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"])
 def test_other_distances_are_no_less(name: str) -> None:
     files = collected(SHAPES, [["POINT (0 0)"], ["POINT (9 9)"], ["LINESTRING (3 3, 20 20)"], ["POINT EMPTY"]])

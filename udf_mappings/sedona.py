@@ -46,6 +46,8 @@ def _python(name: str) -> tuple[str, ...]:
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
     """Of a call with a geometry that the index sees and a constant: the sight, the constant, and "is g first?"."""
+    if call.type == "float":  # a Python function registered to round
+        return None
     match call.args:
         case (g, Literal(shape), *_) if (sight := index.sees(g)) is not None:
             return sight, shape, True
@@ -292,7 +294,7 @@ _PARTS = (
     *("ST_PointN", "ST_StartPoint", "ST_EndPoint", "ST_Points", "ST_PointOnSurface"),
     *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
     *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
-    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakePolygon", "ST_MakeValid"),
+    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
     *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
 )
 
@@ -301,6 +303,12 @@ _PARTS = (
 def part(call: Call) -> Within | None:
     """Shrinking: a part of the first argument, or some of its vertices."""
     return Within(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
+
+
+@denotes(*functions("ST_MakePolygon"))
+def polygon_of_a_shell(call: Call) -> Within | None:
+    """The polygon in a line; holes, which come after it, may lie outside of it."""
+    return part(call) if len(call.args) == 1 else None
 
 
 @denotes(*functions("ST_Intersection"))
