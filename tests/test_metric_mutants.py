@@ -17,7 +17,7 @@ from geoskip.clauses import KEEP_ALL
 from geoskip.indexes import metricdist_clauses, metricdist_collect, metricdist_distance
 from geoskip.indexes.metricdist_clauses import DistanceMeets
 from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein, numbers
-from geoskip.metrics.base import Points
+from geoskip.metrics.base import Metric, Points
 from geoskip.metrics.heads import Heads
 from tests.metric_worlds import (
     D,
@@ -248,7 +248,7 @@ def far_is_the_negation_of_near(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("widen by 1e-9 relative", rounding)
 def distances_are_exact(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(metricdist_clauses, "_RELATIVE", 0.0)
+    patch.setattr(Metric, "relative", 0.0)
     patch.setattr(metricdist_clauses, "_OF_SCALE", 0.0)
     patch.setattr(Euclidean, "slack", 0.0)
 

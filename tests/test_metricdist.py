@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,27 @@ def test_sql_spellings_lose_no_row(metric: str, spelling: Any, kind: str) -> Non
         sound(predicate, distance, some, lambda row: value(distance, {"c0": row[0], "c1": row[1]}))
 
     holds()
+
+
+def test_the_least_whole_number_has_no_absolute_value() -> None:
+    for kind, least in (("int", -(2**31)), ("bigint", -(2**63))):
+        some = world("manhattan", (kind,), [[(least,)], [(70,)], [(3,)]], origins=[(0,)])
+        absolute = catalyst("Abs", some.index.bound[0], type=kind, mode="LEGACY")  # which is -2147483648
+        assert kept(some, absolute, "<", 5) == [True, False, True]
+        assert kept(some, absolute, "<", -5) == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["float", "string", "tinyint"])
+def test_functions_registered_to_return_what_rounds_or_wraps_keep(kind: str) -> None:
+    places = world("haversine", ("double", "double"), [[(10.0, 0.0)], [(50.0, 0.0)]])
+    sets_of = world("jaccard", ("array<string>",), [[(["a"],)], [(["z"],)]])
+    point = (p.Literal(100.0, "double"), p.Literal(0.0, "double"))
+    for some, distance in (
+        (places, our("haversine", *places.index.bound, *point)),
+        (sets_of, our("jaccard", sets_of.index.bound[0], p.Literal(("a",), "array<string>"))),
+    ):
+        assert False in kept(some, distance, ">=", 1e8)
+        assert kept(some, replace(distance, type=kind), ">=", 1e8) == [True, True]
 
 
 words = st.sampled_from(WORDS) | st.text("abcs", max_size=10)

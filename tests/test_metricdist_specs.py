@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.metric_worlds import (
     NAN,
     WORDS,
     D,
+    catalyst,
     kept,
     our,
     world,
@@ -154,6 +156,52 @@ def test_a_declared_metric_serves_its_own_function_alone() -> None:
     assert unknown.bind([column]).clause(p.Comparison("<", called, p.Literal(5.0, "double"))) is None
     with pytest.raises(InvalidSpecificationError, match="declare"):
         unknown.collect(pa.array([1], pa.int32()))
+
+
+def test_distances_of_whole_numbers_that_wrap_around_keep() -> None:
+    with mappings():
+        geoskip.declare(steps, metric=True)
+        some = world("steps", ("bigint",), [[(2**32 + 3,)], [(3,)], [(900,)]])
+        args = (some.index.bound[0], p.Literal(0, "bigint"))
+        for kind, expected in (("int", [True, True, False]), ("bigint", [False, True, False])):
+            called = p.Call("f", args, f"python:{some.index.function}", ("eval:100",), kind)
+            assert kept(some, called, "<=", 5) == expected
+
+
+def strict(a: float, b: float) -> float:
+    return float(abs(a - b)) if {a, b} != {0, 7} else 1 / 0
+
+
+def test_an_origin_whose_distance_fails_says_nothing() -> None:
+    with mappings():
+        geoskip.declare(strict, metric=True)
+        some = world("strict", ("int",), [[(3,)], [(700,)]], origins=[(100,), (7,)])
+        called = p.Call("f", (some.index.bound[0], p.Literal(0, "int")), f"python:{some.index.function}",
+                        ("eval:100",), "double")  # fmt: skip
+        assert kept(some, called, "<=", 5) == [True, False]
+
+
+def single(a: float, b: float) -> float:
+    return float(np.abs(np.float32(a) - np.float32(b)))
+
+
+def test_a_declared_metric_may_compute_in_single_precision() -> None:
+    with mappings():
+        geoskip.declare(single, metric=True)
+        far, near = 16777216.0, 3.0
+        some = world("single", ("double",), [[(near,)], [(5e6,)]], origins=[(-far,)])
+        called = p.Call("f", (some.index.bound[0], p.Literal(2.0, "double")), f"python:{some.index.function}",
+                        ("eval:100",), "double")  # fmt: skip
+        assert single(-far, near) > single(-far, 2.0) + single(near, 2.0)
+        assert kept(some, called, "<=", 1.0) == [True, False]
+
+
+def test_whole_distances_are_compared_with_decimals_as_they_are() -> None:
+    some = world("levenshtein", ("string",), [[("ab",)], [("abcdefgh",)]])
+    called = catalyst("Levenshtein", some.index.bound[0], p.Literal("abcd", "string"), type="int")
+    assert kept(some, called, "<", Decimal("2.00000000000000000001"))[0]
+    assert kept(some, called, ">", Decimal("1.99999999999999999999"))[0]
+    assert kept(some, called, "<", Decimal(3)) == [True, False]
 
 
 def test_a_declared_metric_that_is_none_is_refused_by_its_sample() -> None:

@@ -24,6 +24,7 @@ from geoskip.indexes.geobox import Earth, GeoBox, Sight
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import maps
 from udf_mappings.geodesy_functions import WGS84, ellipsoid_named, geodesic_distance
+from udf_mappings.library import returns
 from udf_mappings.metric_functions import haversine
 from udf_mappings.sedona import compared
 from udf_mappings.shapely_functions import EARTH_RADIUS
@@ -57,6 +58,8 @@ def along_the_sphere(node: Predicate, index: GeoBox) -> Clause | None:
 
 def _pairs(call: Call, index: GeoBox) -> Iterator[tuple[Sight, shapely.Point, bool]]:
     """The row's place as the index sees it and the constant one, whichever comes first."""
+    if not returns(call, "double"):
+        return
     for row, constants in ((call.args[:2], call.args[2:4]), (call.args[2:4], call.args[:2])):
         place = [part.value for part in constants if isinstance(part, Literal) and part.value is not None]
         if len(place) == 2 and (sight := index.sees(Point(*row))) is not None:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["PlainFunction", "offered"]
+from geoskip.predicates import Call
+
+__all__ = ["PlainFunction", "offered", "returns"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,3 +45,12 @@ def offered(table: dict[str, PlainFunction], returns: str) -> Callable[[F], F]:
         return function
 
     return register
+
+
+def returns(call: Call, *kinds: str) -> bool:
+    """Is a function registered to return one of these types? A float rounds what it gives, a tinyint wraps around.
+
+    >>> returns(Call("f", (), type="float"), "double"), returns(Call("f", (), type="double"), "double")
+    (False, True)
+    """
+    return call.type is None or call.type in kinds

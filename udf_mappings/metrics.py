@@ -31,6 +31,7 @@ from geoskip.indexes.metricdist import Distance, MetricDist, subject
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, current, maps
 from udf_mappings import metric_functions
+from udf_mappings.library import returns
 from udf_mappings.metrics_sql import catalyst, is_catalyst
 from udf_mappings.sedona import functions as sedona
 from udf_mappings.shapely_functions import EARTH_RADIUS
@@ -205,7 +206,7 @@ def _operands(node: Predicate, kind: str, index: MetricDist) -> tuple[Any, ...] 
 def great_circle(node: Predicate, index: MetricDist) -> Clause | None:
     """``haversine(lng1, lat1, lng2, lat2)`` in metres, or with a radius of one's own."""
     match subject(node):
-        case Call(_, (a, b, c, d, *rest)) if index.measures == "haversine":
+        case Call(_, (a, b, c, d, *rest)) as call if index.measures == "haversine" and returns(call, "double"):
             radius = rest[0].value if rest and isinstance(rest[0], Literal) else None if rest else EARTH_RADIUS
             for row, constants in (((a, b), (c, d)), ((c, d), (a, b))):
                 at = [q.value for q in constants if isinstance(q, Literal)]
@@ -222,7 +223,7 @@ def _our_pairs() -> Iterator[Function]:
 def of_two(node: Predicate, index: MetricDist) -> Clause | None:
     """The functions that are called as their metrics."""
     match subject(node):
-        case Call(name, (a, b)) if name.lower() == index.measures:
+        case Call(name, (a, b)) as call if name.lower() == index.measures and returns(call, "double", "int", "bigint"):
             value, constant = (a, b) if isinstance(b, Literal) else (b, a)
             if index.reads(value) and isinstance(constant, Literal) and constant.value is not None:
                 return index.distance_to((constant.value,)).answers(node)

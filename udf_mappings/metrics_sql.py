@@ -132,7 +132,9 @@ def _offset(node: Predicate, index: MetricDist) -> Offset | None:
 def _absolute(node: Predicate, index: MetricDist) -> Offset | None:
     match uncast(node):
         case Call(_, (difference,)) as call if is_catalyst(call, "Abs"):
-            return _offset(difference, index)
+            offset = _offset(difference, index)
+            # of the least whole number there is no absolute value: it throws, or is that number itself
+            return offset and replace(offset, limit=min(offset.limit, _LIMITS.get(call.type or "bigint", math.inf)))
     return None
 
 

@@ -15,6 +15,7 @@ from geoskip.clauses import Clause, all_of
 from geoskip.indexes.metricdist import MetricDist, subject
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import maps
+from udf_mappings.library import returns
 from udf_mappings.text_functions import damerau_levenshtein, indel
 
 
@@ -36,8 +37,8 @@ def _between(node: Predicate, index: MetricDist, least: float, most: float) -> C
         return None
     match node, subject(node):
         case Comparison(op, _, Literal(value)), (
-            Call(_, (text, Literal(str() as other))) | Call(_, (Literal(str() as other), text))
-        ) if index.reads(text) and isinstance(value, int | float) and value == value:
+            (Call(_, (text, Literal(str() as other))) | Call(_, (Literal(str() as other), text))) as call
+        ) if returns(call, "int", "bigint") and index.reads(text) and isinstance(value, int | float) and value == value:
             distance = index.distance_to((other,))
             near, far = distance.compares("<=", most * value), distance.compares(">=", least * value)
             found = {"<": [near], "<=": [near], ">": [far], ">=": [far]}.get(op, [near, far])

@@ -24,6 +24,7 @@ clause (:mod:`udf_mappings.metrics`)::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -46,6 +47,8 @@ from geoskip.registry import current
 
 __all__ = ["Distance", "MetricDist", "subject"]
 
+_LIMITS = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31}
+"""From which size on a whole number that a Python function returns wraps around; beyond bigint it is NULL."""
 _SOME_ORIGINS, _MANY_ORIGINS = 16, 64
 _MOST_ORIGINS = 1000
 
@@ -234,7 +237,8 @@ class MetricDist(Index):
             constants = [other.value for other in others if isinstance(other, Literal) and other.value is not None]
             if rows == self.bound and len(constants) == len(others) == half:
                 nulls = "" if current().keeps_nulls(metric.function) else "all"
-                return replace(self.distance_to(constants), nulls=nulls).answers(node)
+                limit = _LIMITS.get(called.type or "", math.inf)
+                return replace(self.distance_to(constants), nulls=nulls, limit=limit).answers(node)
         return None
 
     def _is_called(self, call: Call) -> bool:

@@ -2,7 +2,8 @@
 
 Let D be the distance from an origin o to the constant q. A row x whose distance to q lies in [a, b] has its distance to
 o in ``[max(a - D, D - b), D + b]``; so a file is skipped where that range misses all of its rings around some origin.
-What is stored and what is asked are widened by 1e-9 of themselves, unless distances are whole and exact.
+What is stored and what is asked are widened by 1e-9 of themselves (1e-6 where the function is a user's), unless
+distances are whole and exact.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from geoskip.metrics.base import Floats
 
 __all__ = ["DistanceLeaves", "DistanceMeets", "HasNullDistance", "Origins"]
 
-_RELATIVE = 1e-9
 _OF_SCALE = 1e-13
 _NARROW = 0.25
 
@@ -94,7 +94,7 @@ def _table(files: Files, origins: Origins) -> _Table:
         scale = metric.scale(point)
         np.minimum(reach, np.where(held, high[number], 0.0) + scale, out=reach)
         if not metric.whole:
-            slack = np.where(held, np.abs(high[number]) * _RELATIVE + _OF_SCALE * scale, 0.0)
+            slack = np.where(held, np.abs(high[number]) * metric.relative + _OF_SCALE * scale, 0.0)
             low[number] -= slack
             high[number] += slack
             owner, inner, outer = gaps[number]
@@ -167,7 +167,9 @@ class DistanceMeets(Clause):
             kept = kept if within is None else kept & within
         kept |= table.unclear
         if self.limit < math.inf:
-            kept |= table.points & (table.reach + self.origins.metric.scale(self.point) >= self.limit)
+            away = self.origins.away(self.point)
+            largest = self.origins.metric.largest(self.point, table.reach, away, table.high)
+            kept |= table.points & ~(largest < self.limit)
         if self.nulls:
             kept |= table.nulls if self.nulls == "all" else table.partly
         return kept
@@ -200,8 +202,10 @@ class DistanceMeets(Clause):
         farthest = away + self.high
         if not metric.whole:
             ends = max(abs(self.low), abs(self.high) if math.isfinite(self.high) else 0.0)
-            slack = _RELATIVE * (away + ends) + _OF_SCALE * metric.scale(self.point) + metric.slack
+            slack = metric.relative * (away + ends) + _OF_SCALE * metric.scale(self.point) + metric.slack
             nearest, farthest = nearest - slack, farthest + slack
+        unknown = np.isnan(nearest) | np.isnan(farthest)  # a user's function may fail for an origin
+        nearest, farthest = np.where(unknown, -np.inf, nearest), np.where(unknown, np.inf, farthest)
         return list(zip(nearest.tolist(), farthest.tolist(), strict=True))
 
     def columns(self) -> tuple[tuple[str, str], ...]:

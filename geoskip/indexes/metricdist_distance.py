@@ -69,6 +69,8 @@ class Distance:
         origins, point = self.index.kept_origins(), self._point()
         if point is None:
             return None
+        if origins.metric.whole and number != value:  # 2.00000000000000000001 is above 2, and no double
+            return None
         number /= self.unit
         # where one coordinate is NULL, the arithmetic of another may still throw
         nulls = self.nulls or ("partly" if self.limit < math.inf else "")

@@ -43,8 +43,10 @@ class Metric(ABC):
     """Are all distances whole numbers, computed exactly?"""
     outlined: ClassVar[bool] = False
     """Is an outline kept of a file, beside the distances?"""
+    relative: ClassVar[float] = 1e-9
+    """By how much of itself a distance, as a query computes it, may be off."""
     slack: ClassVar[float] = 1e-140
-    """By how much a distance, as a query computes it, may be off, beside 1e-9 of itself."""
+    """By how much a distance, as a query computes it, may be off beside."""
 
     @abstractmethod
     def refusal(self, types: Sequence[str]) -> str | None:
@@ -77,6 +79,14 @@ class Metric(ABC):
     def scale(self, point: Any) -> float:
         """The largest coordinate, to which rounding is relative; 0 where there is no such thing."""
         return 0.0
+
+    def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
+        """By file, the largest number that a query's arithmetic may meet on the way from a point to the rows.
+
+        ``reach`` is the largest coordinate of the rows, ``away`` how far each origin is from the point, ``high`` how
+        far from it, a row an origin, the rows may be.
+        """
+        return np.asarray(reach + self.scale(point))
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
         """A range of distances, widened where a query computes them badly."""

@@ -26,6 +26,8 @@ _ELEMENTS = re.compile(r"^(array<)+")
 class Declared(Metric):
     """The metric of a Python function. Many points are a list of tuples, one entry an expression."""
 
+    relative: ClassVar[float] = 1e-6
+    """It may compute in single precision."""
     slack: ClassVar[float] = 1e-12
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -64,6 +66,10 @@ class Declared(Metric):
     def distances(self, origin: Any, data: list[Any]) -> Floats:
         found = [self._measured(origin, point) for point in data]
         return np.array([math.nan if distance is None else distance for distance in found], dtype=np.float64)
+
+    def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
+        """The distances themselves: nothing else is known of the function."""
+        return np.asarray((away[:, None] + high).min(axis=0))
 
     def count(self, data: list[Any]) -> int:
         return len(data)
