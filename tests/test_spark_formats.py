@@ -126,6 +126,20 @@ def test_a_csv_schema_is_by_position(spark: Any, tmp_path: Path) -> None:
         assert same_as_off(lambda read=read: read().where("id = 8")).files_kept == kept, schema
 
 
+@pytest.mark.parametrize("kind", ["csv", "orc"])
+def test_each_index_knows_the_place_of_its_columns(spark: Any, tmp_path: Path, kind: str) -> None:
+    """A handle with another schema adds an index; those of before stay those of the old places."""
+    for number in (1, 2):
+        rows = spark.createDataFrame([(number, number * 100)], "_col0 int, _col1 int")
+        rows.coalesce(1).write.format(kind).mode("append").save(str(tmp_path))
+    handles = [("a int, b int", "a"), ("b int, a int", "b"), ("b int", "b")]
+    for schema, column in handles if kind == "csv" else handles[:2]:  # ORC has no name for what is left over
+        geoskip.dataset(spark, str(tmp_path), format=kind, schema=schema).create_index(MinMax(column))
+        read = spark.read.format(kind).schema("b int, a int").load(str(tmp_path))
+        assert same_as_off(lambda read=read: read.where("a = 200")).files_kept == 2
+    assert same_as_off(lambda: read.where("b = 2")).files_kept == 1
+
+
 def test_rows_that_depend_on_the_columns_read_are_declined(spark: Any, tmp_path: Path) -> None:
     for number, rows in enumerate(ROWS):
         (tmp_path / f"{number}.csv").write_text(csv_text(rows))
@@ -161,17 +175,47 @@ def test_the_column_of_corrupt_records_is_declined(spark: Any, tmp_path: Path, k
         spark.conf.unset("spark.sql.columnNameOfCorruptRecord")
 
 
-@pytest.mark.parametrize("partial", ["true", "false"])
-def test_malformed_rows_of_json(spark: Any, tmp_path: Path, partial: str) -> None:
-    bad = ['{"id": 1, "name": {"x": tru}}', '{"id": 2, "at": "never"}', '{"id": 3', "{}", '{"id": "4"}', '{"id": 5.5}']
-    for number, line in enumerate(bad):
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": 2, "name": {"x": tru}}',
+        '{"name": [tru], "id": 2}',
+        '{"name": {"id": 2, "x": .}, "id": 2}',
+        '{"id": 2, "at": "never"}',
+        '{"id": "4"}',
+        '{"id": 5.5}',
+        '{"id": 2',
+        "{}",
+    ],
+)
+def test_malformed_rows_of_json(spark: Any, tmp_path: Path, line: str) -> None:
+    """What is read of a record that is no JSON depends on the columns read: Spark goes on after one that it read."""
+    for number, text in enumerate((line, '{"id": 1}', '{"id": 3}')):
+        (tmp_path / f"{number}.json").write_text(text + "\n")
+    handle = geoskip.dataset(spark, str(tmp_path), format="json", schema=SCHEMA)
+    report = handle.create_index(MinMax("id"))
+    assert len(report.excluded) == (line.count("tru") + line.count(".}") + ("}" not in line))
+    for where in ("id = 2", "id IS NULL", "id = 1 OR at IS NULL", "id IS NULL AND name IS NULL"):
+        assert same_as_off(lambda where=where: handle.to_df().where(where)).files_kept < 3 or "at IS" in where
+
+
+def test_json_whose_rows_depend_on_the_columns_read_is_declined(spark: Any, tmp_path: Path) -> None:
+    """Without partial results a bad value hides the rest of an array's records; one of a map shows its keys."""
+    lines = ('[{"a": 1, "b": "x"}, {"a": 2, "b": 3}]', '{"a": 1, "m": {"k": "x", "a": 9}}', '{"a": 5, "b": 6}')
+    for number, line in enumerate(lines):
         (tmp_path / f"{number}.json").write_text(line + "\n")
-    spark.conf.set("spark.sql.json.enablePartialResults", partial)
+    plain, mapped = "a int, b int", "a int, m map<string, int>"
+    geoskip.dataset(spark, str(tmp_path), format="json", schema=plain).create_index(MinMax("a"), MinMax("b"))
+    read = spark.read.schema(mapped).json(str(tmp_path))
+    assert "with maps" in str(same_as_off(lambda: read.where("a = 9")))
+    with pytest.raises(InvalidSpecificationError, match="with maps"):
+        geoskip.dataset(spark, str(tmp_path), format="json", schema=mapped)
+    spark.conf.set("spark.sql.json.enablePartialResults", "false")
     try:
-        handle = geoskip.dataset(spark, str(tmp_path), format="json", schema=SCHEMA)
-        handle.create_index(MinMax("id"))
-        for where in ("id = 2", "id IS NULL", "id = 1 OR at IS NULL", "id IS NULL AND name IS NULL"):
-            same_as_off(lambda where=where: handle.to_df().where(where))
+        read = spark.read.schema(plain).json(str(tmp_path))
+        assert "depend on the columns" in str(same_as_off(lambda: read.where("a = 2").select("a")))
+        with pytest.raises(InvalidSpecificationError, match="depend on the columns"):
+            geoskip.dataset(spark, str(tmp_path), format="json", schema=plain)
     finally:
         spark.conf.unset("spark.sql.json.enablePartialResults")
 

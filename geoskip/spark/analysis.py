@@ -34,7 +34,7 @@ from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.catalyst import UNIDENTIFIED, Translator
 from geoskip.spark.gateway import Jvm
-from geoskip.spark.signature import corrupt_record, declined, depends_on, options_that_matter
+from geoskip.spark.signature import corrupt_record, declined, depends_on, options_that_matter, struct_asked_for
 
 __all__ = ["Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
 
@@ -91,8 +91,8 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence
         found["settings"],
         root_of(found["roots"]),
     )
-    if (why := declined(source.file_format, source.options)) is not None:
-        raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that option")
+    if (why := declined(source.file_format, source.options, source.settings, source.schema)) is not None:
+        raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that")
     return source
 
 
@@ -180,7 +180,7 @@ def _entry(source: Source, index: Index, found: Analysed) -> IndexEntry:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
-    depends = depends_on(bound, source.file_format, source.settings)
+    depends = depends_on(bound, source.file_format, source.settings, source.schema)
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
 
 
@@ -252,6 +252,11 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
         raise InvalidSpecificationError(
             f"{index} reads {corrupt}, the column of records that could not be parsed: which those are depends on the "
             "columns that a query reads beside it; index other columns"
+        )
+    if (struct := struct_asked_for([predicate], source.file_format)) is not None:
+        raise InvalidSpecificationError(
+            f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
+            "them a query reads; index a field of it instead"
         )
     partitioned = columns_of(predicate) & set(source.partitions)
     if partitioned:

@@ -168,7 +168,9 @@ def read(
     results = {each.path: each for each in found if isinstance(each, FileResult)}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
-        found += through_spark(spark, frame, entries, left, run=run)
+        found += through_spark(
+            spark, frame, entries, left, run=run, is_json=source.file_format.endswith(".JsonFileFormat")
+        )
     results |= {each.path: each for each in found if isinstance(each, FileResult)}
     return results, [each for each in found if isinstance(each, Piece)]
 

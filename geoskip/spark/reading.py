@@ -8,6 +8,7 @@ whatever the session and the reader's options say.
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,6 +44,10 @@ _BYTES_PER_TASK = 256 << 20
 _MOST_UNREADABLE = 20
 _PAYLOADS_AT_ONCE = 500
 _SCHEMA = "payload binary"
+_MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
+_THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
+_BAD = "_geoskip_bad"
+"""The column of JSON's records that could not be parsed or converted, which builds read beside the others."""
 Run = Callable[["RDD[Any]"], list[list[Any]]]
 """Runs a job that yields lists: it may put values aside, or have those that were summarised with it."""
 
@@ -88,15 +93,19 @@ def through_spark(
     files: Sequence[Listed],
     *,
     run: Run | None = None,
+    is_json: bool = False,
 ) -> list[FileResult | Piece]:
-    """Summaries through Spark's own reader: one job, and some more for each file that cannot be read."""
+    """Summaries through Spark's own reader: one job, and some more for each file that cannot be read.
+
+    A file of JSON with a malformed record is left out: what is read of that depends on the columns that a query reads.
+    """
     groups = [list(files)]
     found: list[FileResult | Piece] = []
     failed = 0
     while groups:
         group = groups.pop()
         try:
-            found += _one_job(spark, frame, entries, group, run)
+            found += _one_job(spark, frame, entries, group, run, is_json)
         except (PySparkException, Py4JJavaError) as error:
             message = _message(error)
             culprit = _culprit(message, group)
@@ -178,23 +187,31 @@ def _path_only(uri: str) -> str:
 
 
 def _one_job(
-    spark: SparkSession, frame: DataFrame, entries: Sequence[IndexEntry], files: Sequence[Listed], run: Run | None
+    spark: SparkSession,
+    frame: DataFrame,
+    entries: Sequence[IndexEntry],
+    files: Sequence[Listed],
+    run: Run | None,
+    is_json: bool,
 ) -> list[FileResult | Piece]:
     chosen, path = _with_path(chosen_from(spark, frame, files))
     texts: dict[str, int] = {}
     for entry in entries:
         for text in entry.index.expressions():
             texts.setdefault(text, len(texts))
-    selected = chosen.select(path.alias("_file"), *_storable(chosen, list(texts)))
+    if is_json and _BAD not in chosen.columns:
+        return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
+    first = [path.alias("_file"), *([F.col(_BAD)] if is_json else [])]
+    selected = chosen.select(*first, *_storable(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
     tasks = _tasks(spark, files)
-    job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries]), _SCHEMA)
+    job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries], len(first)), _SCHEMA)
     with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
         if run is None:
             found = [pickle.loads(row["payload"]) for row in job.collect()]
         else:
             found = [each for some in run(job.rdd.map(_unpickled)) for each in some]
-    nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[1:]]
+    nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
     pieces: list[FileResult | Piece] = [each for each in found if isinstance(each, Piece)]
     return pieces + _results([each for each in found if not isinstance(each, Piece)], entries, files, nothing, plans)
 
@@ -249,8 +266,13 @@ def _storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
-def _collector(plans: Plans, names: Sequence[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Summaries of each run of one file's rows; a file in several tasks has several runs."""
+def _collector(
+    plans: Plans, names: Sequence[str], first: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Summaries of each run of one file's rows; a file in several tasks has several runs.
+
+    The values come after the ``first`` columns: the file's path, and of JSON the records that were not taken whole.
+    """
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_imports()
@@ -263,7 +285,9 @@ def _collector(plans: Plans, names: Sequence[str]) -> Callable[[Iterable[pa.Reco
                     yield from _sent(done, path, gatherer)
                     gatherer = Gatherer(plans)
                 path = found
-                gatherer.add(rows.columns[1:], rows.num_rows)
+                if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
+                    done.append(pickle.dumps((plain_uri(unquote(path)), _MALFORMED)))
+                gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _PAYLOADS_AT_ONCE:
                 yield _payloads(done)
                 done = []
@@ -282,6 +306,16 @@ def _collector(plans: Plans, names: Sequence[str]) -> Callable[[Iterable[pa.Reco
     return collect
 
 
+def _is_json(record: pa.Scalar) -> bool:
+    """Is a record that Spark did not take whole well-formed, so that only values in it are of other types?"""
+    try:
+        text = record.as_py()
+        json.loads(text, parse_constant=int)  # which fails: NaN and Infinity are none of JSON's
+    except (ValueError, RecursionError):
+        return False
+    return re.search(r"\d{1000}", text) is None  # longer numbers are too long for Spark's parser
+
+
 def _payloads(done: Sequence[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
 
@@ -298,7 +332,7 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _results(
-    rows: Iterable[tuple[str, list[Part]]],
+    rows: Iterable[tuple[str, list[Part] | str]],
     entries: Sequence[IndexEntry],
     files: Sequence[Listed],
     nothing: Sequence[pa.Array],
@@ -306,14 +340,18 @@ def _results(
 ) -> list[FileResult]:
     """The parts of each file put together.
 
-    A file of which no row came is empty, for certain only if every row came from a file that was asked for.
+    A file of which no row came is empty, for certain only if every row came from a file that was asked for. A text in
+    place of parts is what is wrong with the file.
     """
     results = {plain_uri(file.uri): FileResult(file.uri) for file in files}
     parts: dict[str, list[Part]] = {}
     for path, found in rows:
         if path not in results:
             raise GeoskipError(f"Spark read rows of {path}, which is not among the files to index")
-        parts.setdefault(path, []).extend(found)
+        if isinstance(found, str):
+            results[path].problem = found
+        else:
+            parts.setdefault(path, []).extend(found)
     named = [(entry.name, entry.index) for entry in entries]
     for path, result in results.items():
         if path not in parts:

@@ -7,6 +7,7 @@ the expression and compared with it; one over text files on all that decides how
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,10 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from geoskip.metadata import Header, IndexEntry
-from geoskip.predicates import Call, Cast, Column, Predicate, columns_of, walk
+from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
 
-__all__ = ["corrupt_record", "declined", "depends_on", "options_that_matter", "renamer", "retyped", "unusable"]
+__all__ = [
+    "corrupt_record",
+    "declined",
+    "depends_on",
+    "options_that_matter",
+    "renamer",
+    "retyped",
+    "struct_asked_for",
+    "unusable",
+]
 
 Json = Mapping[str, Any]
 
@@ -25,6 +35,8 @@ DEFAULT_OF = "default of "
 """What begins the names of existence defaults: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5, read from older files."""
 ID_OF = "field id of "
 """What begins the names of Parquet's field ids, by which Spark finds columns where a schema has them."""
+PLACE_OF = "place of "
+"""What begins the names of the places at which a schema has columns that files may be without names for."""
 
 _PARQUET = (
     "spark.sql.parquet.binaryAsString",
@@ -39,14 +51,16 @@ _TIMES = (
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _LEGACY = "legacy settings"
+_PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
 _TEXT = (
     _SESSION_ZONE,
     "spark.sql.legacy.timeParserPolicy",
     _LEGACY,
-    "spark.sql.json.enablePartialResults",
+    _PARTIAL,
     "spark.sql.json.enableExactStringParsing",
     "spark.sql.columnNameOfCorruptRecord",
+    "spark.version",
 )
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", _LEGACY, "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
@@ -79,6 +93,10 @@ def is_text(file_format: str) -> bool:
     return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
 
 
+def _is_json(file_format: str) -> bool:
+    return file_format.endswith(".JsonFileFormat")
+
+
 def _is_orc(file_format: str) -> bool:
     return file_format.endswith(".OrcFileFormat")
 
@@ -87,8 +105,12 @@ def _is_avro(file_format: str) -> bool:
     return file_format.endswith(".AvroFileFormat")
 
 
-def declined(file_format: str, options: Mapping[str, str]) -> str | None:
+def declined(
+    file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None] | None = None, schema: str = ""
+) -> str | None:
     """Why nothing can be said of files read in this way; None where something can.
+
+    A value of a map in JSON that cannot be converted makes Spark take the map's further keys for columns.
 
     >>> declined("x.CSVFileFormat", {"mode": "dropMalformed"})
     'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
@@ -96,6 +118,11 @@ def declined(file_format: str, options: Mapping[str, str]) -> str | None:
     matter = options_that_matter(file_format, options)
     if matter.get("mode", "").upper() == "DROPMALFORMED":
         return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
+    if _is_json(file_format):
+        if str((settings or {}).get(_PARTIAL, "true")).lower() == "false":
+            return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
+        if re.search(r'"valueType":(?!"string")', schema):
+            return "with maps of other values than strings what a column holds depends on the columns read beside it"
     if _is_avro(file_format) and "avroschemaurl" in matter:
         return "with avroSchemaUrl values depend on a schema that may change; give it as avroSchema"
     if _is_avro(file_format) and matter.get("positionalfieldmatching", "").lower() == "true":
@@ -130,14 +157,29 @@ def corrupt_record(
     return name if any(name.lower() in _top_level(expression) for expression in expressions) else None
 
 
+def struct_asked_for(expressions: Iterable[Predicate], file_format: str) -> str | None:
+    """The struct of Parquet of which one of these expressions asks whether it is NULL.
+
+    Where a file lacks the fields of it that a query reads, Spark takes it for NULL, and which those are depends on what
+    is read beside it.
+    """
+    if not file_format.endswith("ParquetFileFormat"):
+        return None
+    asked = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
+    inner = (vertex for child in asked for vertex in walk(child) if isinstance(vertex, Column))
+    return next((column.name for column in inner if "struct<" in (column.type or "")), None)
+
+
 def depends_on(
-    expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None]
+    expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None], schema: str = ""
 ) -> dict[str, str]:
     """The settings and versions that an index over these expressions depends on, with their values now."""
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
     columns = sorted(set().union(*map(_top_level, expressions)))
     names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
+    if any(settings.get(DEFAULT_OF + column) is not None for column in columns):
+        names += [_SESSION_ZONE, _LEGACY, "spark.version"]  # a default is SQL, which every query evaluates anew
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
     if is_text(file_format):
         names += _TEXT
@@ -159,7 +201,24 @@ def depends_on(
         names += ["spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes"]
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices):
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
-    return {name: str(settings.get(name)) for name in dict.fromkeys(names)}
+    found = {name: str(settings.get(name)) for name in dict.fromkeys(names)}
+    return found | {PLACE_OF + column: place for column, place in _places(columns, file_format, schema).items()}
+
+
+def _places(columns: Iterable[str], file_format: str, schema: str) -> dict[str, str]:
+    """Where a schema has columns, for formats that may find them by that. In CSV a column of corrupt records takes no
+    place: what stands before a column is part of its place there.
+    """
+    by_order = file_format.endswith(".CSVFileFormat")
+    if not schema or not (by_order or _is_orc(file_format)):
+        return {}
+    names = [field["name"].lower() for field in json.loads(schema)["fields"]]
+    found = {}
+    for column in columns:
+        places = [number for number, name in enumerate(names) if name == column]
+        before = hashlib.sha256("\n".join(names[: max(places, default=0)]).encode()).hexdigest()[:8]
+        found[column] = f"{places} after {before}" if by_order else str(places)
+    return found
 
 
 def _top_level(expression: Predicate) -> set[str]:
@@ -182,16 +241,26 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
     if not _same_place(root, header.root):
         return f"it was built for {header.root}"
-    if (why := declined(request["format"], request["options"])) is not None:
+    settings = request["settings"]
+    if (why := declined(request["format"], request["options"], settings, request.get("schema") or "")) is not None:
         return why
+    if (struct := struct_asked_for(entry.index.bound, request["format"])) is not None:
+        return f"whether {struct} is NULL depends on which of its fields a query reads"
     options = options_that_matter(request["format"], request["options"])
     if options != source.get("options"):
         return f"it was built with the reader options {source.get('options')}, the query has {options}"
-    settings = request["settings"]
     corrupt = corrupt_record(entry.index.bound, request["format"], request["options"], settings)
     if corrupt is not None:
         return f"what {corrupt} holds depends on the columns that a query reads beside it"
+    if any(name.startswith(PLACE_OF) for name in entry.depends):
+        columns = [name.removeprefix(PLACE_OF) for name in entry.depends if name.startswith(PLACE_OF)]
+        places = _places(columns, request["format"], request.get("schema") or "")
+        moved = [column for column in columns if places.get(column) != entry.depends[PLACE_OF + column]]
+        if moved:
+            return f"it was built where the schema had {moved[0]} in another place than the query's schema"
     for name, value in entry.depends.items():
+        if name.startswith(PLACE_OF):
+            continue
         if str(settings.get(name)) != value and name.startswith(DEFAULT_OF):
             column = name.removeprefix(DEFAULT_OF)
             return f"files that lack {column} read {value} for it then, {settings.get(name)} now"

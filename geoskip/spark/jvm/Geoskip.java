@@ -311,7 +311,8 @@ public final class Geoskip {
 
     /**
      * The same frame over some of its files alone, given as lines like those of `listing`. A file that is missing or
-     * corrupt fails the query, whatever the options and the session say: what is read of it is all of it.
+     * corrupt fails the query, whatever the options and the session say: what is read of it is all of it. Of JSON there
+     * is a column `_geoskip_bad` beside, of the records that could not be parsed or converted.
      */
     public Dataset only(Dataset frame, String lines) throws Exception {
         LogicalPlan plan = frame.queryExecution().analyzed();
@@ -321,7 +322,8 @@ public final class Geoskip {
         final Object chosen = Scala.relocated(
                 relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
                 relation.catalogTable(),
-                Scala.options(files.options(), new String[] {"ignoreCorruptFiles", "ignoreMissingFiles"}, "false"));
+                Scala.options(files.options(), new String[] {"ignoreCorruptFiles", "ignoreMissingFiles"}, "false"),
+                files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
         final LogicalRelation old = relation;
         LogicalPlan replaced = (LogicalPlan) plan.transformDown(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node == old; }

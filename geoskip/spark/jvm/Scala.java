@@ -5,7 +5,9 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -13,6 +15,9 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Product;
 import scala.collection.immutable.Nil$;
@@ -109,19 +114,33 @@ class Scala {
 
     /** A relation with another file index and table, whatever further fields this Spark's has. */
     static Object relocated(LogicalRelation relation, FileIndex index, Option table) {
-        return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options());
+        return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options(), null);
     }
 
+    /** The same read with other options, and with a further column of the records that could not be parsed, if named. */
     static Object relocated(
-            LogicalRelation relation, FileIndex index, Option table, scala.collection.immutable.Map options) {
+            LogicalRelation relation, FileIndex index, Option table, scala.collection.immutable.Map options,
+            String bad) {
         HadoopFsRelation old = (HadoopFsRelation) relation.relation();
+        StructType schema = old.dataSchema();
+        Seq output = relation.output();
+        if (bad != null) {
+            options = options(options, new String[] {"columnNameOfCorruptRecord"}, bad);
+            schema = schema.add(bad, DataTypes.StringType);
+            List columns = list(output);
+            columns.add(new AttributeReference(
+                    bad, DataTypes.StringType, true, Metadata.empty(), NamedExpression$.MODULE$.newExprId(),
+                    (Seq) Nil$.MODULE$));
+            output = seq(columns);
+        }
         HadoopFsRelation replaced = new HadoopFsRelation(
-                index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), options,
+                index, old.partitionSchema(), schema, old.bucketSpec(), old.fileFormat(), options,
                 old.sparkSession());
         Object[] arguments = new Object[relation.productArity()];
         for (int i = 0; i < arguments.length; i++) {
             Object value = relation.productElement(i);
-            arguments[i] = value == old ? replaced : value == relation.catalogTable() ? table : value;
+            arguments[i] = value == old ? replaced : value == relation.catalogTable() ? table
+                    : value == relation.output() ? output : value;
         }
         return relation.makeCopy(arguments);
     }
