@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import MinMax
+from geoskip.errors import InvalidSpecificationError
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark
@@ -127,3 +128,34 @@ def test_an_index_over_times_of_orc_knows_the_jvms_zone(spark: Any, tmp_path: Pa
         zones.setDefault(before)
     assert report.files_kept == 2
     assert any("the JVM's time zone" in reason for reason in report.scans[0].reasons)
+
+
+def test_a_default_that_is_a_time_is_of_the_sessions_zone(spark: Any) -> None:
+    """Spark keeps the default of a new column as SQL, and evaluates it anew in the zone of each session."""
+    spark.sql("CREATE TABLE dated (a INT) USING parquet")
+    try:
+        spark.sql("INSERT INTO dated VALUES (1)")
+        spark.sql("ALTER TABLE dated ADD COLUMN ts TIMESTAMP DEFAULT timestamp'2020-01-01 00:00:00'")
+        spark.sql("INSERT INTO dated VALUES (2, timestamp'2021-01-01 00:00:00')")
+        geoskip.dataset(spark, table="dated").create_index(MinMax("ts"))
+
+        def at(hour: int) -> Any:
+            return same_as_off(lambda: spark.table("dated").where(f"ts = timestamp'2020-01-01 {hour:02}:00:00+00:00'"))
+
+        assert at(0).files_kept == 1
+        with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+            spark.catalog.refreshTable("dated")
+            assert at(5).files_kept == 2
+    finally:
+        spark.sql("DROP TABLE dated")
+
+
+def test_whether_a_struct_is_null_is_not_indexed(spark: Any, parts: Callable[..., Path]) -> None:
+    """A file that lacks the fields that a query reads has the struct NULL, to queries of others it is not."""
+    place = str(parts(*(pa.table({"s": [row]}) for row in ({"x": 1}, {"x": 2, "z": 5}))))
+    handle = geoskip.dataset(spark, place, schema="s struct<x: bigint, z: bigint>")
+    with pytest.raises(InvalidSpecificationError, match="asks whether s is NULL"):
+        handle.create_index(MinMax("s.x"), MinMax("isnull(s)"))
+    handle.create_index(MinMax("s.x"), MinMax("s.z"))
+    assert same_as_off(lambda: handle.to_df().where("s IS NULL").select("s.z")).files_kept == 2
+    assert same_as_off(lambda: handle.to_df().where("s.x = 1")).files_kept == 1
