@@ -207,6 +207,8 @@ def test_where_an_evaluator_does_not_answer_every_file_is_kept(case: str) -> Non
 def test_without_an_evaluator_what_is_not_looked_up_is_kept() -> None:
     assert decide(snapshot_of([["A"], ["b"]]), SHOUTS).keep.all()
     assert not decide(snapshot_of([["A"], ["b"]]), p.Like(COLUMNS["s"], "_b", "!")).keep.any()
+    undecoded = p.Like(COLUMNS["s"], "_\udcff", "!")  # to Spark a pattern of U+FFFD, which the second file matches
+    assert decide(snapshot_of([["A"], ["b\ufffd"]]), undecoded).keep.any()
 
 
 def test_the_evaluator_of_a_decision_ends_with_it() -> None:

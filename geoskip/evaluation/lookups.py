@@ -239,7 +239,9 @@ def _text_test(node: StartsWith | EndsWith | Contains, array: pa.Array, text: st
 
 
 def liked(array: pa.Array, pattern: str, escape: str) -> Outcomes:
-    """LIKE by a regular expression, value by value; what is not UTF-8 is not decided."""
+    """LIKE by a regular expression, value by value; what is not UTF-8 is not decided, on either side."""
+    if any("\ud800" <= char <= "\udfff" for char in pattern):  # Spark decodes the pattern too, to U+FFFD
+        return np.full(len(array), ANY, dtype=np.uint8)
     regex, at = "", 0
     while at < len(pattern):
         char = pattern[at]
