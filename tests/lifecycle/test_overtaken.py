@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -55,6 +56,17 @@ def test_a_refresh_overtaken_by_a_create_reads_for_its_index_too(store: Store, d
     refresh(store, data)
     assert names(store) == [A, B]
     assert summaries(store) == summaries(store, B) == {f"f{n}.txt": n for n in range(4)}
+
+
+def test_a_create_overtaken_by_one_that_reads_in_another_way_is_refused(store: Store, data: Numbers) -> None:
+    """Else its header would say of the other's summaries that they were read as here."""
+    other = Numbers(data.folder)
+    header = replace(other.header(), source={"options": {"sep": ";"}})
+    other.header = lambda: header  # type: ignore[method-assign]
+    overtaken(data, lambda: create(store, other, "b"))
+    with pytest.raises(ConflictError, match="made there with options"):
+        create(store, data)
+    assert names(store) == [B]
 
 
 def test_a_row_that_lacks_another_writers_index_is_left_out_once_reading_must_end(data: Numbers) -> None:
