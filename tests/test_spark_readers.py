@@ -130,6 +130,25 @@ def test_an_index_over_times_of_orc_knows_the_jvms_zone(spark: Any, tmp_path: Pa
     assert any("the JVM's time zone" in reason for reason in report.scans[0].reasons)
 
 
+def test_times_of_the_old_calendar_know_the_jvms_zone(spark: Any, tmp_path: Path) -> None:
+    """Before 1900 the old calendar's zones had other offsets, and a file without its zone is of the reader's."""
+    for hour in (0, 12):
+        table = pa.table({"ts": pa.array([datetime.datetime(1800, 1, 1, hour)], pa.timestamp("us"))})
+        pq.write_table(table, tmp_path / f"{hour}.parquet", use_deprecated_int96_timestamps=True)
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    with settings(spark, {"spark.sql.parquet.int96RebaseModeInRead": "LEGACY"}):
+        geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("ts"))
+        try:
+            zones.setDefault(zones.getTimeZone("America/New_York"))
+            shown = spark.read.parquet(str(tmp_path)).selectExpr("max(cast(ts AS string))").first()[0]
+            report = same_as_off(lambda: spark.read.parquet(str(tmp_path)).where(f"ts = timestamp'{shown}'"))
+        finally:
+            zones.setDefault(before)
+    assert shown != "1800-01-01 12:00:00"
+    assert report.files_kept == 2
+
+
 def test_a_default_that_is_a_time_is_of_the_sessions_zone(spark: Any) -> None:
     """Spark keeps the default of a new column as SQL, and evaluates it anew in the zone of each session."""
     spark.sql("CREATE TABLE dated (a INT) USING parquet")

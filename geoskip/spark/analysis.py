@@ -180,7 +180,7 @@ def _entry(source: Source, index: Index, found: Analysed) -> IndexEntry:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
-    depends = depends_on(bound, source.file_format, source.settings, source.schema)
+    depends = depends_on(bound, source.file_format, source.settings, source.schema, source.options)
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
 
 

@@ -171,7 +171,11 @@ def struct_asked_for(expressions: Iterable[Predicate], file_format: str) -> str 
 
 
 def depends_on(
-    expressions: Iterable[Predicate], file_format: str, settings: Mapping[str, str | None], schema: str = ""
+    expressions: Iterable[Predicate],
+    file_format: str,
+    settings: Mapping[str, str | None],
+    schema: str = "",
+    options: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The settings and versions that an index over these expressions depends on, with their values now."""
     names = ["spark.sql.caseSensitive"]
@@ -184,11 +188,13 @@ def depends_on(
     if is_text(file_format):
         names += _TEXT
     elif _is_avro(file_format):
-        names += _AVRO
+        names += [*_AVRO, *([_JVM_ZONE] if _is_of_old(settings, options) else [])]
     else:
         names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
             names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
+            if _is_of_old(settings, options):
+                names.append(_JVM_ZONE)
             if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
                 names.append(_SESSION_ZONE)
     functions = [vertex for vertex in vertices if isinstance(vertex, Call)]
@@ -203,6 +209,13 @@ def depends_on(
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
     found = {name: str(settings.get(name)) for name in dict.fromkeys(names)}
     return found | {PLACE_OF + column: place for column, place in _places(columns, file_format, schema).items()}
+
+
+def _is_of_old(settings: Mapping[str, str | None], options: Mapping[str, str] | None) -> bool:
+    """Are times read as of the old calendar? Before 1900 they then depend on the reader's zone, which is the JVM's."""
+    said = [value for name, value in settings.items() if "RebaseModeInRead" in name]
+    said += [value for name, value in (options or {}).items() if name.lower() in _PARQUET_OPTIONS]
+    return any(str(value).upper() == "LEGACY" for value in said)
 
 
 def _places(columns: Iterable[str], file_format: str, schema: str) -> dict[str, str]:
