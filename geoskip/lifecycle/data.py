@@ -244,12 +244,12 @@ class Work:
 
     def _check(self, header: Header) -> None:
         """Raise where this cannot be laid over what others have committed."""
-        mine = self.build.data.header().source
+        here = self.build.data.header().source
         for name in ("class", "options"):
-            if header.source.get(name) != mine.get(name):
+            if header.source.get(name) != here.get(name):
                 raise ConflictError(
                     f"the metadata were made there with {name} {header.source.get(name)}, here the files are read with "
-                    f"{mine.get(name)}; read them the same way, or keep other metadata"
+                    f"{here.get(name)}; read them the same way, or keep other metadata"
                 )
         in_use = {entry.name: entry for entry in header.entries}
         creates = bool(self.wanted) and not self.renew
