@@ -123,6 +123,12 @@ def test_a_function_that_changes_its_mind_is_refused(spark: Any, cities: str) ->
         geoskip.dataset(spark, cities).create_index(MinMax("dice(city)"))
 
 
+def test_whole_numbers_through_pandas_are_refused_as_they_depend_on_the_rows_beside(spark: Any, cities: str) -> None:
+    spark.udf.register("shown", F.udf(lambda length: str(length), "string", useArrow=True))
+    with pytest.raises(InvalidSpecificationError, match="AS double"):
+        geoskip.dataset(spark, cities).create_index(MinMax("shown(length(city))"))
+
+
 # --- geometries -------------------------------------------------------------------------------------------------------
 
 

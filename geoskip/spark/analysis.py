@@ -233,6 +233,20 @@ def _columns(predicate: Predicate) -> set[tuple[str, str]]:
     return {(v.name, v.type or "") for v in walk(predicate) if isinstance(v, Column)}
 
 
+_THROUGH_PANDAS = frozenset(["eval:101", "eval:200", "eval:204"])
+"""Spark's codes of plain functions through Arrow, and of functions of pandas' columns and of iterators of them."""
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_OWN = ("python:udf_mappings.", "python:geoskip.")
+"""Functions that take a float for the whole number that it is."""
+
+
+def _through_pandas(call: Call) -> Predicate | None:
+    """What a function is given as whole numbers through pandas, so that its values depend on the rows beside."""
+    if _THROUGH_PANDAS.isdisjoint(call.flags) or (call.implementation or "").startswith(_OWN):
+        return None
+    return next((arg for arg in call.args if getattr(arg, "type", None) in _WHOLE and columns_of(arg)), None)
+
+
 def _check(index: Index, predicate: Predicate, source: Source) -> None:
     if not columns_of(predicate):
         raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file")
@@ -246,6 +260,12 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
             raise InvalidSpecificationError(
                 f"{index} cannot be built: nobody can tell one version of {vertex.name} from another; "
                 f'state one that you raise with every change: geoskip.declare("{vertex.name}", version="1")'
+            )
+        if isinstance(vertex, Call) and (whole := _through_pandas(vertex)) is not None:
+            raise InvalidSpecificationError(
+                f"{index} cannot be built: {vertex.name} is given whole numbers through pandas, which makes floats of "
+                f"them where others of the batch are NULL; index {vertex.name} of CAST({whole} AS double) and ask for "
+                "that, or register it as a plain function"
             )
     corrupt = corrupt_record([predicate], source.file_format, source.options, source.settings)
     if corrupt is not None:
