@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from geoskip.clauses import keep_mask
 from geoskip.errors import MappingError
 from geoskip.identity import identity
+from geoskip.indexes.declared import carried, inverted
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
@@ -104,6 +105,16 @@ def test_a_bound_that_has_no_value_of_the_declared_type_is_unknown() -> None:
         assert kept(Comparison(">", call(odd, "string"), Literal("a", "string")), [1, 2]) == [True]
         vectorised = Call("odd", (X,), "python:" + identity(odd), ("eval:200",), "double")
         assert kept(Comparison(">", vectorised, Literal(40.0, "double")), [1, 2]) == [True]
+
+
+def test_long_whole_numbers_through_arrow_are_rounded_beside_null() -> None:
+    with mappings():
+        declare(mirrored, monotone="decreasing", inverse=mirrored)
+        for kind, code, known in (("bigint", "100", True), ("bigint", "101", False), ("int", "101", True)):
+            x = Column("x", kind)
+            through = Call("mirrored", (x,), "python:" + identity(mirrored), (f"eval:{code}",), "bigint")
+            assert (carried(through, kind) is not None) is known
+            assert (inverted(Comparison("=", through, Literal(-5, "bigint"))) is not None) is known
 
 
 def test_an_inverse_asks_for_the_argument() -> None:

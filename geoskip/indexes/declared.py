@@ -30,7 +30,8 @@ __all__ = ["carried", "inverted", "python_value", "values_needed"]
 _WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _REAL = ("float", "double")
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_ROW_BY_ROW = ((), ("eval:100",), ("eval:101",))
+_THROUGH_ARROW = ("eval:101",)
+_ROW_BY_ROW = ((), ("eval:100",), _THROUGH_ARROW)
 """Spark's codes of functions that take one row: the others take whole columns."""
 
 
@@ -41,6 +42,8 @@ def carried(node: Call, source: str | None) -> tuple[Callable[[Range], Range], b
     if said is None or not isinstance(said.monotone, str) or function is None or node.flags[:1] not in _ROW_BY_ROW:
         return None
     if source is None or not (_has_python_type(source) and _has_python_type(node.type)):
+        return None
+    if source == "bigint" and node.flags[:1] == _THROUGH_ARROW:  # of which pandas makes floats beside NULL: it rounds
         return None
     kind, falls = node.type or "", said.monotone == "decreasing"
     return (lambda spans: _range_of(function, spans, source, kind, falls)), bool(said.null_in_null_out)
@@ -137,7 +140,7 @@ def inverted(node: Predicate) -> Predicate | None:
     if said is None or said.inverse is None or kind is None or call.type is None or call.type == "float":
         return None
     values = []
-    if any(literal.value is None for literal in literals):
+    if any(literal.value is None for literal in literals) or (kind == "bigint" and call.flags[:1] == _THROUGH_ARROW):
         return None
     for literal in literals:
         value = physical_value(said.inverse(python_value(literal.value, call.type)), kind)
