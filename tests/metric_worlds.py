@@ -244,5 +244,6 @@ def edit_distance(a: str, b: str) -> int:
     return row[-1]
 
 
-def our(name: str, *args: p.Predicate, type: str = "double") -> p.Call:
-    return p.Call(name, args, f"python:{OURS}{name}#1", ("eval:100",), type)
+def our(name: str, *args: p.Predicate, type: str | None = None) -> p.Call:
+    kind = type or ("int" if name == "hamming" else "double")
+    return p.Call(name, args, f"python:{OURS}{name}#1", ("eval:100",), kind)

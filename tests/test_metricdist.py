@@ -92,6 +92,13 @@ def test_functions_registered_to_return_what_rounds_or_wraps_keep(kind: str) -> 
         assert kept(some, replace(distance, type=kind), ">=", 1e8) == [True, True]
 
 
+def test_functions_registered_to_return_another_type_are_null() -> None:
+    bits = world("hamming", ("bigint",), [[(5,)], [(6,)]])
+    args = (bits.index.bound[0], p.Literal(5, "bigint"))
+    assert not sound(p.IsNull(D), our("hamming", *args), bits, lambda row: ours.hamming(row[0], 5)).any()
+    assert sound(p.IsNull(D), our("hamming", *args, type="double"), bits, lambda row: None).all()
+
+
 words = st.sampled_from(WORDS) | st.text("abcs", max_size=10)
 
 

@@ -221,9 +221,10 @@ def _our_pairs() -> Iterator[Function]:
 
 @maps(*_our_pairs(), index=MetricDist)
 def of_two(node: Predicate, index: MetricDist) -> Clause | None:
-    """The functions that are called as their metrics."""
+    """The functions that are called as their metrics; of another type than their own, what they return is NULL."""
+    own = ("int", "bigint") if index.measures == "hamming" else ("double",)
     match subject(node):
-        case Call(name, (a, b)) as call if name.lower() == index.measures and returns(call, "double", "int", "bigint"):
+        case Call(name, (a, b)) as call if name.lower() == index.measures and returns(call, *own):
             value, constant = (a, b) if isinstance(b, Literal) else (b, a)
             if index.reads(value) and isinstance(constant, Literal) and constant.value is not None:
                 return index.distance_to((constant.value,)).answers(node)
