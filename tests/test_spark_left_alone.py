@@ -137,22 +137,6 @@ def test_rows_that_depend_on_the_columns_read(spark: Any, tmp_path: Path, mode: 
         )
 
 
-def test_json_without_partial_results(spark: Any, tmp_path: Path) -> None:
-    lines = [[{"temp": 1, "b": "no number"}, {"temp": 2, "b": 3}], [{"temp": 8, "b": 1}]]
-    for number, rows in enumerate(lines):
-        (tmp_path / f"part-{number}.json").write_text("\n".join(map(json.dumps, rows)))
-    own = spark.newSession()
-    own.conf.set("spark.sql.json.enablePartialResults", "false")
-    own.conf.set("spark.sql.shuffle.partitions", "1")
-    try:
-        geoskip.dataset(own, str(tmp_path), format="json", schema="temp int, b int").create_index(MinMax("temp"))
-    except GeoskipError:
-        return
-    frame = lambda: own.read.schema("temp int, b int").json(str(tmp_path))  # noqa: E731
-    same_as_off(lambda: frame().where("temp IS NULL").select("temp", "b"))
-    same_as_off(lambda: frame().where("temp = 1").select("temp"))
-
-
 def test_spark_connect() -> None:
     class Remote:
         """What a Connect session is to geoskip: one without a driver's session."""
