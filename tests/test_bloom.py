@@ -227,6 +227,14 @@ def test_slices_say_what_single_filters_say(files: int, size: int) -> None:
         assert all(keep or not set(asked) & set(v) for keep, v in zip(expected, values, strict=True))
 
 
+def test_null_through_a_cast_is_not_known() -> None:
+    column = p.Column("x", "double")
+    index = BloomFilter("x").bind([column])
+    narrowed = p.Comparison("<=>", p.Cast(column, "int", "double", tries=True), p.Literal(None))
+    assert index.clause(narrowed) is None
+    assert index.clause(p.Comparison("<=>", column, p.Literal(None))) is not None
+
+
 def test_filters_of_another_version_keep() -> None:
     index = BloomFilter(COLUMN).bind([p.Column(COLUMN, "bigint")])
     stored = index.metadata_type(SourceColumn(COLUMN, "bigint", pa.int64()))

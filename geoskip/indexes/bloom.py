@@ -110,6 +110,8 @@ class BloomFilter(Index):
                 return HasNulls(name, ())
             case Comparison("<=>", child, Literal(None)) if self.reads(child):  # a cast may make a value NULL
                 return HasNulls(name, ())
+            case Comparison("<=>", _, Literal(None)):  # a cast may be NULL of what is not
+                return None
             case Comparison("=" | "<=>", child, Literal() as literal) if (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, (literal,), self.fpp)
             case In(child, values) if (casts := self._casts(child)) is not None:
