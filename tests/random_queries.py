@@ -178,7 +178,11 @@ class Queries:
         return self.rng.choice(
             [
                 *(f"lng > {lng:.3f}", f"lat < {lat:.3f}", f"lng BETWEEN {lng:.2f} AND {lng + 9:.2f}", "lng IS NULL"),
-                *(f"lng + lat {self.op()} {lng + lat:.1f}D", f"abs(lat - {lat:.1f}D) < 2", f"floor(lng) = {lng:.0f}"),
+                *(
+                    f"lng + lat {self.op()} {lng + lat:.1f}D",
+                    f"abs(lat - {lat:.1f}D) < 2",
+                    f"round(lng, 0) = {lng:.0f}D",
+                ),
             ]
         )
 
