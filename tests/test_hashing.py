@@ -53,6 +53,12 @@ def _in_closure() -> Any:
     return lambda text: _first(words, text)
 
 
+def _of_a_module_in_closure() -> Any:
+    module = types.ModuleType("module_with_words")
+    module.WORDS = WORDS  # type: ignore[attr-defined]
+    return lambda text: _first(module.WORDS, text)
+
+
 def _by_default(text: str, words: Any = frozenset(WORDS)) -> str | None:
     return _first(words, text)
 
@@ -69,6 +75,7 @@ GOES: dict[str, Any] = {
     "a method": _Finder().find,
     "a part": functools.partial(_first, WORDS),
     "a module": _of_a_module(),
+    "a module in a closure": _of_a_module_in_closure(),
     "views": lambda text: next(iter(TIMES.keys() & NAMED.keys()), text),
     "within": lambda text: [word for word in [1] for word in WORDS],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,6 +170,20 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities:
         assert " ".join(sorted(Path(path).stem for path in scan.kept_files())) == files, where
         assert says in " ".join(scan.reasons), where
         assert bool(scan.reasons) >= bool(says)
+
+
+def test_a_constant_that_is_assigned_in_the_driver_alone(spark: Any, cities: str, tmp_path: Path) -> None:
+    """Workers import the function's module anew, and find what its source says."""
+    source = tmp_path / "endings_of_house.py"
+    source.write_text("ENDING = 'm'\n\n\ndef is_ending(text):\n    return text is not None and text.endswith(ENDING)\n")
+    spark.sparkContext.addPyFile(str(source))
+    module = importlib.import_module("endings_of_house")
+    spark.udf.register("is_ending", module.is_ending, "boolean")
+    read = spark.read.parquet(cities).where("is_ending(city)")
+    assert 0 < geoskip.explain(read).files_kept < 5
+    module.ENDING = "no city"
+    report = same_as_off(lambda: spark.read.parquet(cities).where("is_ending(city)"))
+    assert "is_ending reads endings_of_house.ENDING" in " ".join(report.scans[0].reasons)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:

@@ -28,6 +28,7 @@ from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.spark.catalyst import UNIDENTIFIED, implementation_of
 from geoskip.spark.hashing import hashes
+from geoskip.spark.reassigned import Constant, constants, reassigned
 
 __all__ = ["called"]
 
@@ -65,6 +66,8 @@ def called(
     function = _function(node["python"])
     if sys.flags.hash_randomization and _hashes(node["python"]):
         raise Declined(f"{name} hashes or goes through a set, which is another in workers")
+    if (constant := _reassigned(node["python"])) is not None:
+        raise Declined(f"{name} reads {constant}, which workers may have with another value than the driver")
     result = node["type"]
     if node["evalType"] == _THROUGH_ARROW and not _AS_THEY_ARE.issuperset([*kinds, result]):
         raise Declined(f"{name} goes through Arrow, where numbers depend on what else is NULL")
@@ -103,6 +106,13 @@ def _hashes(command: str) -> bool:
     return _may_hash(hashlib.sha256(data).digest(), _Hidden(data))
 
 
+def _reassigned(command: str) -> str | None:
+    """A constant that the function reads and that workers may have otherwise, as it is now; None for none."""
+    data = base64.b64decode(command)
+    read = _constants(hashlib.sha256(data).digest(), _Hidden(data))
+    return "more than can be looked through" if read is None else reassigned(read)
+
+
 class _Hidden:
     """Bytes that take no part in a cache's key."""
 
@@ -130,6 +140,11 @@ def _unpickled(digest: bytes, command: _Hidden) -> Callable[..., Any]:
 @functools.lru_cache(maxsize=64)
 def _may_hash(digest: bytes, command: _Hidden) -> bool:
     return hashes(_unpickled(digest, command))
+
+
+@functools.lru_cache(maxsize=64)
+def _constants(digest: bytes, command: _Hidden) -> tuple[Constant, ...] | None:
+    return constants(_unpickled(digest, command))
 
 
 def _column(argument: pa.Array | Literal, kind: str, length: int, name: str) -> list[Any]:

@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["hashes"]
+__all__ = ["hashes", "is_pythons", "modules_of", "names_of", "reached"]
 
 _HASHING = frozenset(["hash", "set", "frozenset", "__hash__"])
 _OF_SETS = frozenset(["&", "|", "^", "-", "&=", "|=", "^=", "-="])
@@ -30,6 +30,18 @@ def hashes(function: Any) -> bool:
     >>> hashes(lambda s: s in {"a", "b"}), hashes(lambda s: [w for w in {"a", "b"} if w in s])
     (False, True)
     """
+    for number, value in enumerate(reached(function)):
+        if isinstance(value, set | frozenset) or number > _MOST:
+            return True
+        if isinstance(value, types.FunctionType) and (
+            any(map(_goes_through, _codes(value.__code__))) or _is_used(value)
+        ):
+            return True
+    return False
+
+
+def reached(function: Any) -> Iterator[Any]:
+    """All that a function reaches, itself first, but for texts and numbers and what is of Python's own modules."""
     seen: dict[int, Any] = {}
     waiting = [function]
     while waiting:
@@ -37,17 +49,17 @@ def hashes(function: Any) -> bool:
         if isinstance(value, _PLAIN) or id(value) in seen:
             continue
         seen[id(value)] = value  # kept, so that its id is not used again
-        if isinstance(value, set | frozenset) or len(seen) > _MOST:
-            return True
-        if isinstance(value, types.FunctionType):
-            if _is_pythons(value.__globals__.get("__name__")):
-                continue
-            if any(map(_goes_through, _codes(value.__code__))) or _is_used(value):
-                return True
-            waiting.extend(_reached(value))
-        else:
+        if not isinstance(value, types.FunctionType):
+            yield value
             waiting.extend(_parts(value))
-    return False
+        elif not is_pythons(value.__globals__.get("__name__")):
+            yield value
+            waiting.extend(_reached(value))
+
+
+def names_of(function: types.FunctionType) -> frozenset[str]:
+    """The names that the code of a function, and of those within it, has of globals and attributes."""
+    return frozenset(name for code in _codes(function.__code__) for name in code.co_names)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -94,7 +106,7 @@ def _is_used(function: types.FunctionType) -> bool:
 def _sets(function: types.FunctionType) -> set[str]:
     """The names by which a function's code knows sets."""
     cells = zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True)
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    names = names_of(function)
     known = [*cells, *((name, function.__globals__.get(name)) for name in names)]
     return {name for name, value in known if isinstance(value, set | frozenset)}
 
@@ -108,28 +120,31 @@ def _content(cell: types.CellType) -> Any:
 
 def _reached(function: types.FunctionType) -> Iterator[Any]:
     """What a function's code may meet: sets that it knows by a name are looked at with the code."""
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    names = names_of(function)
     own = _sets(function)
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
     yield from vars(function).values()
     cells = zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True)
     yield from (value for name, value in cells if name not in own)
-    met = [function.__globals__.get(name) for name in names - own]
-    met.extend(sys.modules.get(name) for name in names)
-    modules = [value for value in met if isinstance(value, types.ModuleType)]
+    met = (function.__globals__.get(name) for name in names - own)
     yield from (value for value in met if not isinstance(value, types.ModuleType))
+    for module in modules_of(function):
+        yield from (vars(module).get(name) for name in names)
+
+
+def modules_of(function: types.FunctionType) -> Iterator[types.ModuleType]:
+    """The modules, but for Python's own, from which a function's code may take what it names."""
+    names = names_of(function)
+    met = [value for name in names for value in (function.__globals__.get(name), sys.modules.get(name))]
+    met += [*map(_content, function.__closure__ or ()), *(function.__defaults__ or ())]
     known: set[int] = set()
-    while modules:
-        module = modules.pop()
-        if id(module) in known or _is_pythons(module.__name__):
-            continue
-        known.add(id(module))
-        for value in (vars(module).get(name) for name in names):
-            if isinstance(value, types.ModuleType):
-                modules.append(value)
-            else:
-                yield value
+    while met:
+        module = met.pop()
+        if isinstance(module, types.ModuleType) and id(module) not in known and not is_pythons(module.__name__):
+            known.add(id(module))
+            yield module
+            met.extend(vars(module).get(name) for name in names)
 
 
 def _parts(value: Any) -> Iterable[Any]:
@@ -150,12 +165,12 @@ def _parts(value: Any) -> Iterable[Any]:
         return ()
     kind = value if isinstance(value, type) else type(value)
     found = [] if value is kind else list(getattr(value, "__dict__", {}).values())
-    if not _is_pythons(kind.__module__):
-        found.extend(part for base in kind.__mro__ if not _is_pythons(base.__module__) for part in vars(base).values())
+    if not is_pythons(kind.__module__):
+        found.extend(part for base in kind.__mro__ if not is_pythons(base.__module__) for part in vars(base).values())
     return found
 
 
-def _is_pythons(module: object) -> bool:
+def is_pythons(module: object) -> bool:
     """Is it one of the modules that come with Python?"""
     return isinstance(module, str) and module.partition(".")[0] in _OF_PYTHON
 
