@@ -8,10 +8,12 @@ which some files are read in a job before.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import geoskip
 from geoskip import (
     BloomFilter,
     Formatted,
@@ -66,8 +68,10 @@ def run() -> None:
             apart += seconds
             shown.add_row(str(index), f"{seconds:.2f}", *_stored(folder, [index], data))
         status.update("together")
+        shutil.rmtree(folder / "_geoskip", ignore_errors=True)
+        handle = geoskip.dataset(session(), str(folder))  # for which Spark looks for the columns
         with jobs(1):
-            building(folder, KINDS)(0)
+            handle.create_index(*KINDS)
         together, scanned = interleaved([building(folder, KINDS), scanning(folder, KINDS)], times=1, warm=0)
         (chosen,) = interleaved([building(folder, [CHOOSING])], times=1)
     shown.add_section()

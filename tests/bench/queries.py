@@ -23,7 +23,7 @@ from tests.bench.sessions import no_jobs, readings, session
 FILES, RUN = 10_000, 2_000
 ADDED = 0.010
 UNHARMED = 0.97
-ROUNDS = 5
+ROUNDS = 9
 UNHELPED = ("nothing is skipped", "no index helps")
 SQUARE = "POLYGON(({0} 39, {1} 39, {1} 40, {0} 40, {0} 39))"
 
@@ -100,7 +100,7 @@ def _run(spark: Any, asked: Callable[[], Any], *, helped: bool) -> list[str]:
         with geoskip.disabled(spark):
             asked().toPandas()
 
-    rounds = paired(run_off, lambda _: asked().toPandas(), times=3 if helped else ROUNDS)
+    rounds = paired(run_off, lambda _: asked().toPandas(), times=3 if helped else ROUNDS, warm=1 if helped else 5)
     off, on = (statistics.median(side) for side in zip(*rounds, strict=True))
     ratios = sorted(before / after for before, after in rounds)
     ratio, quarter = statistics.median(ratios), len(ratios) // 4
