@@ -27,7 +27,7 @@ from geoskip.spark.holding import Piece
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import UNNAMEABLE, Listed, changed, etags_of, relative, seen_again, settled
 from geoskip.spark.reading import Run, directly, through_spark
-from geoskip.spark.signature import ID_OF
+from geoskip.spark.signature import ID_OF, is_json
 from geoskip.spark.tasks import SPARK, FileResult, Plan
 
 __all__ = ["BuildReport", "Built", "build", "details_of", "read"]
@@ -168,9 +168,7 @@ def read(
     results = {each.path: each for each in found if isinstance(each, FileResult)}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
-        found += through_spark(
-            spark, frame, entries, left, run=run, is_json=source.file_format.endswith(".JsonFileFormat")
-        )
+        found += through_spark(spark, frame, entries, left, run=run, is_json=is_json(source.file_format))
     results |= {each.path: each for each in found if isinstance(each, FileResult)}
     return results, [each for each in found if isinstance(each, Piece)]
 

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,9 +65,9 @@ def called(
     if any(str(child.get("class", "")).endswith(".NamedArgumentExpression") for child in node["children"]):
         raise Declined(f"{name} is called with named arguments")
     function = _function(node["python"])
-    if sys.flags.hash_randomization and _hashes(node["python"]):
+    if function.hashes:
         raise Declined(f"{name} hashes or goes through a set, which is another in workers")
-    if (constant := _reassigned(node["python"])) is not None:
+    if (constant := function.reassigned()) is not None:
         raise Declined(f"{name} reads {constant}, which workers may have with another value than the driver")
     result = node["type"]
     if node["evalType"] == _THROUGH_ARROW and not _AS_THEY_ARE.issuperset([*kinds, result]):
@@ -84,7 +85,7 @@ def called(
             if unknown[number]:
                 continue
             try:
-                found[number] = take(function(*row))
+                found[number] = take(function.call(*row))
             except Exception:  # a row for which it raises fails the query, unless Spark never comes to it
                 unknown[number] = True
     finally:
@@ -94,23 +95,6 @@ def called(
 
 _WAIT = 0.5
 _calling = threading.Lock()
-
-
-def _function(command: str) -> Callable[..., Any]:
-    data = base64.b64decode(command)
-    return _unpickled(hashlib.sha256(data).digest(), _Hidden(data))
-
-
-def _hashes(command: str) -> bool:
-    data = base64.b64decode(command)
-    return _may_hash(hashlib.sha256(data).digest(), _Hidden(data))
-
-
-def _reassigned(command: str) -> str | None:
-    """A constant that the function reads and that workers may have otherwise, as it is now; None for none."""
-    data = base64.b64decode(command)
-    read = _constants(hashlib.sha256(data).digest(), _Hidden(data))
-    return "more than can be looked through" if read is None else reassigned(read)
 
 
 class _Hidden:
@@ -126,25 +110,33 @@ class _Hidden:
         return 0
 
 
+@dataclass(frozen=True)
+class _Function:
+    """A function as workers get it, and what of it they may have otherwise than the driver."""
+
+    call: Callable[..., Any]
+    hashes: bool
+    constants: tuple[Constant, ...] | None
+
+    def reassigned(self) -> str | None:
+        """A constant that it reads and that workers may have otherwise, as it is now; None for none."""
+        return "more than can be looked through" if self.constants is None else reassigned(self.constants)
+
+
+def _function(command: str) -> _Function:
+    data = base64.b64decode(command)
+    return _unpickled(hashlib.sha256(data).digest(), _Hidden(data))
+
+
 @functools.lru_cache(maxsize=64)
-def _unpickled(digest: bytes, command: _Hidden) -> Callable[..., Any]:
+def _unpickled(digest: bytes, command: _Hidden) -> _Function:
     # The bytes are the driver's own: Spark pickled the user's function a moment ago, in this very process.
     try:
         found: Any = pickle.loads(command.data)
     except BaseException as error:
         raise Declined(f"the function cannot be had in the driver: {error}") from None
     function: Callable[..., Any] = found[0] if isinstance(found, tuple) else found
-    return function
-
-
-@functools.lru_cache(maxsize=64)
-def _may_hash(digest: bytes, command: _Hidden) -> bool:
-    return hashes(_unpickled(digest, command))
-
-
-@functools.lru_cache(maxsize=64)
-def _constants(digest: bytes, command: _Hidden) -> tuple[Constant, ...] | None:
-    return constants(_unpickled(digest, command))
+    return _Function(function, bool(sys.flags.hash_randomization) and hashes(function), constants(function))
 
 
 def _column(argument: pa.Array | Literal, kind: str, length: int, name: str) -> list[Any]:

@@ -15,13 +15,14 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["hashes", "is_pythons", "modules_of", "names_of", "reached"]
+__all__ = ["MOST", "PLAIN", "hashes", "is_pythons", "modules_of", "names_of", "reached"]
 
 _HASHING = frozenset(["hash", "set", "frozenset", "__hash__"])
 _OF_SETS = frozenset(["&", "|", "^", "-", "&=", "|=", "^=", "-="])
 _OPERATIONS = frozenset(["BINARY_AND", "BINARY_OR", "BINARY_XOR", "BINARY_SUBTRACT"])
-_MOST = 20_000
-_PLAIN = (str, bytes, int, float, complex, type(None))
+MOST = 20_000
+"""So many objects of a function's are looked at."""
+PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def hashes(function: Any) -> bool:
@@ -31,7 +32,7 @@ def hashes(function: Any) -> bool:
     (False, True)
     """
     for number, value in enumerate(reached(function)):
-        if isinstance(value, set | frozenset) or number > _MOST:
+        if isinstance(value, set | frozenset) or number > MOST:
             return True
         if isinstance(value, types.FunctionType) and (
             any(map(_goes_through, _codes(value.__code__))) or _is_used(value)
@@ -46,7 +47,7 @@ def reached(function: Any) -> Iterator[Any]:
     waiting = [function]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, _PLAIN) or id(value) in seen:
+        if isinstance(value, PLAIN) or id(value) in seen:
             continue
         seen[id(value)] = value  # kept, so that its id is not used again
         if not isinstance(value, types.FunctionType):

@@ -19,15 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from geoskip.spark.hashing import modules_of, names_of, reached
+from geoskip.spark.hashing import MOST, PLAIN, modules_of, names_of, reached
 
 __all__ = ["Constant", "constants", "reassigned"]
 
-_PLAIN = (str, bytes, int, float, complex, type(None))
 _LITERAL = (
     ast.Expression, ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context,
 )  # fmt: skip
-_MOST = 20_000
 _INSTALLED = ("site-packages", "dist-packages")
 _OURS = ("geoskip", "udf_mappings")
 
@@ -39,7 +37,7 @@ def constants(function: Any) -> tuple[Constant, ...] | None:
     """Those that a function reads, of all modules of one's own; None where too much is to be looked through."""
     found: dict[Constant, None] = {}
     for number, value in enumerate(reached(function)):
-        if number > _MOST:
+        if number > MOST:
             return None
         if isinstance(value, types.FunctionType):
             names = names_of(value)
@@ -113,7 +111,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, _PLAIN)
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, PLAIN)
 
 
 @functools.lru_cache(maxsize=64)

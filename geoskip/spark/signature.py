@@ -22,6 +22,7 @@ __all__ = [
     "corrupt_record",
     "declined",
     "depends_on",
+    "is_json",
     "options_that_matter",
     "renamer",
     "retyped",
@@ -93,7 +94,8 @@ def is_text(file_format: str) -> bool:
     return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
 
 
-def _is_json(file_format: str) -> bool:
+def is_json(file_format: str) -> bool:
+    """Are the files lines, or documents, of JSON?"""
     return file_format.endswith(".JsonFileFormat")
 
 
@@ -118,7 +120,7 @@ def declined(
     matter = options_that_matter(file_format, options)
     if matter.get("mode", "").upper() == "DROPMALFORMED":
         return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
-    if _is_json(file_format):
+    if is_json(file_format):
         if str((settings or {}).get(_PARTIAL, "true")).lower() == "false":
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
         if re.search(r'"valueType":(?!"string")', schema):
@@ -265,8 +267,7 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     corrupt = corrupt_record(entry.index.bound, request["format"], request["options"], settings)
     if corrupt is not None:
         return f"what {corrupt} holds depends on the columns that a query reads beside it"
-    if any(name.startswith(PLACE_OF) for name in entry.depends):
-        columns = [name.removeprefix(PLACE_OF) for name in entry.depends if name.startswith(PLACE_OF)]
+    if columns := [name.removeprefix(PLACE_OF) for name in entry.depends if name.startswith(PLACE_OF)]:
         places = _places(columns, request["format"], request.get("schema") or "")
         moved = [column for column in columns if places.get(column) != entry.depends[PLACE_OF + column]]
         if moved:
