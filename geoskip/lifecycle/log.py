@@ -15,7 +15,8 @@ ends. This is an entry::
       "open": {"<operation>": {"entry": 6, "verb": "create", "state": "creating", "began": ..., "seen": ...}}
     }
 
-``open`` is what is under way once the entry is there. Each entry repeats it, so that the newest alone tells all that a
+``open`` is what is under way once the entry is there (of one that waits, see :mod:`geoskip.lifecycle.turns`, also its
+``ticket``). Each entry repeats it, so that the newest alone tells all that a
 writer has to know, however long the log is; and since a number is given once, each was written in knowledge of the one
 before. That ties a writer to what it read as a lock would, and nobody waits.
 
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import random
 import socket
 import sys
 import time
@@ -50,15 +52,40 @@ from geoskip.metadata import FORMAT
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import Store
 
-__all__ = ["LEASE", "Entry", "Log", "is_dead", "now", "person_of", "who"]
+__all__ = ["LEASE", "Entry", "Log", "Losses", "is_dead", "now", "person_of", "who"]
 
 LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
-_ATTEMPTS = 200
+_LONGEST_PAUSE = 0.05
+_FEWEST = 10
+"""Nobody who loses gives up earlier, however long an attempt takes."""
 _HALF_WRITTEN = 0.5
 """Seconds that an unreadable newest entry is given: some file systems show it before it is complete."""
 
 Entry = Mapping[str, Any]
+
+
+@dataclass
+class Losses:
+    """The races that a writer has lost in a row; it gives up after so many ``seconds`` of that."""
+
+    seconds: float
+    number: int = 0
+    _since: float = 0.0
+
+    def count(self) -> bool:
+        """One more. Is there hope?"""
+        now = time.monotonic()
+        self._since = self._since if self.number else now
+        self.number += 1
+        return self.number < _FEWEST or now - self._since < self.seconds
+
+    def pause(self) -> None:
+        """Sleep for a time by chance, the longer the more races were lost: else the same meet again."""
+        time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(self.number, 20))))
+
+    def __str__(self) -> str:
+        return f"{self.number} times in a row, for {time.monotonic() - self._since:.0f} s,"
 
 
 @dataclass(frozen=True)
@@ -85,7 +112,8 @@ class Log:
         """Add what ``make`` says of the operations under way, None for nothing; asked again where another writer was
         faster. An entry with a final state closes its operation. Raises ConflictError if the log was dropped.
         """
-        for _ in range(_ATTEMPTS):
+        losses = Losses(self.store.tries_for)
+        while True:
             seen = self._newest()
             entry = make(seen.open)
             if entry is None:
@@ -96,13 +124,15 @@ class Log:
                 self.store.record(number, full, identity=self.identity)
             except ConflictError:
                 self.check_identity()
+                if not losses.count():
+                    raise ConflictError(
+                        f"{losses} another writer was faster in the operation log of {self.store.location}; "
+                        "try again when fewer write to it"
+                    ) from None
+                losses.pause()
                 continue
             self._read = (number, full["open"])
             return full
-        raise ConflictError(
-            f"{_ATTEMPTS} times in a row another writer was faster in the operation log of {self.store.location}; "
-            "try again when fewer write to it"
-        )
 
     def entries(self) -> list[dict[str, Any]]:
         """All entries that can be read, oldest first."""
@@ -153,11 +183,12 @@ class Log:
 
 
 def _opened(before: Mapping[str, Entry], entry: Entry, number: int) -> dict[str, Entry]:
-    """What is open after an entry."""
+    """What is open after an entry. Whoever waits has the number of the entry that said so first as ticket."""
     operation = entry["operation"]
     found = {name: told for name, told in before.items() if name != operation}
     if not entry.get("ended"):
         old = before.get(operation, {})
+        waits = {"ticket": old.get("ticket", number), "turn": entry["waits"]} if "waits" in entry else {}
         found[operation] = {
             "entry": old.get("entry", number),
             "verb": entry["verb"],
@@ -166,6 +197,7 @@ def _opened(before: Mapping[str, Entry], entry: Entry, number: int) -> dict[str,
             "seen": entry["when"],
             "base": entry.get("base"),
             "who": entry["who"],
+            **waits,
         }
     return found
 

@@ -4,6 +4,7 @@
 2. An entry in the transient state is created; a heartbeat goes on while the operation runs.
 3. The verb looks at the latest snapshot and says what the next one is to be.
 4. The log is asked whether the operation is still open: it may have been cancelled, or taken for dead.
+   Who has lost too often goes first (:mod:`geoskip.lifecycle.turns`).
 5. The store commits, if the latest snapshot is still that of step 3. If it is not, the verb is asked again (3), told
    who was faster. :data:`geoskip.lifecycle.verbs.COMPATIBLE` says what becomes of it; where the two contradict each
    other, the error names who was faster.
@@ -16,7 +17,6 @@ leaves the old snapshot, one after it the new; a crash between 5 and 6 is mended
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,8 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError, StoreError
-from geoskip.lifecycle.log import Entry, Log, is_dead, now, person_of, versions, who
+from geoskip.lifecycle.log import Entry, Log, Losses, is_dead, now, person_of, versions, who
+from geoskip.lifecycle.turns import LOSSES, Line
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
@@ -37,8 +38,6 @@ __all__ = ["Amend", "Commit", "Operation", "Rewrap", "Turn", "Winner", "close_th
 
 BEAT = 10.0
 """Seconds between heartbeats."""
-_TURNS = 100
-_LONGEST_PAUSE = 0.2
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,8 @@ def perform(
 
     ``by`` names the engine and its version for the log; ``since`` is the number of the snapshot that the caller has
     looked at, 0 for none: who committed after it was faster. Of ``unreadable`` see :meth:`Operation.run`. Raises what
-    ``attempt`` raises, and ConflictError where others were faster and contradict it, or were a hundred times in a row,
-    where the operation was cancelled, or the metadata were dropped.
+    ``attempt`` raises, and ConflictError where others were faster and contradict it, or were for longer than the
+    store's ``tries_for``, where the operation was cancelled, or the metadata were dropped.
     """
     with Operation(store, verb, parameters or {}, by, since) as operation:
         return operation.run(attempt, unreadable=unreadable)
@@ -170,6 +169,8 @@ class Operation:
         self._versions = versions() | ({"engine": by} if by else {})
         self._stop = threading.Event()
         self._ended = False
+        self._line = Line(self.id, 0.1 if store.distant else 0.01)
+        self._waits: float | None = None
 
     def __enter__(self) -> Operation:
         with ExitStack() as stack:
@@ -204,7 +205,11 @@ class Operation:
         """
         before = self._base if self._since is None else self._since
         winners: tuple[Winner, ...] = ()
-        for number in range(_TURNS):
+        losses = Losses(self.store.tries_for)
+        while True:
+            if losses.number:
+                self.check_open()
+            began, self._line.slept = time.monotonic(), 0.0
             try:
                 snapshot = latest(self.store)
             except MetadataError:
@@ -219,11 +224,12 @@ class Operation:
                 self._told["after"] = [f"{one.verb}: {COMPATIBLE[self.verb, one.verb].then}" for one in faster]
             starts_anew = all(COMPATIBLE[self.verb, one.verb].then is Then.AGAIN for one in faster)
             try:
-                result = attempt(Turn(0 if faster and starts_anew else number, snapshot, winners))
+                result = attempt(Turn(0 if faster and starts_anew else losses.number, snapshot, winners))
             except MetadataError:
                 if self.store.latest() == here:
                     raise
-                continue  # the snapshot was vacuumed while it was read
+                self._lost(losses, winners, began)  # the snapshot was vacuumed while it was read
+                continue
             except (ConflictError, NotIndexedError) as error:
                 raise self._refused(error, winners) from error
             if result is None:
@@ -235,16 +241,39 @@ class Operation:
                     committed = self._commit(result, here)
             except ConflictError:
                 self.log.check_identity()
-                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2**number)))
+                self._lost(losses, winners, began)
                 continue
             self._told |= {"snapshot": committed.number, **result.told}
             if final:
                 self.end()
+            else:
+                self._give_back()
             return committed
-        raise ConflictError(
-            f"{_TURNS} times in a row another writer committed to {self.store.location} first, the last time "
-            f"{winners[-1] if winners else 'one that tells nothing of itself'}; try again when fewer write to it"
-        )
+
+    def _lost(self, losses: Losses, winners: Sequence[Winner], began: float) -> None:
+        """Another writer was faster in the turn that began then: pause, take a ticket, or give up."""
+        took = time.monotonic() - began - self._line.slept
+        if not losses.count():
+            raise ConflictError(
+                f"{losses} another writer committed to {self.store.location} first, the last time "
+                f"{winners[-1] if winners else 'one that tells nothing of itself'}; try again when fewer write to it"
+            )
+        if losses.number < LOSSES:
+            losses.pause()
+        elif self._waits is None:
+            self._waits = round(took, 3)
+            self._tell()
+
+    def _give_back(self) -> None:
+        """It has committed, and goes on: others need not wait for it."""
+        if self._waits is not None:
+            self._waits = None
+            self._tell()
+
+    def _tell(self) -> None:
+        """A transient entry more; where it cannot be written, the next one tells."""
+        with suppress(OSError, GeoskipError):
+            self.log.append(lambda open: self._entry(DOING[self.verb]) if self._lives(open) else None)
 
     def _refused(self, error: GeoskipError, winners: Sequence[Winner]) -> GeoskipError:
         """The error that an attempt ended with, with the names of those who were faster and are why."""
@@ -258,9 +287,12 @@ class Operation:
         self._end(DONE, **told)
 
     def check_open(self) -> None:
-        """Raise ConflictError if the operation was closed by somebody else: cancelled, or taken for dead."""
-        if self.id in self.log.open():
-            return
+        """Raise ConflictError if the operation was closed by somebody else: cancelled, or taken for dead. Returns once
+        it is its turn.
+        """
+        while self.id in (open := self.log.open()):
+            if not self._line.gives_way(open):
+                return
         self.log.check_identity()
         closed = [e for e in self.log.entries() if e.get("operation") == self.id and e.get("ended")]
         told = closed[-1] if closed else {}
@@ -310,6 +342,7 @@ class Operation:
             "who": who(),
             "versions": self._versions,
             "base": self._base,
+            **({} if self._waits is None else {"waits": self._waits}),
             **told,
         }
 

@@ -50,6 +50,9 @@ class Store(ABC):
     """How metadata in it are protected, where ``encryption=`` was asked of it."""
     distant: bool = False
     """Are questions to it requests to another machine? Then not each query asks which snapshot is the latest."""
+    tries_for: float = 60.0
+    """Seconds for which a verb tries again while others commit before it, time and again, and it raises ConflictError;
+    set it for a store on which very many write."""
     discreet: bool = False
     """Must the operation log tell nothing of the data: no expressions, no paths, no error messages?"""
 

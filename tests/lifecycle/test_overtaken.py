@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from geoskip.errors import ConflictError
-from geoskip.lifecycle import actions, operation
+from geoskip.lifecycle import actions, operation, turns
 from geoskip.lifecycle.data import Build, Work, left_over
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.operation import Operation, Turn, latest
+from geoskip.lifecycle.log import Losses, now, who
+from geoskip.lifecycle.operation import Amend, Operation, Turn, latest, perform
+from geoskip.lifecycle.turns import Line
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, Store
-from tests.crashes import VERBS, Numbers, check_complete, check_reader, create, rebuild, refresh, write
+from tests.crashes import Numbers, check_complete, check_reader, create, rebuild, refresh, write
 from tests.lifecycle.asking import A, B, C, names, overtaken, summaries
 
 
@@ -122,17 +127,140 @@ def test_to_restore_what_was_vacuumed_meanwhile_is_an_error(store: Store, data: 
     assert history(store)[-2].state == "failed"
 
 
-def test_a_writer_that_always_loses_says_who_was_faster(store: Store, data: Numbers, monkeypatch: Any) -> None:
-    create(store, data)
-    monkeypatch.setattr(operation, "_TURNS", 3)
-    monkeypatch.setattr(operation, "_LONGEST_PAUSE", 0)
-    check = Operation.check_open
+@pytest.fixture
+def overtaking(store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets a delete lose so many races, against somebody who waits for nobody."""
 
-    def overtaking(self: Operation) -> None:
+    def arrange(times: int) -> None:
+        check, left = Operation.check_open, [times]
+        monkeypatch.setattr(Losses, "pause", lambda losses: None)
+        monkeypatch.setattr(Line, "gives_way", lambda line, open: False)
+
+        def late(self: Operation) -> None:
+            check(self)
+            if self.verb is Verb.DELETE and left[0]:
+                left[0] -= 1
+                snapshot = latest(store)
+                other = replace(snapshot.header, operation={"id": "f" * 32, "verb": "refresh", "user": "eve"})
+                store.amend(other, pa.array([False] * 3), pa.table({}), expected=snapshot.header.number)
+
+        monkeypatch.setattr(Operation, "check_open", late)
+
+    return arrange
+
+
+def test_a_writer_that_lost_however_often_commits(
+    store: Store, data: Numbers, overtaking: Callable[[int], None]
+) -> None:
+    create(store, data, "a", "b")
+    overtaking(250)
+    assert actions.delete(store, [A]) == (A,)
+    assert names(store) == [B]
+
+
+def test_a_writer_that_loses_for_too_long_says_who_was_faster(
+    store: Store, data: Numbers, overtaking: Callable[[int], None]
+) -> None:
+    create(store, data)
+    store.tries_for = 0.0
+    overtaking(10**6)
+    with pytest.raises(
+        ConflictError, match=r"10 times in a row, for 0 s, another writer .* refresh ffffffffffff by eve"
+    ):
+        actions.delete(store, [A])
+    assert names(store) == [A]
+
+
+def test_one_who_loses_time_and_again_is_let_through(
+    store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow writer commits only where the fast one gives way: each of its turns lasts until the fast one has
+    committed, or waits.
+    """
+    create(store, data, "a", "b")
+    store.tries_for = 5.0
+    through, moved = threading.Event(), threading.Condition()
+    waits = [False]
+    check, give_way = Operation.check_open, Line.gives_way
+
+    def slow(self: Operation) -> None:
         check(self)
         if self.verb is Verb.DELETE:
-            VERBS["refresh full"](store, data)
+            with moved:
+                number = store.latest()
+                assert moved.wait_for(lambda: store.latest() != number or waits[0], 30)
 
-    monkeypatch.setattr(Operation, "check_open", overtaking)
-    with pytest.raises(ConflictError, match=r"3 times in a row another writer .* refresh full"):
+    def watched(self: Line, open: Any) -> bool:
+        found = give_way(self, open)
+        if threading.current_thread() is rival:
+            with moved:
+                waits[0] = found
+                moved.notify_all()
+        return found
+
+    def fast() -> None:
+        while not through.is_set():
+            perform(store, Verb.ROTATE, lambda turn: Amend.nothing(turn.snapshot))
+            with moved:
+                moved.notify_all()
+
+    monkeypatch.setattr(Operation, "check_open", slow)
+    monkeypatch.setattr(Line, "gives_way", watched)
+    rival = threading.Thread(target=fast)
+    rival.start()
+    try:
         actions.delete(store, [A])
+    finally:
+        through.set()
+        rival.join(60)
+    assert names(store) == [B]
+    assert store.latest() >= 5, "three races it has lost"
+
+
+def told(ticket: int = 0, **more: Any) -> dict[str, Any]:
+    return {"who": who(), "seen": now(), **({"ticket": ticket, "turn": 0.0} if ticket else {}), **more}
+
+
+def test_the_oldest_ticket_goes_first_and_whoever_has_none_last() -> None:
+    open = {"x": told(), "a": told(7), "b": told(5), "c": told(9)}
+    gives_way = {name: Line(name, 0.001).gives_way(open) for name in open}
+    assert gives_way == {"x": True, "a": True, "b": False, "c": True}
+    assert not Line("x", 0.001).gives_way({"x": told(), "y": told()})
+
+
+def test_nobody_waits_for_the_dead_nor_long_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = told(5, who=who() | {"started": "never"})
+    silent = told(5, who={"host": "another"}, seen="2001-01-01T00:00:00+00:00")
+    assert not any(Line("x", 0.001).gives_way({"x": told(), "y": one}) for one in (gone, silent))
+    line, clock = Line("x", 1.0), [100.0]
+    monkeypatch.setattr(turns.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(turns.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    open = {"x": told(), "y": told(5, turn=2.0), "z": told(6, turn=1e9)}
+    while line.gives_way(open):
+        assert clock[0] < 200
+    assert pytest.approx(clock[0], abs=0.01) == 141, "5 + 3 * 2 seconds for y, 30 for z"
+    assert not line.gives_way(open), "and no more"
+
+
+def test_a_vacuum_that_has_committed_gives_its_ticket_back(store: Store, data: Numbers, monkeypatch: Any) -> None:
+    create(store, data, "a", "b")
+    check, seen = Operation.check_open, []
+
+    def late(self: Operation) -> None:
+        check(self)
+        if self.verb is Verb.VACUUM:
+            seen.append(dict(self.log.open()[self.id]))
+            if len(seen) <= 5:
+                rebuild(store, data)
+
+    monkeypatch.setattr(turns, "_GRACE", 0.0)
+    monkeypatch.setattr(Operation, "check_open", late)
+    sweep = type(store).sweep
+
+    def sweeping(self: Store, running: Any) -> int:
+        seen.append(dict(*running.__closure__[0].cell_contents.log.open().values()))
+        return sweep(self, running)
+
+    monkeypatch.setattr(type(store), "sweep", sweeping)
+    actions.vacuum(store, timedelta(0))
+    assert ["ticket" in one for one in (seen[0], seen[-2], seen[-1])] == [False, True, False]
