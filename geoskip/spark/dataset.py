@@ -147,7 +147,10 @@ class Dataset:
         return checking.verify(self._place, sample)
 
     def repair(self) -> BuildReport:
-        """Drop what is damaged, or says something else than the data, and build it anew; new files are indexed too."""
+        """Drop what is damaged, or says something else than the data, and build it anew; new files are indexed too.
+
+        Metadata that came with data which were moved, renamed or copied are built anew for where they are now.
+        """
         return checking.repair(self._place)
 
     # --- verbs that do not ------------------------------------------------------------------------------------------

@@ -182,6 +182,10 @@ class Place:
         """Are the metadata such that queries find them only once they were told?"""
         return not (self.metadata is None and self.given is None and self.encryption is None)
 
+    def has_own_folder(self) -> bool:
+        """Are the metadata beside the data, where nobody else's belong?"""
+        return self.metadata is None and self.given is None
+
     def make_known(self, source: Source) -> None:
         """Let queries of this driver find metadata, those too that are not in the dataset's own folder."""
         if self.is_private():

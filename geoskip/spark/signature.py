@@ -254,7 +254,7 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         return missing
     if source.get("class") != request["format"]:
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
-    if not _same_place(root, header.root):
+    if not same_place(root, header.root):
         return f"it was built for {header.root}"
     settings = request["settings"]
     if (why := declined(request["format"], request["options"], settings, request.get("schema") or "")) is not None:
@@ -324,7 +324,8 @@ def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
                 yield f"{entry.name} is not used: it was built over {name} as {kind}, the query reads {read[name]}"
 
 
-def _same_place(found: str, recorded: str) -> bool:
+def same_place(found: str, recorded: str) -> bool:
+    """Do two roots name one folder? A symbolic link of a local one does."""
     if found == recorded:
         return True
     here, there = local_path(found), local_path(recorded)

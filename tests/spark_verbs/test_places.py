@@ -13,6 +13,7 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedError, StoreError
 from geoskip.spark import data as data_module
+from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark_verbs.asking import kept, write
 
@@ -44,11 +45,44 @@ def test_a_copied_folder_is_not_mistaken_for_the_original(
     assert kept(spark, copy) == 4
     copied = geoskip.dataset(spark, str(copy))
     for verb in (copied.refresh_index, copied.verify, lambda: copied.create_index(MinMax("a"))):
-        with pytest.raises(InvalidSpecificationError, match="leave _geoskip out when a dataset is copied"):
+        with pytest.raises(InvalidSpecificationError, match=r"moved, renamed or copied, dataset.repair\(\)"):
             verb()
-    shutil.rmtree(copy / "_geoskip")
-    copied.create_index(MinMax("a"))
+    copied.repair()
     assert kept(spark, copy) == 2
+    assert ParquetStore(copy / "_geoskip").identity() != ParquetStore(place / "_geoskip").identity()
+    write(place, "4.parquet", [31])
+    write(copy, "4.parquet", [31])
+    assert (handle.refresh_index().read, copied.refresh_index().read) == (1, 1)
+    assert (kept(spark, place), kept(spark, copy)) == (2, 3)
+
+
+def test_a_table_that_is_renamed_takes_its_metadata_along(spark: Any) -> None:
+    spark.range(4).selectExpr("id AS a").repartitionByRange(4, "a").write.saveAsTable("old_name")
+    try:
+        geoskip.dataset(spark, table="old_name").create_index(MinMax("a"))
+        spark.sql("ALTER TABLE old_name RENAME TO new_name")
+        renamed = geoskip.dataset(spark, table="new_name")
+        read = lambda: same_as_off(lambda: spark.table("new_name").where("a = 3")).files_kept  # noqa: E731
+        assert read() == 4
+        with pytest.raises(InvalidSpecificationError, match=r"repair\(\)"):
+            renamed.refresh_index()
+        assert renamed.repair().indexes == ("minmax(a)",)
+        assert read() == 1
+        renamed.delete_index()
+        spark.sql("ALTER TABLE new_name RENAME TO old_name")
+        geoskip.dataset(spark, table="old_name").create_index(MinMax("a"))
+    finally:
+        for name in ("old_name", "new_name"):
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_metadata_elsewhere_are_never_taken_over(spark: Any, place: Path, tmp_path: Path) -> None:
+    shared, other = tmp_path / "meta", write(tmp_path / "other", "0.parquet", [1]).parent
+    mine = geoskip.dataset(spark, str(place), metadata=str(shared))
+    mine.create_index(MinMax("a"))
+    with pytest.raises(InvalidSpecificationError, match="a folder of its own"):
+        geoskip.dataset(spark, str(other), metadata=str(shared)).repair()
+    assert kept(spark, place) == 1
 
 
 def test_a_dataset_reached_through_a_symbolic_link(
@@ -57,6 +91,12 @@ def test_a_dataset_reached_through_a_symbolic_link(
     link = tmp_path / "link"
     link.symlink_to(place)
     assert kept(spark, link) == 1, "a link of the folder leads to the same files"
+    write(place, "4.parquet", [40])
+    linked = geoskip.dataset(spark, str(link))
+    assert linked.refresh_index().read == 1
+    assert linked.repair().read == 0
+    assert (kept(spark, link), kept(spark, place)) == (1, 1)
+    (place / "4.parquet").unlink()
     (place / "linked.parquet").symlink_to(write(tmp_path / "elsewhere", "5.parquet", [31]))
     assert kept(spark, place) == 2
     assert handle.refresh_index().files == 5

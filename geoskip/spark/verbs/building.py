@@ -26,10 +26,11 @@ from geoskip.spark.place import Place
 from geoskip.spark.roots import is_glob
 from geoskip.spark.sampling import begin
 from geoskip.spark.session import java, known
+from geoskip.spark.signature import same_place
 from geoskip.spark.state import State
 from geoskip.stores.base import Store
 
-__all__ = ["ENGINE", "append", "create", "made_known", "refresh", "required", "stale"]
+__all__ = ["ENGINE", "append", "check_same", "create", "is_elsewhere", "made_known", "refresh", "required", "stale"]
 
 ENGINE = f"pyspark {pyspark.__version__}"
 MODES = ("incremental", "full", "quick")
@@ -47,6 +48,9 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     entries = bind(java(place.spark), state.frame, state.source, indexes)
     with store.patiently():
         snapshot = latest(store)
+    if snapshot is not None and is_elsewhere(place, state, snapshot.header) and not _in_use(snapshot.header):
+        store.drop()
+        snapshot = None
     if snapshot is not None:
         check_same(place, state, store, snapshot.header)
     data = SparkData(place, state)
@@ -134,17 +138,25 @@ def required(place: Place, store: Store) -> Snapshot:
     """The latest snapshot of a dataset that has an index."""
     with store.patiently():
         snapshot = latest(store)
-    if snapshot is None or not (snapshot.header.entries or snapshot.header.unread):
+    if snapshot is None or not _in_use(snapshot.header):
         raise NotIndexedError(f"{place.name} has no index yet; create one: dataset.create_index(MinMax('column'))")
     return snapshot
 
 
+def _in_use(header: Header) -> bool:
+    return bool(header.entries or header.unread)
+
+
 def check_same(place: Place, state: State, store: Store, header: Header) -> None:
     """Two handles must not take turns in one folder with different datasets or readers."""
-    if header.root != state.source.root:
+    if not same_place(state.source.root, header.root):
+        way_out = (
+            "where the data were moved, renamed or copied, dataset.repair() builds them anew for this place"
+            if place.has_own_folder()
+            else "keep each dataset's in a folder of its own: dataset(..., metadata='folder')"
+        )
         raise InvalidSpecificationError(
-            f"the metadata in {store.location} are those of {header.root}, not of {state.source.root}; "
-            "keep each dataset's in a folder of its own, and leave _geoskip out when a dataset is copied"
+            f"the metadata in {store.location} are those of {header.root}, not of {state.source.root}; {way_out}"
         )
     now = state.source.to_json()
     for name in ("class", "options"):
@@ -153,6 +165,11 @@ def check_same(place: Place, state: State, store: Store, header: Header) -> None
                 f"{place.name} was indexed with {name} {header.source.get(name)}, now it is read with {now[name]}; "
                 "read it the same way, or keep other metadata: dataset(..., metadata='folder')"
             )
+
+
+def is_elsewhere(place: Place, state: State, header: Header) -> bool:
+    """Were the metadata beside the data made where the data were before, or where they were copied from?"""
+    return place.has_own_folder() and not same_place(state.source.root, header.root)
 
 
 def made_known(place: Place, state: State) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
+from geoskip.errors import ConflictError, DatasetNotFoundError, InvalidSpecificationError, MetadataError
 from geoskip.lifecycle.data import Build, Look, Work
 from geoskip.lifecycle.operation import Amend, Commit, Turn, perform
 from geoskip.lifecycle.verbs import Verb
@@ -20,9 +20,11 @@ from geoskip.metadata import Header, Snapshot, build_table
 from geoskip.spark.analysis import bind
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
+from geoskip.spark.listing import nothing_to_index
 from geoskip.spark.place import Place
 from geoskip.spark.session import java
-from geoskip.spark.verbs.building import ENGINE, check_same, report, required
+from geoskip.spark.state import State
+from geoskip.spark.verbs.building import ENGINE, check_same, create, is_elsewhere, report, required
 from geoskip.stores.base import Store
 
 __all__ = ["Verified", "repair", "verify"]
@@ -103,11 +105,12 @@ def repair(place: Place) -> BuildReport:
         snapshot = required(place, store)
     except MetadataError:
         snapshot = None
+    header = _readable(store) if snapshot is None else snapshot.header
+    if is_elsewhere(place, state, header):
+        return _begun_anew(place, state, store, header)
+    check_same(place, state, store, header)
     if snapshot is None:
-        header = _readable(store)
-        check_same(place, state, store, header)
         return _rebuilt(place, store, header, started)
-    check_same(place, state, store, snapshot.header)
     verified = verify(place)
     if verified.damaged:
         return _rebuilt(place, store, snapshot.header, started)
@@ -123,6 +126,23 @@ def repair(place: Place) -> BuildReport:
 
     perform(store, Verb.REPAIR, attempt, parameters={"differing": len(verified.differing)}, by=ENGINE)
     return report(place, state, store, data, started)
+
+
+def _begun_anew(place: Place, state: State, store: Store, header: Header) -> BuildReport:
+    """The indexes of metadata that came here with the data, in a log of this place: where they were copied from, the
+    old one goes on.
+    """
+    if header.unread:
+        why = header.unread[0].get("why", "an index of it is unknown here")
+        raise MetadataError(
+            f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
+        )
+    indexes = [entry.index for entry in header.entries]
+    bind(java(place.spark), state.frame, state.source, indexes)
+    if (nothing := nothing_to_index(place.name, state.files)) is not None:
+        raise DatasetNotFoundError(nothing)
+    store.drop()
+    return create(place, indexes)
 
 
 def _rebuilt(place: Place, store: Store, header: Header, started: float) -> BuildReport:
