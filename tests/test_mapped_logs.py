@@ -6,6 +6,7 @@ import ipaddress
 import itertools
 import json
 import random
+import re
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ua_parser
 
 import geoskip
 import udf_mappings.networks
@@ -34,6 +36,8 @@ BROWSERS = [
     "Wget/1.21.4",
     "",
     "no such thing",
+    "Liferea/beta.1",
+    "bPod BMID/E675F2",
 ]
 
 
@@ -69,6 +73,25 @@ def test_a_family_is_found_in_the_names(kind: Any) -> None:
 def test_the_name_alone_would_lose_families_with_a_version() -> None:
     """The mutant: a family is not its name."""
     assert any(agents.agent_family(text) != agents.agent_name(text) for text in TEXTS)
+
+
+@pytest.mark.parametrize("family", ["Chrome Mobile", "a_b", "100%", "a\\b"])
+def test_a_family_is_not_one_that_begins_with_it(family: str) -> None:
+    index = ValueList("agent_name(agent)").bind((python(agents.agent_name, AGENT),))
+    own = [family, f"{family} 126", f"{family} 0x"]
+    others = [f"{family} WebView 126", f"{family} 7 WebView", f"{family}s 1", f"{family} ", "axb 1", "100 1", "a 1"]
+    files = metadata(index, [(pa.array([name]),) for name in [*own, *others]], ("string",))
+    asked = Comparison("=", python(agents.agent_family, AGENT), Literal(family))
+    assert kept(asked, index, files) == [*[True] * len(own), *[False] * len(others)]
+
+
+def test_a_name_is_a_family_or_has_a_version_that_begins_with_a_digit() -> None:
+    """The mutant: with whatever the project calls the major version, families are not told from names."""
+    majors = {text: (found := ua_parser.parse_user_agent(text)) and found.major for text in TEXTS}
+    assert {majors["Liferea/beta.1"], majors["bPod BMID/E675F2"]} == {"beta", "E675F2"}
+    for text in TEXTS:
+        family, name = agents.agent_family(text), agents.agent_name(text)
+        assert name == family or re.fullmatch(r" [0-9][^ ]*", (name or "").removeprefix(family or ""))
 
 
 def test_bots_are_found_by_their_device() -> None:

@@ -23,11 +23,13 @@ import ua_parser
 from geoskip.registry import declare
 from udf_mappings.library import PlainFunction, offered
 
-__all__ = ["CRAWLER", "FUNCTIONS"]
+__all__ = ["CRAWLER", "DIGITS", "FUNCTIONS"]
 
 FUNCTIONS: dict[str, PlainFunction] = {}
 CRAWLER = "Spider"
 """The device of crawlers."""
+DIGITS = tuple("0123456789")
+"""What the version in a name begins with."""
 
 
 @offered(FUNCTIONS, "string")
@@ -39,11 +41,15 @@ def agent_family(agent: str | None) -> str | None:
 
 @offered(FUNCTIONS, "string")
 def agent_name(agent: str | None) -> str | None:
-    """The family with its major version, where it tells one: ``Chrome Mobile 126``."""
+    """The family with its major version, where that begins with a digit and has no blank: ``Chrome Mobile 126``.
+
+    So the family can be told from the name, as in ``Chrome Mobile WebView 126``, which is not of ``Chrome Mobile``.
+    """
     found = ua_parser.parse_user_agent(agent) if agent is not None else None
     if found is None:
         return None
-    return found.family if found.major is None else f"{found.family} {found.major}"
+    major = found.major or ""
+    return f"{found.family} {major}" if major[:1] in DIGITS and " " not in major else found.family
 
 
 @offered(FUNCTIONS, "string")
@@ -66,6 +72,6 @@ def agent_is_bot(agent: str | None) -> bool | None:
     return None if agent is None else agent_device(agent) == CRAWLER
 
 
-_VERSION = f"1 ua-parser {version('ua-parser')} builtins {version('ua-parser-builtins')}"
+_VERSION = f"2 ua-parser {version('ua-parser')} builtins {version('ua-parser-builtins')}"
 for _entry in FUNCTIONS.values():  # what they reach are tables of another distribution, loaded when first needed
     declare(_entry.function, version=_VERSION, null_in_null_out=True)

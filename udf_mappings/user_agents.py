@@ -12,6 +12,7 @@ here answer for one parser by an index of another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +23,9 @@ from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
-from geoskip.predicates import Call, Comparison, In, Literal, Not, Or, Predicate, StartsWith
+from geoskip.predicates import And, Call, Comparison, In, Like, Literal, Not, Or, Predicate
 from geoskip.registry import maps
-from udf_mappings.agent_functions import CRAWLER, agent_device, agent_family, agent_is_bot, agent_name
+from udf_mappings.agent_functions import CRAWLER, DIGITS, agent_device, agent_family, agent_is_bot, agent_name
 
 
 def indexed(index: Index, parser: Callable[..., Any], agent: Predicate) -> Call | None:
@@ -48,7 +49,10 @@ def is_bot(node: Predicate, index: Index) -> Clause | None:
 
 @maps(agent_family, index=(Formatted, ValueList, Prefix))
 def family_in_name(node: Predicate, index: Index) -> Clause | None:
-    """``agent_family(ua) = 'curl'`` over names: the name is the family, or begins with it and a blank."""
+    """``agent_family(ua) = 'curl'`` over names: the family alone, or it, a blank and a version.
+
+    A version begins with a digit and has no blank, so ``Chrome Mobile WebView 126`` is not of ``Chrome Mobile``.
+    """
     match node:
         case Comparison("=" | "<=>", Call(_, (agent,)), Literal(str()) as family):
             families: tuple[Literal, ...] = (family,)
@@ -59,5 +63,16 @@ def family_in_name(node: Predicate, index: Index) -> Clause | None:
     name = indexed(index, agent_name, agent)
     if name is None:
         return None
-    begins = [StartsWith(name, f"{family.value} ") for family in families if family.value is not None]
-    return clause_for(Or((In(name, families), *begins)), [index])
+    versions = [_with_version(name, family.value) for family in families if family.value is not None]
+    return clause_for(Or((In(name, families), *versions)), [index])
+
+
+def _with_version(name: Predicate, family: str) -> Predicate:
+    """Is the name of this family, with a version?"""
+    first, beyond = f"{family} {DIGITS[0]}", f"{family} {chr(ord(DIGITS[-1]) + 1)}"
+    plain = re.sub(r"([\\%_])", r"\\\1", family)
+    return And((
+        Comparison(">=", name, Literal(first, "string")),
+        Comparison("<", name, Literal(beyond, "string")),
+        Not(Like(name, f"{plain} % %", "\\")),
+    ))  # fmt: skip
