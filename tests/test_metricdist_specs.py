@@ -77,6 +77,16 @@ def test_metrics_obey_the_triangle(metric: str) -> None:
         assert table[a][a] < 1e-7
 
 
+def test_angles_are_exact_at_both_ends() -> None:
+    """Of the stored angles none may be off by more than the slack; the formula of queries is, near the antipode."""
+    off = [0.0, 1e-7, 1e-3, 1.0]
+    for origin, sign in (((20.0, 30.0), 0), ((200.0, -30.0), 1)):
+        found = METRICS["haversine"].distances(origin, METRICS["haversine"].of([(20.0, 30.0 + angle) for angle in off]))
+        exact = np.abs(np.pi * sign - np.radians(off))
+        assert np.abs(found - exact).max() < 1e-14
+        assert found[0] == exact[0]
+
+
 @pytest.mark.parametrize(
     ("metric", "types", "says"),
     [
