@@ -14,7 +14,7 @@ import pytest
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
 from geoskip.indexes.base import Index
-from geoskip.lifecycle.actions import rotate
+from geoskip.lifecycle.actions import delete, rotate
 from geoskip.lifecycle.history import history
 from geoskip.metadata import FileRow, Header, IndexEntry, add_indexes, build_table
 from geoskip.predicates import Call, Column, Comparison, Literal
@@ -176,8 +176,16 @@ def test_who_has_the_base_key_alone_learns_nothing_of_the_other_index(tmp_path: 
     assert PAY not in told
     assert "Quasimodo" not in told
     assert "hunchback" not in told
-    assert store.discreet is False
-    assert store_of(tmp_path).discreet
+    assert store_of(tmp_path / "other", POLICIES["one key"]).discreet is False
+
+
+def test_the_log_is_under_the_base_key_and_tells_of_no_index_with_another(tmp_path: Path) -> None:
+    store_of(tmp_path).commit(HEADER, table({NAME: 1, "b": 20}), expected=None)
+    delete(reader(tmp_path, "base", "hr"), [PAY])
+    log = reader(tmp_path, "base")
+    told = [log.operation(number) for number in log.operations()]
+    assert [entry["verb"] for entry in told] == ["delete", "delete"]
+    assert "Quasimodo" not in str(told)
 
 
 def test_metadata_that_are_in_clear_are_read_with_keys_at_hand(tmp_path: Path) -> None:
@@ -206,20 +214,26 @@ def test_keys_alone_write_as_it_was_protected(tmp_path: Path, policy: Encryption
     assert len(base.unread) == len(policy.indexes)
 
 
+@pytest.mark.parametrize("deleted", [False, True], ids=["of an index in use", "of a deleted index"])
 @pytest.mark.parametrize("write", ["commit", "amend", "rotate"])
-def test_a_writer_who_lacks_a_key_is_refused(tmp_path: Path, write: str) -> None:
-    begun(store_of(tmp_path))
+def test_a_writer_who_lacks_a_key_is_refused(tmp_path: Path, write: str, deleted: bool) -> None:
+    made = begun(store_of(tmp_path))
+    if deleted:
+        pay, day = made.entries
+        changed = replace(made, entries=(day,), deleted=(pay,))
+        store_of(tmp_path).commit(changed, table({NAME: 1, "b": 20}), expected=1)
+    last = 1 + deleted
     store = reader(tmp_path, "base")
-    header = store.load(1).header
+    header = store.load(last).header
     actions: dict[str, Callable[[], Any]] = {
-        "commit": lambda: store.commit(header, table({"c": 1}), expected=1),
-        "amend": lambda: store.amend(header, pa.array([True, False]), table({"c": 1}), expected=1),
-        "rotate": lambda: store.rotate(header, expected=1),
+        "commit": lambda: store.commit(header, table({"c": 1}), expected=last),
+        "amend": lambda: store.amend(header, pa.array([True, False]), table({"c": 1}), expected=last),
+        "rotate": lambda: store.rotate(header, expected=last),
     }
     with pytest.raises(MissingKeyError, match=r"needs the keys of all its indexes.*'hr'"):
         actions[write]()
-    assert store_of(tmp_path).latest() == 1
-    assert len(list((tmp_path / "_geoskip" / "_parts").iterdir())) == 1
+    assert store_of(tmp_path).latest() == last
+    assert len(list((tmp_path / "_geoskip" / "_parts").iterdir())) == last
 
 
 def test_a_writer_without_keys_is_refused(tmp_path: Path) -> None:

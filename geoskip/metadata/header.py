@@ -145,7 +145,8 @@ class Header:
     read (paths, table, format, options, Spark's schema as JSON). ``reasons`` says of some files why they have no
     metadata. ``operation`` says what made the snapshot (verb, versions, ...), and the ``id`` by which the operation log
     knows it. ``unread`` holds the entries whose index types are not known here: those indexes are left unused, the
-    others serve. ``deleted`` are the indexes that no query uses and whose summaries are still there. ``built`` says of
+    others serve. ``deleted`` are the indexes that no query uses and whose summaries are still there, ``unread_deleted``
+    those of them that are not known here. ``built`` says of
     an index when it was built and by which reader; ``pending`` what a quick refresh found to be without metadata.
     """
 
@@ -164,6 +165,7 @@ class Header:
     deleted: tuple[IndexEntry, ...] = ()
     built: Mapping[str, Json] = field(default_factory=dict)
     pending: Json = field(default_factory=dict)
+    unread_deleted: tuple[Json, ...] = ()
 
     @property
     def stored(self) -> tuple[IndexEntry, ...]:
@@ -182,7 +184,7 @@ class Header:
             "files": self.files,
             "reasons": dict(self.reasons),
             "indexes": [*(entry.to_json() for entry in self.entries), *map(dict, self.unread)],
-            "deleted": [entry.to_json() for entry in self.deleted],
+            "deleted": [*(entry.to_json() for entry in self.deleted), *map(dict, self.unread_deleted)],
             "built": {name: dict(told) for name, told in self.built.items()},
             "pending": dict(self.pending),
             "parts": [part.to_json() for part in self.parts],
@@ -195,7 +197,7 @@ class Header:
             raise MetadataError("a snapshot's header is a JSON object")
         version = check_format(data)
         entries, unread = _entries(_member(data, "indexes", list))
-        deleted, _ = _entries(_optional(data, "deleted", list))
+        deleted, unread_deleted = _entries(_optional(data, "deleted", list))
         return cls(
             root=_member(data, "root", str),
             source=_member(data, "source", dict),
@@ -214,6 +216,7 @@ class Header:
                 name: _checked(told, dict, "what was built") for name, told in _optional(data, "built", dict).items()
             },
             pending=_optional(data, "pending", dict),
+            unread_deleted=tuple(unread_deleted),
         )
 
 

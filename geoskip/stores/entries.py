@@ -99,6 +99,16 @@ class Entries:
         """What the parts of a snapshot that is protected so are encrypted with."""
         return PartKeys(self.vault, protection) if self.vault is not None and protection is not None else None
 
+    def has_indexes_apart(self, identity: str, latest: int | None) -> bool:
+        """Has an index a key of its own, so that what is under the base key must not tell of it?"""
+        if self.vault is None:
+            return False
+        if self.vault.encryption.indexes:
+            return True
+        header, protection = self._last(identity, latest) if latest is not None else (None, None)
+        sealed = header is not None and any(map(is_sealed, (*header.unread, *header.unread_deleted)))
+        return sealed or (protection is not None and any(key != protection.base for key in protection.indexes.values()))
+
     def protection_of(self, header: Header) -> Protection | None:
         """How a snapshot that is to be written is protected; raises where it would lose what cannot be read."""
         if self.vault is None:
@@ -107,7 +117,7 @@ class Entries:
         before = self._first.get(header.identity)
         if header.number > 1:
             last, before = self._last(header.identity, header.number - 1)
-            unread = next((entry for entry in last.unread if is_sealed(entry)), None) if last else None
+            unread = next(filter(is_sealed, (*last.unread, *last.unread_deleted)), None) if last else None
             if unread is not None:
                 raise MissingKeyError(
                     f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "

@@ -94,9 +94,17 @@ class ParquetStore(Store):
         self.location = self.folder.location
         self.distant = not isinstance(self.folder, LocalFolder)
         self.encryption = encryption
-        self.discreet = encryption is not None and bool(encryption.indexes)
         self._entries = Entries(self.folder, encryption)
         self._loaded = Loaded()
+
+    @property
+    def discreet(self) -> bool:  # type: ignore[override]
+        """Has an index a key of its own? The log is under the base key."""
+        try:
+            identity = self.identity() if self.encryption is not None else None
+            return self._entries.has_indexes_apart(identity or "", self._latest(identity) if identity else None)
+        except MetadataError:  # it may have
+            return True
 
     def latest(self) -> int | None:
         identity = self.identity()
