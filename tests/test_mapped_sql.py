@@ -195,6 +195,19 @@ def test_other_letters_may_turn_into_ascii_ones() -> None:
     assert kept(Comparison("=", lower, text_of("kab")), index, files) == [True, True, False]
 
 
+def test_what_is_no_letter_is_looked_for_beyond_the_letters() -> None:
+    lower = PARTS["lower"][0]
+    words = ("San Jose", "SAN ", "Sandusky", "sanitas", "sa\u0146", "ſan jose")
+    for index, expected in ((Prefix("s"), "110011"), (MinMax("s"), "110011")):
+        bound = index.bind((S,))
+        files = metadata(bound, [(pa.array([word]),) for word in words], ("string",))
+        asked = kept(StartsWith(lower, "san "), bound, files)
+        assert "".join(str(int(keeps)) for keeps in asked) == expected, index
+    prefix = Prefix("s").bind((S,))
+    files = metadata(prefix, [(pa.array([word]),) for word in ("Spruce", "Springdale", "SPRINT")], ("string",))
+    assert kept(StartsWith(lower, "springfield"), prefix, files) == [False, True, True], "four letters are looked for"
+
+
 PATTERNS = {
     "^ab": ["ab"],
     "^(?:ab|cd)-": ["ab", "cd"],

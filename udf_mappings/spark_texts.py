@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from geoskip.clauses import KEEP_NONE, Clause
 from geoskip.indexes.base import Index
+from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.texts import literal_prefix, literal_suffix
 from geoskip.labelling import clause_for
@@ -176,7 +177,9 @@ def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Pre
 
 # ---- upper and lower case
 
-_CASED = 3
+_CASED, _CASED_IN_ENTRIES = 3, 4
+"""Letters of which all spellings are asked for, of bounds and of entries, which are found sooner: each doubles them."""
+_CHARACTERS = 16
 
 
 @maps(*functions("Upper", "upper", "ucase"), *functions("Lower", "lower", "lcase"), index=BEGINNINGS)
@@ -196,11 +199,22 @@ def in_either_case(node: Predicate, index: Index) -> Clause | None:
             if asked is None or not isinstance(asked[0], Call):
                 return None
             (text,), starts = asked[0].args, asked[1]
-    plain = [re.match(r"[\x00-\x7f]*", start) for start in starts[: _FEW // 2 + 1]]
-    heads = [found[0][:_CASED] for found in plain if found is not None]
+    most = _CASED_IN_ENTRIES if isinstance(index, Prefix) and len(starts) == 1 else _CASED
+    heads = [_head(start, most) for start in starts[: _FEW // 2 + 1]]
     if not heads or not all(heads) or len(heads) > _FEW // 2:
         return None
     return clause_for(Or(tuple(part for head in heads for part in _spellings(text, head))), [index])
+
+
+def _head(start: str, letters: int) -> str:
+    """So much of a beginning as is ASCII and has few letters.
+
+    >>> _head("san francisco", 5), _head("2024-06-30T23:59:59", 5), _head("straße", 5)
+    ('san fr', '2024-06-30T23:59', 'stra')
+    """
+    places = [at for at, char in enumerate(start) if char.isalpha() and char.isascii()]
+    end = places[letters] if len(places) > letters else len(start)
+    return re.match(r"[\x00-\x7f]*", start[: min(end, _CHARACTERS)])[0]  # type: ignore[index]
 
 
 def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
