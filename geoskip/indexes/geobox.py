@@ -50,13 +50,13 @@ from geoskip.indexes.geobox_clauses import (
     View,
 )
 from geoskip.indexes.geobox_collect import GEOMETRY_TYPE, PAIR_TYPE, collect_geometries, collect_pairs, merge
-from geoskip.indexes.geobox_globe import Earth, GlobeComesWithin, GlobeGoesBeyond
+from geoskip.indexes.geobox_globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox_split import DEFAULT_BOXES
 from geoskip.indexes.geobox_units import Boxless
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 
-__all__ = ["Earth", "GeoBox", "Sight"]
+__all__ = ["Cap", "Earth", "GeoBox", "Sight"]
 
 _NUMBERS = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)$")
 _PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
@@ -100,9 +100,9 @@ class _Sighted(ABC):
         number = _number(distance)
         return None if number is None else self._shaped(BoxGoesBeyond, shape, number, total=True)
 
-    def comes_within_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
-        """May a point's distance on the globe to a point be at most this?"""
-        return self._on_globe(GlobeComesWithin, earth, shape, distance)
+    def comes_within_on(self, earth: Earth, shape: Any, distance: Any, *caps: Cap) -> Clause | None:
+        """May a point's distance on the globe to a point be at most this, and the point be in all of these caps?"""
+        return self._on_globe(GlobeComesWithin, earth, shape, distance, caps)
 
     def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
         """May a point's distance on the globe to a point be at least this?"""
@@ -140,14 +140,16 @@ class _Sighted(ABC):
             return None
         return kind(str(found), found.counts, view, shape, *rest)
 
-    def _on_globe(self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any) -> Clause | None:
+    def _on_globe(
+        self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, *rest: Any
+    ) -> Clause | None:
         found, view = self._at()
         shape, number = Shape.of(value), _number(distance)
         if shape is None or number is None or not view.point or not view.total or not earth.least > 0:
             return None
         if shape.geometry.geom_type != "Point" or abs(shape.envelope.ymin) > 90 or abs(shape.envelope.xmin) > 1e5:
             return None
-        return kind(str(found), found.counts, view, shape.envelope.xmin, shape.envelope.ymin, number, earth)
+        return kind(str(found), found.counts, view, shape.envelope.xmin, shape.envelope.ymin, number, earth, *rest)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,15 @@ import numpy as np
 
 from geoskip.clauses import Mask
 from geoskip.geometry import sphere
+from geoskip.geometry.boxes import Boxes
 from geoskip.indexes.geobox_clauses import GeoClause, Integers
 from geoskip.indexes.geobox_units import Boxless, Units
 
-__all__ = ["Earth", "GlobeComesWithin", "GlobeGoesBeyond"]
+__all__ = ["Cap", "Earth", "GlobeComesWithin", "GlobeGoesBeyond"]
+
+
+Cap = tuple[float, float, float]
+"""All places within an angle, in radians, of a place: its longitude, its latitude, the angle."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +76,34 @@ class _Globe(GeoClause):
 
 @dataclass(frozen=True)
 class GlobeComesWithin(_Globe):
-    """Some box comes within a distance of a place on the globe; only where all rows are points.
+    """Some box comes within a distance of a place on the globe, and meets all caps; only where all rows are points.
 
     Sedona measures from the centroid of anything else, and an invalid polygon's centroid can leave its box.
     """
+
+    caps: tuple[Cap, ...] = ()
 
     def keep_of(self, units: Units) -> Mask:
         angle = self.distance / self.earth.least
         candidates = self._around(units, angle)
         boxes = self._seen(units, candidates)
-        lower = sphere.lower_angle(boxes, self.longitude, self.latitude)
-        near = (lower - self._angular_slack(lower)) <= angle
+        near = self._in_cap(boxes, (self.longitude, self.latitude, angle))
+        for cap in self.caps:
+            near[near] = self._in_cap(boxes.take(near), cap)
         keep = self._keeping(units, candidates, near)
         keep[units.derived(("off the globe", self.view), lambda: self._off_globe(units))] = True
         keep[units.boxless] = units.boxless_of(Boxless.EMPTY)
         return keep
 
+    def _in_cap(self, boxes: Boxes, cap: Cap) -> Mask:
+        """Which boxes meet it."""
+        longitude, latitude, angle = cap
+        lower = sphere.lower_angle(boxes, longitude, latitude)
+        return np.asarray(lower - self._angular_slack(lower) <= angle)
+
     def __str__(self) -> str:
-        return f"{self.index}: a box comes within {self._where()}"
+        sides = f", and within its {len(self.caps)} sides" if self.caps else ""
+        return f"{self.index}: a box comes within {self._where()}{sides}"
 
 
 @dataclass(frozen=True)
