@@ -5,6 +5,7 @@ SPARKS := 3.5.9 4.1.4 4.3.0
 QUERIES := 100000
 CRASHES := 1000
 RACE := 60
+DRIVERS := 20
 MACHINES := 100
 SEED := $(shell date +%s)
 
@@ -41,6 +42,7 @@ soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of rac
 	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_metadata_fuzz.py
 	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
 	@$(WITH_JAVA) GEOSKIP_MACHINES=$(MACHINES) .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k any_order
+	@$(WITH_JAVA) GEOSKIP_DRIVERS=$(DRIVERS) .venv/bin/python -m pytest -s tests/test_spark_drivers.py
 	@$(WITH_JAVA) GEOSKIP_PARTITIONS=10000 .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k many_partitions
 
 bench: check-java venv  ## speeds, side by side
