@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from geoskip.skipping import Decision
 
-__all__ = ["Report", "Scan"]
+__all__ = ["Report", "Scan", "size_of"]
 
 
 def _nothing() -> tuple[Any, ...]:
@@ -207,7 +207,7 @@ def _row(scan: Scan) -> str:
     cells = (
         f"<code>{html.escape(_short(folder, 80))}</code>{where}",
         f'<span style="white-space:nowrap">{scan.files_kept:,} of {scan.files_total:,}</span>{bar}',
-        f'<span style="white-space:nowrap">{_size(scan.bytes_kept)} of {_size(scan.bytes_total)}</span>',
+        f'<span style="white-space:nowrap">{size_of(scan.bytes_kept)} of {size_of(scan.bytes_total)}</span>',
         "".join(why),
     )
     return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
@@ -216,7 +216,7 @@ def _row(scan: Scan) -> str:
 def _share(read: Report | Scan) -> str:
     """Files and bytes read of all."""
     files = f"{read.files_kept:,} of {_count(read.files_total, 'file')}"
-    return f"{files}, {_size(read.bytes_kept)} of {_size(read.bytes_total)}"
+    return f"{files}, {size_of(read.bytes_kept)} of {size_of(read.bytes_total)}"
 
 
 _LONG = re.compile(r"(?<=\()\(*-?[\d.][-\d., ()eE]{30,}(?=\))|(?<=X')[0-9A-F]{30,}(?=')")
@@ -240,10 +240,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _size(count: int) -> str:
+def size_of(count: int) -> str:
     """A number of bytes for people.
 
-    >>> _size(0), _size(2048), _size(5_300_000)
+    >>> size_of(0), size_of(2048), size_of(5_300_000)
     ('0 B', '2.0 KiB', '5.1 MiB')
     """
     value = float(count)

@@ -16,6 +16,7 @@ from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyE
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.actions import delete, rotate
 from geoskip.lifecycle.history import history
+from geoskip.lifecycle.operation import latest
 from geoskip.metadata import FileRow, Header, IndexEntry, add_indexes, build_table
 from geoskip.predicates import Call, Column, Comparison, Literal
 from geoskip.skipping import decide
@@ -214,6 +215,12 @@ def test_keys_alone_write_as_it_was_protected(tmp_path: Path, policy: Encryption
     assert len(base.unread) == len(policy.indexes)
 
 
+def test_to_lack_a_key_is_told_and_is_no_reason_to_build_anew(tmp_path: Path) -> None:
+    begun(store_of(tmp_path))
+    with pytest.raises(MissingKeyError, match=r"not for everybody: it needs the key 'base' \(the key 'base' is not"):
+        latest(reader(tmp_path))
+
+
 @pytest.mark.parametrize("deleted", [False, True], ids=["of an index in use", "of a deleted index"])
 @pytest.mark.parametrize("write", ["commit", "amend", "rotate"])
 def test_a_writer_who_lacks_a_key_is_refused(tmp_path: Path, write: str, deleted: bool) -> None:
@@ -302,8 +309,10 @@ def test_rotation_wraps_anew_and_rewrites_nothing(tmp_path: Path) -> None:
         reader(tmp_path, "base", "hr").load(2)
     assert [row.verb for row in history(store)] == ["create", "rotate keys"]
     assert [row.state for row in history(store)][1:] == ["done"]
-    store.forget(snapshots=[1], operations=[1, 2])
+    store.forget(snapshots=[1])
     newest = store_of(tmp_path, Encryption(newer.without_old()))
+    assert history(newest)[-1].verb == "rotate keys"
+    assert len(newest.operations()) == len([newest.operation(number) for number in newest.operations()]) > 1
     assert newest.load(2).files.summary(PAY, "min").null_count == 0
     newest.commit(newest.load(2).header, table({"c": 3}), expected=2)
     assert newest.load(3).files.summary(DAY, "min").to_pylist() == [3]

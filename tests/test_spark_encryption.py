@@ -59,6 +59,7 @@ def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: py
     report = where("day < 5")
     assert report.files_kept == 4
     assert "needs the key 'base'" in "".join(report.reasons)
+    assert "needs the key 'base'" in repr(geoskip.dataset(spark, place))
 
 
 def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_a_dropped_column(spark: Any, place: Path) -> None:
         write(place, f"{number}", {"a": pa.array([number * 10], pa.int32())})
     assert reading(spark, place, "a = 10").files_kept == 2, "both have changed"
     handle = geoskip.dataset(spark, str(place))
-    with pytest.raises(InvalidSpecificationError, match=r"minmax\(b\) was built under other conditions"):
+    with pytest.raises(InvalidSpecificationError, match=r"minmax\(b\) was built under other .* has no column b"):
         handle.refresh_index()
     handle.delete_index("minmax(b)")
     assert handle.refresh_index().read == 2
@@ -115,7 +115,7 @@ def test_a_widened_column(spark: Any, place: Path) -> None:
     assert read("a = 10").files_kept <= 3
     assert read(f"a = {2**40}").files_kept <= 3
     handle = geoskip.dataset(spark, str(place), schema=wide)
-    with pytest.raises(InvalidSpecificationError, match="other conditions"):
+    with pytest.raises(InvalidSpecificationError, match="a was int then, bigint now"):
         handle.refresh_index()
     assert handle.refresh_index("full").read == 3
     assert read("a = 10").files_kept == 1

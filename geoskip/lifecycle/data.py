@@ -85,6 +85,9 @@ def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: 
     if differing:
         values = ((name, one.depends[name], other.depends.get(name)) for name in differing)
         return "; ".join(f"{name}={mine} {first}, {theirs} {second}" for name, mine, theirs in values)
+    kinds = dict(other.columns)
+    if retyped := [(name, kind, kinds[name]) for name, kind in one.columns if kinds.get(name, kind) != kind]:
+        return "; ".join(f"{name} was {mine} {first}, {theirs} {second}" for name, mine, theirs in retyped)
     return "its expression, a setting in it or a function has changed"
 
 
@@ -337,7 +340,7 @@ class Work:
         header = self._header(snapshot.header, entries, wanted)
         schema = pa.schema({f.name: f for t in (base, rest) for f in t.schema}.values())
         whole = _stacked([base, rest, build_table(entries, added)], schema)
-        told = self._told([*added, *known.values()], int((~stays).sum()), len(whole) - len(added))
+        told = self._told(added, int((~stays).sum()), len(whole) - len(added), again=known.values())
         return Commit(header, whole, told)
 
     def _noted(self, snapshot: Snapshot, stays: Mask, stale: Sequence[Key]) -> Amend | None:
@@ -366,12 +369,12 @@ class Work:
             | {entry.name: told | {"reader": self.build.readers.get(entry.name, "")} for entry in built},
         )
 
-    def _told(self, rows: Sequence[FileRow], gone: int, kept: int) -> dict[str, Any]:
-        """What the log says of it."""
+    def _told(self, rows: Sequence[FileRow], gone: int, kept: int, again: Iterable[FileRow] = ()) -> dict[str, Any]:
+        """What the log says of it; ``again`` are those of the kept ones that were read for a new index."""
+        left = {"left out": len(self.build.excluded)} if self.build.excluded else {}
         return {
-            "files": {"read": self.build.read, "put in": len(rows), "taken out": gone, "kept": kept},
-            "bytes": sum(row.size for row in rows),
-            "left out": len(self.build.excluded),
+            "files": {"read": self.build.read, "added": len(rows), "removed": gone, "kept": kept, **left},
+            "bytes": sum(row.size for row in (*rows, *again)),
         }
 
 

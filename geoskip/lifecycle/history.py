@@ -10,6 +10,7 @@ from typing import Any
 
 from geoskip.errors import MetadataError
 from geoskip.lifecycle.log import Log, is_dead, person_of
+from geoskip.lifecycle.operation import latest
 from geoskip.lifecycle.verbs import DONE
 from geoskip.stores.base import Store
 
@@ -21,8 +22,8 @@ class Row:
     """One operation: what, by whom, from when to when, on which snapshot, and what became of it.
 
     ``state`` is ``running`` or ``dead`` while there is no last entry. ``snapshot`` is what it made, and is missing
-    where it made none; ``files`` are those read, ``added`` and ``removed`` rows of the files table, ``bytes`` those of
-    the data that were indexed.
+    where it made none. Files are counted: those read, those that got metadata and had none (or were changed), those
+    that lost theirs, those that kept them; ``bytes`` are those of the data that were indexed.
     """
 
     operation: str
@@ -48,6 +49,8 @@ def history(store: Store) -> list[Row]:
     identity = store.identity()
     if identity is None:
         return []
+    with suppress(MetadataError):
+        latest(store)  # with whose keys older entries can be read too
     log = Log(store, identity)
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in log.entries():
@@ -83,8 +86,8 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
         base=first.get("base"),
         snapshot=last.get("snapshot"),
         files_read=files.get("read"),
-        files_added=files.get("put in"),
-        files_removed=files.get("taken out"),
+        files_added=files.get("added"),
+        files_removed=files.get("removed"),
         files_kept=files.get("kept"),
         bytes=last.get("bytes"),
         parameters=_listed(told),

@@ -11,9 +11,13 @@ ends. This is an entry::
       "verb": "refresh", "state": "done", "when": "2024-03-01T12:00:05.120+00:00",
       "who": {"user": "ann", "host": "etl-3", "process": 4711, ...},
       "versions": {"geoskip": "0.1.0", ...}, "parameters": {...},
-      "base": 11, "snapshot": 12, "files": {"total": 300, "added": 3, ...},
+      "base": 11, "snapshot": 12, "files": {"read": 3, "added": 3, "removed": 0, "kept": 297}, "bytes": 51200,
+      "ended": true, "seconds": 2.4,
       "open": {"<operation>": {"entry": 6, "verb": "create", "state": "creating", "began": ..., "seen": ...}}
     }
+
+``base`` is the snapshot that it began with, ``snapshot`` the one that it made; with an entry that is ``ended`` it is
+over.
 
 ``open`` is what is under way once the entry is there (of one that waits, see :mod:`geoskip.lifecycle.turns`, also its
 ``ticket``). Each entry repeats it, so that the newest alone tells all that a

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError, StoreError
+from geoskip.errors import ConflictError, GeoskipError, MetadataError, MissingKeyError, NotIndexedError, StoreError
 from geoskip.lifecycle.log import Entry, Log, Losses, is_dead, now, person_of, versions, who
 from geoskip.lifecycle.turns import LOSSES, Line
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
@@ -133,6 +133,8 @@ def latest(store: Store) -> Snapshot | None:
             return None
         try:
             return store.load(number)
+        except MissingKeyError as error:  # what somebody else can read is not to be built anew
+            raise MissingKeyError(f"the metadata in {store.location} are not for everybody: {error}") from None
         except MetadataError as error:
             if store.latest() == number:
                 newer = "upgrade geoskip" in str(error)

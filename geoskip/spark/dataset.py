@@ -215,7 +215,11 @@ class Dataset:
 
     def __repr__(self) -> str:
         place = self._place.table if self._place.table is not None else self._place.path
-        return f"<geoskip dataset {place}: {', '.join(map(str, self.indexes)) or 'not indexed'}>"
+        try:
+            known = ", ".join(map(str, self.indexes)) or "not indexed"
+        except GeoskipError as error:
+            known = str(error)
+        return f"<geoskip dataset {place}: {known}>"
 
     def _store(self) -> Store:
         source = self._place.source()

@@ -9,7 +9,7 @@
 key** of 256 bits is made with a log, one for each master key in use; entries hold it wrapped by its master. A part's
 **own keys** are made with it, one a column, by Parquet modular encryption (AES-GCM), wrapped by the data keys. So a new
 version of a master key needs no more than a new entry with the same data keys wrapped anew
-(:func:`geoskip.lifecycle.actions.rotate`).
+(:func:`geoskip.lifecycle.actions.rotate`); who can open the newest entry can open the older ones after it.
 
 *An entry*, of snapshots and of the operation log alike, says in clear only which format, log and number it is of and
 the data keys, wrapped, with the names of their masters; all else is one AES-GCM text under the base key, bound to
@@ -133,6 +133,7 @@ class Vault:
         self.location = location
         self._unwrapped: dict[tuple[str, str], bytes] = {}
         self._known: dict[str, DataKey] = {}
+        self._clear: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     # --- entries ---------------------------------------------------------------------------------------------------
@@ -264,8 +265,8 @@ class Vault:
 
     def data_key(self, key: DataKey) -> bytes:
         """A data key in clear; raises MissingKeyError where its keeper does not give it."""
-        with self._lock:
-            known = self._unwrapped.get((key.master, key.wrapped))
+        with self._lock:  # before a rotation the same data key was wrapped in another way
+            known = self._unwrapped.get((key.master, key.wrapped)) or self._clear.get(key.id)
         if known is None:
             try:
                 known = bytes(self.encryption.keys.unwrap_key(key.wrapped.encode(), key.master))
@@ -274,6 +275,7 @@ class Vault:
         with self._lock:
             self._unwrapped[key.master, key.wrapped] = known
             self._known[key.id] = key
+            self._clear.setdefault(key.id, known)
         return known
 
     def _made(self, master: str) -> DataKey:

@@ -40,6 +40,8 @@ def test_an_index_is_added_without_reading_for_the_others(store: Store, data: Nu
     assert data.builds == [["f0.txt", "f1.txt", "f2.txt"], ["f3.txt"]]
     assert names(store) == [A, B]
     check_complete(store, data)
+    row = history(store)[-1]
+    assert (row.files_read, row.files_added, row.files_removed, row.files_kept) == (4, 1, 0, 3)
 
 
 def test_a_full_refresh_reads_everything_and_keeps_the_order(store: Store, data: Numbers) -> None:
