@@ -39,7 +39,7 @@ _BOUNDS: dict[str, pa.DataType] = {
 
 _WAYS_OUT = (
     (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
-    (r"string collate", "its order is wider than that of bytes; index a function of it such as lower({})"),
+    (r"string collate", "its order is not that of bytes; use ValueList({0!r}), or index {0} COLLATE UTF8_BINARY"),
     (r"variant", "index a field cast to its type, such as variant_get({}, '$.field', 'int')"),
     (r"interval$|calendarinterval", "calendar intervals have no order"),
     (r"geometry|geography|.*udt", "use GeoBox({})"),

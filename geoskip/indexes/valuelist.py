@@ -18,8 +18,9 @@ them differ, and equality finds both; all NaN are one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,9 +64,10 @@ class ValueList(Index):
             raise InvalidSpecificationError(f"ValueList(limit=) takes a number of values from 1 on, got {self.limit!r}")
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<values: list, nulls, rows>``."""
+        """``struct<values: list, nulls, rows>``; of collated text each spelling is a value, which Spark compares."""
         (column,) = columns
-        return list_type(column, self.kind)
+        collated = re.match("string collate", column.type, re.IGNORECASE)
+        return list_type(replace(column, type="string") if collated else column, self.kind)
 
     def collect(self, *values: pa.Array) -> Summary | None:
         """The distinct values of one file, or of a part of it."""

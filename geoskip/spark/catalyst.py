@@ -4,7 +4,8 @@ What is not known becomes a :class:`~geoskip.predicates.Call` with its implement
 :class:`~geoskip.predicates.Opaque` with its columns. Nothing is lost by either: they keep every file unless a mapping
 knows them.
 
-Expressions over collated strings are opaque: they compare wider than bytes (SEMANTICS, section 4).
+Expressions over collated strings compare wider than bytes (SEMANTICS, section 4): each is a call of a function that no
+rule knows, so that only ValueList is of use, which has Spark evaluate it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Translator:
             return Column(self.names(quoted(node["column"])), type_name(node["type"]))
         children = tuple(map(self.predicate, node.get("children", ())))
         if any(_collated(child) for child in children):
-            return Opaque(f"{node.get('name', 'expression')} of a collated string", _columns(children))
+            return _of_collated(node, children)
         if "field" in node:
             return _field(children[0], node)
         kind = node["class"].removeprefix(_EXPRESSIONS)
@@ -241,6 +242,19 @@ def _case(children: tuple[Predicate, ...], node: Json) -> Predicate:
     for test, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
         result = Call("if", (test, value, result), type=kind)
     return result
+
+
+def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
+    """What Spark alone can tell of collated strings; that they are NULL is plain."""
+    kind = node["class"].removeprefix(_EXPRESSIONS)
+    values = tuple(map(literal, node.get("values", ())))
+    if kind in ("IsNull", "IsNotNull"):
+        return IsNull(children[0]) if kind == "IsNull" else Not(IsNull(children[0]))
+    if "python" in node or kind == node["class"] or not all(isinstance(value, Literal) for value in values):
+        return Opaque(f"{node.get('name', 'expression')} of a collated string", _columns(children))
+    name = _COMPARISONS.get(kind) or node.get("name", kind)
+    flags = tuple(node.get("args", ()))
+    return Call(name, (*children, *values), f"collated {node['class']}", flags, type_name(node["type"]))
 
 
 def _collated(node: Predicate) -> bool:

@@ -203,6 +203,9 @@ class Evaluation {
     }
 
     private static String unevaluable(Expression expression) {
+        if (expression.getClass().getSimpleName().equals("ResolvedCollation")) {
+            return null; // the name in COLLATE, which evaluates its left side alone
+        }
         if (expression instanceof Unevaluable || expression instanceof PlanExpression) {
             return "Spark does not evaluate " + expression.prettyName() + " by itself";
         }
