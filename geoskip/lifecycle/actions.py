@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError
-from geoskip.lifecycle.log import Log, age
+from geoskip.lifecycle.log import LEASE, Log, age
 from geoskip.lifecycle.operation import (
     Amend,
     Commit,
@@ -222,12 +222,13 @@ def _chosen(
 def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
     """The snapshots that had a successor so long ago; of one that cannot be read, the next that can be decides."""
     created: dict[int, str] = {}
-    for number in store.snapshots():
+    numbers = store.snapshots()
+    for number in numbers:
         with suppress(MetadataError):
             created[number] = store.header(number).created
     old = []
     superseded = None
-    for number, following in reversed(list(pairwise(store.snapshots()))):
+    for number, following in reversed(list(pairwise(numbers))):
         superseded = created.get(following, superseded)
         if superseded is not None and age(superseded) >= retain.total_seconds():
             old.append(number)
@@ -235,7 +236,11 @@ def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
 
 
 def _finished_before(log: Log, retain: timedelta) -> list[int]:
-    """Entries of the log that nobody misses: old ones beyond a thousand, and heartbeats of what has ended."""
+    """Entries of the log that nobody misses: old ones beyond a thousand, and heartbeats of what has ended.
+
+    None of the last minute: whoever is slower than that counts as dead, and is not about to take the number of one.
+    """
+    least = max(LEASE, retain.total_seconds())
     entries = log.entries()
     running = log.open()
     first: dict[str, int] = {}
@@ -245,5 +250,5 @@ def _finished_before(log: Log, retain: timedelta) -> list[int]:
         last[entry["operation"]] = entry["number"]
     ends = {*first.values(), *last.values()}
     excess = {entry["number"] for entry in entries[: max(0, len(entries) - _ENTRIES_KEPT)]}
-    old = [e for e in entries if e["operation"] not in running and age(str(e.get("when"))) >= retain.total_seconds()]
+    old = [e for e in entries if e["operation"] not in running and age(str(e.get("when"))) >= least]
     return [e["number"] for e in old if e["number"] in excess or e["number"] not in ends]

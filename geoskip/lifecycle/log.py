@@ -19,10 +19,10 @@ ends. This is an entry::
 ``base`` is the snapshot that it began with, ``snapshot`` the one that it made; with an entry that is ``ended`` it is
 over.
 
-``open`` is what is under way once the entry is there (of one that waits, see :mod:`geoskip.lifecycle.turns`, also its
-``ticket``). Each entry repeats it, so that the newest alone tells all that a
-writer has to know, however long the log is; and since a number is given once, each was written in knowledge of the one
-before. That ties a writer to what it read as a lock would, and nobody waits.
+``open`` is what is under way once the entry is there (of one that waits also its ``ticket``, see
+:mod:`geoskip.lifecycle.turns`). Each entry repeats it, so that the newest alone tells all that a writer has to know,
+however long the log is; and since a number is given once, each was written in knowledge of the one before. That ties a
+writer to what it read as a lock would, and nobody waits.
 
 *What counts is the snapshot.* An operation commits by making a snapshot that names it; the log tells of it before and
 after. Where a process dies between the two, the next writer finds the snapshot and writes the entry that is missing;
@@ -159,6 +159,8 @@ class Log:
     def _newest(self) -> _Seen:
         numbers = self.store.operations()
         if not numbers:
+            if self._read is not None:
+                self.check_identity()
             return _Seen(0, {})
         if self._read is not None and self._read[0] == numbers[-1]:
             return _Seen(*self._read)

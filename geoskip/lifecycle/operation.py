@@ -177,13 +177,16 @@ class Operation:
     def __enter__(self) -> Operation:
         with ExitStack() as stack:
             stack.enter_context(self.store.patiently())
-            self._begin()
-            self._patience = stack.pop_all()
+            with writing(self.store):
+                identity = self.store.begin()
+            stack.enter_context(self.store.of_log(identity))
+            self._begin(identity)
+            self._blocks = stack.pop_all()
         return self
 
-    def _begin(self) -> None:
+    def _begin(self, identity: str) -> None:
         with writing(self.store):
-            self.log = Log(self.store, self.store.begin())
+            self.log = Log(self.store, identity)
             close_the_dead(self.log)
             self._base = self.store.latest()
             self.log.append(lambda _: self._entry(DOING[self.verb]))
@@ -193,7 +196,7 @@ class Operation:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        with self._patience:
+        with self._blocks:
             if self._ended:
                 return
             if error is None:
@@ -315,7 +318,7 @@ class Operation:
     def _winners(self, before: int | None, here: int | None) -> tuple[Winner, ...]:
         """The operations of the snapshots after one and up to another; what cannot be read is left out."""
         found = []
-        for number in self.store.snapshots():
+        for number in self.store.snapshots() if before != here else ():
             if (before or 0) < number <= (here or 0):
                 with suppress(MetadataError, ValueError):
                     by = self.store.header(number).operation
@@ -359,7 +362,7 @@ class Operation:
     def _beat(self) -> None:
         log = Log(self.store, self.log.identity)
         while not self._stop.wait(BEAT):
-            with suppress(OSError, GeoskipError):
+            with suppress(OSError, GeoskipError), self.store.of_log(log.identity):
                 log.append(lambda open: self._entry(DOING[self.verb]) if self._lives(open) else None)
 
     def _lives(self, open: Mapping[str, Entry]) -> bool:

@@ -21,7 +21,7 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -34,7 +34,7 @@ from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataErr
 from geoskip.metadata import BASE_SCHEMA, FORMAT, Header, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 
-__all__ = ["Store", "dated", "entry_json", "header_json", "lost", "new_identity", "stamped"]
+__all__ = ["Store", "dated", "entry_json", "header_json", "is_late", "lost", "new_identity", "stamped"]
 
 _REASONS = 1000  # a header stays small, whatever is wrong with how many files
 
@@ -58,6 +58,13 @@ class Store(ABC):
 
     def patiently(self) -> AbstractContextManager[None]:
         """A block of a verb, which waits for a store that is away for a moment; a query does not."""
+        return nullcontext()
+
+    def of_log(self, identity: str) -> AbstractContextManager[None]:
+        """A block in which what this thread reads is of the log with that identity, be it dropped meanwhile: then there
+        is nothing. A store that has to ask for the identity each time need not; :meth:`identity` asks nevertheless, and
+        so does what writes.
+        """
         return nullcontext()
 
     @abstractmethod
@@ -206,9 +213,10 @@ def stamped(header: Header, table: pa.Table, *, number: int, identity: str) -> t
 
 
 def dated(header: Header, *, files: int, number: int, identity: str) -> Header:
-    """The header as it will be stored, apart from its parts."""
+    """The header as it will be stored, apart from its parts; ``follows`` is when that was made which it comes after."""
     return replace(
         header,
+        operation={**header.operation, "follows": header.created},
         format=FORMAT,
         identity=identity,
         number=number,
@@ -235,6 +243,22 @@ def lost(store: Store, number: int) -> ConflictError:
         f"another writer has entry {number} of the operation log in {store.location}, or the log was dropped; "
         "read it again"
     )
+
+
+def is_late(store: Store, header: Header) -> bool:
+    """Had another snapshot the number of one that was created right now, and is it forgotten already?
+
+    Exclusive creation lets one writer have a number *at a time*. A writer that looked which snapshot is the latest, and
+    is slow, may find the next number free once more, where others have gone on and a vacuum has come after them.
+    Nobody would look at its snapshot. Where there are later ones, the next one tells whether it was made from this.
+    """
+    later = [number for number in store.snapshots() if number > header.number]
+    if not later:
+        return False
+    with suppress(MetadataError):
+        if later[0] == header.number + 1:
+            return store.header(later[0]).operation.get("follows") != header.created
+    return True
 
 
 def _plain(data: dict[str, Any], what: str) -> dict[str, Any]:

@@ -52,7 +52,8 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,7 +66,7 @@ from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, Part, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 from geoskip.stores.amending import merged_from, without
-from geoskip.stores.base import Store, dated, entry_json, lost, new_identity, stamped
+from geoskip.stores.base import Store, dated, entry_json, is_late, lost, new_identity, stamped
 from geoskip.stores.encryption import Encryption, Protection
 from geoskip.stores.entries import Entries, identity_of, identity_text, operation_name, snapshot_name
 from geoskip.stores.folders import Folder, LocalFolder
@@ -96,18 +97,27 @@ class ParquetStore(Store):
         self.encryption = encryption
         self._entries = Entries(self.folder, encryption)
         self._loaded = Loaded()
+        self._local = threading.local()
+
+    @contextlib.contextmanager
+    def of_log(self, identity: str) -> Iterator[None]:
+        before, self._local.identity = getattr(self._local, "identity", None), identity
+        try:
+            yield
+        finally:
+            self._local.identity = before
 
     @property
     def discreet(self) -> bool:  # type: ignore[override]
         """Has an index a key of its own? The log is under the base key."""
         try:
-            identity = self.identity() if self.encryption is not None else None
+            identity = self._log() if self.encryption is not None else None
             return self._entries.has_indexes_apart(identity or "", self._latest(identity) if identity else None)
         except MetadataError:  # it may have
             return True
 
     def latest(self) -> int | None:
-        identity = self.identity()
+        identity = self._log()
         return None if identity is None else self._latest(identity)
 
     def identity(self) -> str | None:
@@ -117,14 +127,18 @@ class ParquetStore(Store):
             return None
         return identity_of(text, f"_identity.json in {self.location}")
 
+    def _log(self) -> str | None:
+        """The identity of the log that this thread reads."""
+        return getattr(self._local, "identity", None) or self.identity()
+
     def load(self, number: int) -> Snapshot:
-        identity = self.identity()
+        identity = self._log()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
         return self._loaded.get(identity, number, self._load)
 
     def header(self, number: int) -> Header:
-        identity = self.identity()
+        identity = self._log()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
         known = self._loaded.known(identity, number)
@@ -167,21 +181,20 @@ class ParquetStore(Store):
         return identity
 
     def snapshots(self) -> tuple[int, ...]:
-        identity = self.identity()
+        identity = self._log()
         return () if identity is None else self._numbers(f"_log/_{identity}")
 
     def operations(self) -> tuple[int, ...]:
-        identity = self.identity()
+        identity = self._log()
         return () if identity is None else self._numbers(f"_operations/_{identity}")
 
     def operation(self, number: int) -> dict[str, Any]:
-        return self._entries.operation(self.identity() or "", number)
+        return self._entries.operation(self._log() or "", number)
 
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
         name = operation_name(identity, number)
-        text = self._entries.operation_text(entry_json(entry), identity, number, self._latest(identity))
-        if self.identity() != identity:
-            raise lost(self, number)
+        latest = self._latest(identity) if self._entries.vault is not None else None
+        text = self._entries.operation_text(entry_json(entry), identity, number, latest)
         try:
             self.folder.create(name, text)
         except FileExistsError:
@@ -191,7 +204,7 @@ class ParquetStore(Store):
             raise lost(self, number)
 
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        identity = self.identity()
+        identity = self._log()
         if identity is None:
             return
         latest = self._latest(identity)
@@ -202,20 +215,19 @@ class ParquetStore(Store):
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         parts = self.folder.names("_parts")
+        logs = [f"{folder}/{name}" for folder in ("_log", "_operations") for name in self.folder.names(folder)]
         owned = tuple(f"_{operation[:_OWNER]}" for operation in running())
-        identity = self.identity()
-        if identity is None:
+        identity = self.identity()  # after the listings: what a log begun since has made is in none of them
+        if identity is None or identity != self._log():
             return 0
-        named = {part.name for number in self.snapshots() for part in self._entries.snapshot(identity, number)[0].parts}
+        named = {part.name for number in self.snapshots() for part in self.header(number).parts}
         left = [
             f"_parts/{name}"
             for name in parts
             if f"_parts/{name}" not in named and not name.lstrip(".").startswith(owned or ("/",))
         ]
-        for folder in ("_log", "_operations"):
-            others = [name for name in self.folder.names(folder) if name != f"_{identity}"]
-            left += [f"{folder}/{name}" for name in others]
-            inside = f"{folder}/_{identity}"
+        left += [name for name in logs if not name.endswith(f"/_{identity}")]
+        for inside in (f"_log/_{identity}", f"_operations/_{identity}"):
             left += [f"{inside}/{name}" for name in self.folder.names(inside) if name.endswith(".tmp")]
         left += [name for name in self.folder.names(".") if name.endswith(".tmp")]
         for name in left:
@@ -235,7 +247,7 @@ class ParquetStore(Store):
                     )
 
     def protects(self, number: int) -> bool:
-        identity = self.identity()
+        identity = self._log()
         return identity is not None and self._entries.snapshot(identity, number)[1] is not None
 
     def rotate(self, header: Header, *, expected: int) -> Header:
@@ -310,6 +322,9 @@ class ParquetStore(Store):
         if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
             self._forget(entry, *made)
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
+        if is_late(self, header):
+            self._forget(entry)  # alone: one that was made from it, if there was, has its parts
+            raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
 
     def _write_part(self, table: pa.Table, operation: str, protection: Protection | None) -> Part:
         owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""

@@ -154,6 +154,7 @@ def test_a_long_operation_beats(store: Store, data: Numbers, monkeypatch: Any) -
     (told,) = entries[2]["open"].values()
     assert told["began"] <= told["seen"] == entries[2]["when"]
     assert (len(history(store)), history(store)[0].state) == (1, "done")
+    monkeypatch.setattr(actions, "LEASE", 0)
     actions.vacuum(store, timedelta(0))
     states = [store.operation(n)["state"] for n in store.operations()]
     assert states.count("creating") == 1, "a vacuum forgets heartbeats"

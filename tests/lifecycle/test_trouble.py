@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,73 @@ def test_a_vacuum_leaves_what_a_live_writer_has_written(parquet: ParquetStore, d
     check_clean(parquet)
 
 
+@pytest.fixture
+def late(parquet: ParquetStore, data: Numbers, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets others go on right before the entry of a snapshot is created."""
+
+    def arrange(*others: Callable[[Store, Numbers], Any]) -> None:
+        create_entry = parquet._create
+
+        def slow(*args: Any, **more: Any) -> None:
+            monkeypatch.setattr(parquet, "_create", create_entry)
+            for other in others:
+                other(ParquetStore(parquet.location), Numbers(data.folder))
+            create_entry(*args, **more)
+
+        monkeypatch.setattr(parquet, "_create", slow)
+
+    return arrange
+
+
+def vacuumed(store: Store, data: Numbers) -> None:
+    actions.vacuum(store, timedelta(0))
+
+
+def test_a_number_that_was_given_and_forgotten_is_not_given_once_more(
+    parquet: ParquetStore, data: Numbers, late: Callable[..., None]
+) -> None:
+    late(lambda store, data: create(store, data, "c"), vacuumed, vacuumed)
+    create(parquet, data, "b")
+    assert names(ParquetStore(parquet.location)) == [A, C, B]
+    assert parquet.snapshots()[0] > 2, "its first entry is gone"
+    check_complete(parquet, data)
+    actions.vacuum(parquet, timedelta(0))
+    check_clean(parquet)
+
+
+def test_a_number_that_is_given_twice_would_lose_an_update(
+    parquet: ParquetStore, data: Numbers, late: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: that the entry can be created is enough."""
+    monkeypatch.setattr("geoskip.stores.parquet.is_late", lambda store, header: False)
+    late(lambda store, data: create(store, data, "c"), vacuumed, vacuumed)
+    create(parquet, data, "b")
+    assert names(ParquetStore(parquet.location)) == [A, C]
+
+
+@pytest.mark.parametrize("and_vacuumed", [False, True])
+def test_one_who_is_followed_at_once_has_lost_nothing(
+    and_vacuumed: bool, parquet: ParquetStore, data: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot tell once its successor is gone too, and then looks at what there is."""
+    create_file = parquet.folder.create
+
+    def followed(name: str, content: bytes) -> None:
+        create_file(name, content)
+        if name.startswith("_log"):
+            monkeypatch.undo()
+            other = ParquetStore(parquet.location)
+            create(other, Numbers(data.folder), "c")
+            for _ in range(2 * and_vacuumed):
+                vacuumed(other, data)
+
+    monkeypatch.setattr(parquet.folder, "create", followed)
+    create(parquet, data, "b")
+    assert sorted(names(parquet)) == [A, B, C]
+    check_complete(parquet, data)
+    assert [row.verb for row in history(parquet)].count("create") == 3
+
+
 def test_a_vacuum_beside_a_damaged_snapshot_removes_nothing_that_it_may_use(
     parquet: ParquetStore, data: Numbers
 ) -> None:
@@ -163,6 +231,9 @@ def test_the_log_is_trimmed(data: Numbers, monkeypatch: Any) -> None:
     assert len(store.operations()) == 12
     actions.vacuum(store, timedelta(hours=1))
     assert len(store.operations()) == 14, "what is young stays"
+    actions.vacuum(store, timedelta(0))
+    assert len(store.operations()) == 16, "what a slow writer may not have seen too"
+    monkeypatch.setattr(actions, "LEASE", 0)
     actions.vacuum(store, timedelta(0))
     assert len(store.operations()) <= 8
     refresh(store, data)

@@ -16,7 +16,7 @@ from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataErr
 from geoskip.metadata import BASE_SCHEMA, Header, Part, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 from geoskip.stores.amending import merged_from, without
-from geoskip.stores.base import Store, dated, entry_json, header_json, lost, new_identity, stamped
+from geoskip.stores.base import Store, dated, entry_json, header_json, is_late, lost, new_identity, stamped
 from geoskip.stores.elasticsearch.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.elasticsearch.files import SearchFiles, read_parts
 from geoskip.stores.elasticsearch.index import SearchIndex, is_one_of
@@ -277,6 +277,9 @@ class ElasticsearchStore(Store):
             self._index.forget("snapshot", header.identity, header.number)
             self._forget_parts(new)
             raise self._dropped()
+        if is_late(self, header):
+            self._index.forget("snapshot", header.identity, header.number)
+            raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
         return header
 
     def _dropped(self) -> ConflictError:
