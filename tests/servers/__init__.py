@@ -116,7 +116,9 @@ class SearchServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Where it listens; it is started where a test before has left it killed."""
+        if self.ended.is_set():
+            self.start()
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
@@ -154,6 +156,8 @@ class SearchServer:
         if self._archive.exists():
             self.kill()
         else:
+            if self.ended.is_set():  # killed: only one that is told to end leaves an archive
+                self.start()
             self._end(b"TERM\n")
             with contextlib.suppress(OSError):
                 self._half.rename(self._archive)
