@@ -1,12 +1,26 @@
-"""The command ``geoskip``; needs the extra ``geoskip[cli]``."""
+"""The command ``geoskip``; needs the extra ``geoskip[cli]``.
+
+``history`` and ``describe`` read a folder of metadata without Spark: what somebody asks who finds one.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
+
+from geoskip.errors import GeoskipError, NotIndexedError
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Data skipping for Apache Spark.", no_args_is_help=True, add_completion=False)
+
+Folder = Annotated[Path, typer.Argument(help="A dataset, or the folder of its metadata.")]
+Keys = Annotated[Path | None, typer.Option(help="The key ring of protected metadata, a file.")]
 
 
 @app.callback()
@@ -20,3 +34,95 @@ def mappings() -> None:
     from geoskip.spark.mapped import table
 
     typer.echo(table(), nl=False)
+
+
+@app.command()
+def history(
+    folder: Folder,
+    keys: Keys = None,
+    entries: Annotated[bool, typer.Option("--entries", help="The log itself, a JSON object an entry.")] = False,
+) -> None:
+    """Print what was done to the indexes of a dataset: by whom, when, to how many files, and what became of it."""
+    from geoskip.lifecycle.history import history as rows_of
+    from geoskip.lifecycle.operation import latest
+
+    with _said():
+        store = _store(folder, keys)
+        latest(store)  # or why it cannot be read
+        if entries:
+            for number in store.operations():
+                typer.echo(json.dumps(store.operation(number), indent=2))
+            return
+        found = rows_of(store)
+    columns = ("began (UTC)", "verb", "state", "seconds", "who", "snapshot", "read", "added", "removed", "kept", "told")
+    told = [
+        (
+            row.began[:19].replace("T", " "), row.verb, row.state, row.seconds, row.who, row.snapshot, row.files_read,
+            row.files_added, row.files_removed, row.files_kept, "; ".join(filter(None, (row.parameters, row.message))),
+        )
+        for row in found
+    ]  # fmt: skip
+    _show(columns, told)
+
+
+@app.command()
+def describe(folder: Folder, keys: Keys = None) -> None:
+    """Print the indexes of a dataset as the latest snapshot has them. Whether files have changed since, Spark knows:
+    ``dataset.describe()``.
+    """
+    from geoskip.lifecycle.operation import latest
+
+    with _said():
+        store = _store(folder, keys)
+        snapshot = latest(store)
+        if snapshot is None:
+            raise NotIndexedError(f"there is no snapshot in {store.location} yet")
+        covered = {
+            e.name: len(snapshot.files) - snapshot.files.column(e.name).null_count for e in snapshot.header.stored
+        }
+    header, sizes = snapshot.header, store.size()
+    typer.echo(f"snapshot {header.number} of {header.created[:19].replace('T', ' ')} (UTC), {header.files:,} files")
+    typer.echo(f"of {header.root}")
+    rows = []
+    for entry in header.stored:
+        built = header.built.get(entry.name, {})
+        state = "in use" if entry in header.entries else "deleted"
+        when = str(built.get("when", ""))[:19].replace("T", " ")
+        rows.append((entry.name, state, covered[entry.name], sizes.get(entry.name, 0), when, built.get("reader", "")))
+    _show(("index", "state", "files", "bytes", "built (UTC)", "reader"), rows)
+    for told in (*header.unread, *header.unread_deleted):
+        typer.echo(str(told.get("why", f"{told.get('name')} is of a kind that is unknown here")))
+    if header.pending:
+        typer.echo(f"{header.pending.get('files')} files were without metadata at the last quick refresh")
+
+
+def _store(folder: Path, keys: Path | None) -> Any:
+    from geoskip.stores import ParquetStore
+
+    found = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
+    if not (found / "_identity.json").is_file():
+        raise NotIndexedError(f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it")
+    if keys is None:
+        return ParquetStore(found)
+    from geoskip.stores.encryption import Encryption
+    from geoskip.stores.keys import KeyRing
+
+    return ParquetStore(found, encryption=Encryption(KeyRing.from_file(keys)))
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """A block whose errors are told in a line."""
+    try:
+        yield
+    except GeoskipError as error:
+        typer.echo(f"geoskip: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _show(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    """A table as wide as it needs to be, with two spaces between its columns."""
+    texts = [columns, *(tuple("" if value is None else str(value) for value in row) for row in rows)]
+    widths = [max(len(text[place]) for text in texts) for place in range(len(columns))]
+    for text in texts:
+        typer.echo("  ".join(value.ljust(width) for value, width in zip(text, widths, strict=True)).rstrip())

@@ -53,6 +53,11 @@ class Snapshot:
     header: Header
     files: FileMetadata
 
+    def __repr__(self) -> str:
+        header = self.header
+        names = ", ".join(entry.name for entry in header.entries) or "no index"
+        return f"<snapshot {header.number} of {header.root}: {names}; {header.files:,} files>"
+
     @property
     def indexes(self) -> tuple[Index, ...]:
         """The specifications, bound to their expressions."""
