@@ -22,6 +22,7 @@ from tests import crashes
 from tests.crashes import (
     VERBS,
     Numbers,
+    check_chain,
     check_clean,
     check_complete,
     check_reader,
@@ -161,6 +162,7 @@ def test_writers_and_readers_at_once(template: Path, tmp_path: Path) -> None:
         seed=seed,
     )
     assert not failures
+    check_chain(store)
     check_reader(store, data)
     if not latest(store).header.entries:
         create(store, data)
