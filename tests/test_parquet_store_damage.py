@@ -133,6 +133,14 @@ def test_an_entry_of_another_number_is_refused(sound, tmp_path):
     assert "another snapshot" in outcome(path)
 
 
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "identity": "x"}', "[]"])
+def test_without_an_identity_the_way_out_is_told(sound, tmp_path, text):
+    path = tmp_path / "m"
+    shutil.copytree(sound, path)
+    (path / "_identity.json").write_text(text)
+    assert "remove the folder, and create the indexes anew" in outcome(path)
+
+
 @pytest.mark.parametrize("name", ["../../secret", "_parts/../_identity.json", "/etc/passwd", "_parts/x.parquet\n"])
 def test_a_part_lies_among_the_parts(sound, tmp_path, name):
     path = tmp_path / "m"

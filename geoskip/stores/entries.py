@@ -186,13 +186,18 @@ def identity_text(identity: str) -> bytes:
 
 def identity_of(text: bytes, what: str) -> str:
     """The identity in ``_identity.json``; the first ones had no checksum."""
-    data = parsed(text, what)
-    check_format(data)
-    found = data.get("identity")
-    if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
-        raise MetadataError(f"{what} holds no identity")
-    if data.get("crc", checksum(found)) != checksum(found):
-        raise MetadataError(f"{what} is damaged: its checksum differs")
+    try:
+        data = parsed(text, what)
+        check_format(data)
+        found = data.get("identity")
+        if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
+            raise MetadataError(f"{what} holds no identity")
+        if data.get("crc", checksum(found)) != checksum(found):
+            raise MetadataError(f"{what} is damaged: its checksum differs")
+    except MetadataError as error:
+        newer = "upgrade geoskip" in str(error)
+        way_out = "" if newer else "; nothing there is found without it: remove the folder, and create the indexes anew"
+        raise MetadataError(f"{error}{way_out}") from None
     return found
 
 
