@@ -51,7 +51,7 @@ class Engine:
 
 def spark(kind: str, *args: Predicate, type: str, flags: tuple[str, ...] = ()) -> Call:
     """A call of one of Catalyst's functions of the library."""
-    return Call(library.FUNCTIONS[kind][0], args, library.CATALYST + kind, flags, type)
+    return Call(library.FUNCTIONS.get(kind, (kind,))[0], args, library.CATALYST + kind, flags, type)
 
 
 def kept(node: Predicate, name: str, files: list[list[Any]], engine: Engine | None = None) -> list[bool]:
@@ -224,3 +224,58 @@ def test_a_decimal_of_many_digits_may_have_too_many_before_the_point() -> None:
     files = FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
     node = IsNull(Cast(d, "decimal(38,10)", d.type))
     assert keep_mask(clause_for(node, [index]), files).tolist() == [False, False, True, True]
+
+
+INTS = [[-3, 3], [2, 5], [2**31 - 2, 2**31 - 1], [None], [], [0, 10**5]]
+
+
+@pytest.mark.parametrize(
+    ("sign", "op", "bound", "expected"),
+    [
+        ("*", "<", 0, [0, 0, 1, 0, 0, 1]),  # a square is not below 0, where it does not leave the type
+        ("*", "=", 9, [1, 1, 1, 0, 0, 1]),
+        ("*", ">", 9, [0, 1, 1, 0, 0, 1]),
+        ("+", ">", 9, [0, 1, 1, 0, 0, 1]),
+        ("+", ">", 10, [0, 0, 1, 0, 0, 1]),
+        ("-", ">", 6, [0, 0, 0, 0, 0, 1]),
+        ("-", "<", -6, [0, 0, 0, 0, 0, 1]),
+    ],
+)
+def test_two_operands_over_one_column(sign: str, op: str, bound: int, expected: list[int]) -> None:
+    n = Column("n", "int")
+    kinds = {"*": "Multiply", "+": "Add", "-": "Subtract"}
+    node = Call(sign, (n, n), library.CATALYST + kinds[sign], ("ANSI",), "int")
+    index = MinMax("n").bind([n])
+    stored = index.metadata_type(SourceColumn("n", "int", pa.int32()))
+    summaries = pa.array([index.collect(pa.array(rows, pa.int32())) for rows in INTS], stored)
+    files = FileMetadata.of(pa.table({str(index): summaries}))
+    clause = clause_for(Comparison(op, node, Literal(bound, "int")), [index])
+    assert keep_mask(clause, files).tolist() == [bool(e) for e in expected]
+    assert "n" in str(clause)
+
+
+def test_two_operands_that_may_make_nan_leave_their_file_unknown() -> None:
+    x = COLUMNS["x"]
+    files = [[1.0, 2.0], [-math.inf, math.inf], [math.nan, 1.0], [1e200, 1.5e200], []]
+    for sign, kind, op, bound, expected in (
+        ("-", "Subtract", ">", 5.0, [0, 1, 1, 1, 0]),  # infinity less infinity is NaN, which is above all
+        ("*", "Multiply", "<", 0.0, [0, 1, 0, 0, 0]),
+        ("*", "Multiply", ">", 5.0, [0, 1, 1, 1, 0]),
+        ("+", "Add", "<", 1.0, [0, 1, 0, 0, 0]),
+    ):
+        node = spark(kind, x, x, type="double")
+        node = Call(sign, node.args, node.implementation, (), "double")
+        found = kept(Comparison(op, node, Literal(bound, "double")), "x", files)
+        assert found == [bool(e) for e in expected], (sign, op)
+
+
+def test_an_even_power_is_that_of_the_absolute_value() -> None:
+    square = spark("Pow", COLUMNS["x"], Literal(2.0, "double"), type="double")
+    engine = Engine(lambda value: value**2, pa.float64())
+    files = [[-3.0, 2.0], [4.0, 5.0], [-9.0, -7.0], [math.nan], []]
+    assert kept(Comparison("<", square, Literal(10.0, "double")), "x", files, engine) == [
+        *(True, False, False, True, False)
+    ]
+    assert kept(Comparison(">", square, Literal(30.0, "double")), "x", files, engine) == [
+        *(False, False, True, True, False)
+    ]

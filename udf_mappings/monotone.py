@@ -9,7 +9,7 @@ Floating-point results keep the order too: Java promises so of exp, log, log10, 
 cbrt, sinh and tanh), and what is rounded correctly keeps it.
 
 Not here: what starts anew (``month``, ``hour``, ``%``) or falls and rises (``abs``), which MinMax does itself; what
-depends on a time zone whose clocks are set back; even powers; ``months_between``, for which the last days of two months
+depends on a time zone whose clocks are set back; ``months_between``, for which the last days of two months
 are a whole number apart: from February 29th to March 30th it is more than to the 31st.
 """
 
@@ -83,6 +83,14 @@ def between_times(call: Call) -> str | None:
     return None
 
 
+def between_days(call: Call) -> str | None:
+    """Days from the second date to the first: which of them is the row's says which way it goes."""
+    match call.args:
+        case (Literal(int()), _):
+            return "decreasing"
+    return of_the_first(call)
+
+
 def by_days_and_seconds(call: Call) -> str | None:
     """A time and an interval of days and seconds; months would make one end of the 29th, the 30th and the 31st.
 
@@ -126,7 +134,7 @@ def above_one(call: Call) -> str | None:
 
 
 def odd_power(call: Call) -> str | None:
-    """To the power of 1, 3, 5: what is below 0 stays there."""
+    """To the power of 1, 3, 5: what is below 0 stays there. (Of even ones MinMax takes the absolute value first.)"""
     match call.args:
         case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
             return RISES
@@ -148,7 +156,8 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "TimestampAddInterval": ("timestampaddinterval", by_days_and_seconds),  # the same from Spark 4.1 on
     "TimestampAdd": ("timestampadd", by_a_fixed_unit),
     "AddMonths": ("add_months", of_the_first),
-    "DateDiff": ("datediff", of_the_first),
+    "DateAddYMInterval": ("dateaddyminterval", of_the_first),  # to the last day of a shorter month, as add_months
+    "DateDiff": ("datediff", between_days),
     "UnixDate": ("unix_date", RISES),
     "UnixSeconds": ("unix_seconds", RISES),
     "UnixMillis": ("unix_millis", RISES),

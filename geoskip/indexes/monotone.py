@@ -26,6 +26,7 @@ import numpy as np
 from geoskip.indexes.clocks import local
 from geoskip.indexes.declared import carried
 from geoskip.indexes.evaluated import evaluated, is_monotone_cast
+from geoskip.indexes.operands import absolute_numbers, absolute_reals, real_product, real_sum, together
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable, physical
 from geoskip.indexes.periods import periodic, reads_clocks
 from geoskip.indexes.ranges import Range
@@ -92,6 +93,11 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
             step = _product(node, child, literal)
         case Call(_, (child,)) if any(f.is_called(node) for f in _ABSOLUTES):
             step = _absolute(node.type or _type_of(child))
+        case Call(_, (child, Literal(float() as power))) if power > 0 and power % 2 == 0 and _POWER.is_called(node):
+            step = _even_power(node, child)
+        case Call(_, (left, right)) if not (isinstance(left, Literal) or isinstance(right, Literal)):
+            step = _together(node, left, right, reads)
+            return None if step is None else (step,)
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
             step = _days(node.name, literal)
         case Call(_, (first, *rest)) if (anew := periodic(node, _type_of(first))) is not None:
@@ -127,6 +133,8 @@ _NEGATIONS = _expressions(UnaryMinus="negative")
 _DAYS = _expressions(DateAdd="date_add", DateSub="date_sub")
 _PRODUCTS = _expressions(Multiply="*", Divide="/")
 _ABSOLUTES = _expressions(Abs="abs")
+_JOINED = _expressions(Add="+", Subtract="-", Multiply="*")
+(_POWER,) = _expressions(Pow="pow")
 
 
 def _around(node: Call, child: Predicate) -> str:
@@ -179,7 +187,7 @@ def _cast(source: str | None, target: str) -> Step | None:
 
 def _negation(kind: str | None) -> Step | None:
     if kind in ("float", "double"):
-        return Step("-{}", lambda spans: _real_sum(spans, -1, 0.0, kind))
+        return Step("-{}", lambda spans: real_sum(_of(spans, "real"), -1, 0.0, kind))
     limits = _LIMITS.get(kind or "") if kind != "date" else None
     if limits is None and _decimal(kind) is None:
         return None
@@ -197,7 +205,7 @@ def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> Step | No
     if kind in ("float", "double"):
         if not isinstance(value, int | float) or not math.isfinite(value) or _type_of(child) != kind:
             return None  # with an infinity, NaN would appear between the bounds
-        return Step(text, lambda spans: _real_sum(spans, sign, float(value), kind), constant=True)
+        return Step(text, lambda spans: real_sum(_of(spans, "real"), sign, float(value), kind), constant=True)
     if kind in _DIGITS and isinstance(value, int) and _type_of(child) == kind:
         return Step(text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=_LIMITS[kind]), constant=True)
     left, right, whole = _decimal(_type_of(child)), _decimal(literal.type), _decimal(kind)
@@ -219,7 +227,9 @@ def _product(node: Call, child: Predicate, literal: Literal) -> Step | None:
         if not isinstance(value, float) or not math.isfinite(value) or _type_of(child) != kind:
             return None  # infinity times zero is NaN
         divides = node.name == "/"
-        return Step(text, lambda spans: _real_product(spans, float(value), kind, divides=divides), constant=True)
+        return Step(
+            text, lambda spans: real_product(_of(spans, "real"), float(value), kind, divides=divides), constant=True
+        )
     if node.name == "*" and kind in _DIGITS and isinstance(value, int) and _type_of(child) == kind:
         limits = _LIMITS[kind]
         return Step(text, lambda spans: _affine(_of(spans, "number"), value, limits=limits), constant=True)
@@ -229,11 +239,58 @@ def _product(node: Call, child: Predicate, literal: Literal) -> Step | None:
 def _absolute(kind: str | None) -> Step | None:
     """No step, for it falls before it rises: but the range of the results follows from that of the operand."""
     if kind in ("float", "double"):
-        return Step("abs({})", lambda spans: _absolute_reals(_of(spans, "real")))
+        return Step("abs({})", lambda spans: absolute_reals(_of(spans, "real")))
     limits = _LIMITS.get(kind or "") if kind != "date" else None
     if limits is None and _decimal(kind) is None:
         return None
-    return Step("abs({})", lambda spans: _absolute_numbers(_of(spans, "number"), (limits or _ALL)[0]))
+    return Step("abs({})", lambda spans: absolute_numbers(_of(spans, "number"), (limits or _ALL)[0]))
+
+
+def _even_power(node: Call, child: Predicate) -> Step | None:
+    """Of the absolute value, with which it rises; Java's pow makes the same of that."""
+    absolute = _absolute(_type_of(child))
+    if absolute is None or _type_of(child) != "double":
+        return None
+    take, text = evaluated(node, child, "double"), _around(node, child)
+    return Step(text, lambda spans: take(absolute.take(spans)), constant=True, partial=True, asks=True)
+
+
+def _together(node: Call, left: Predicate, right: Predicate, reads: Callable[[Predicate], bool]) -> Step | None:
+    """A sum, difference or product of two expressions over the indexed one, as one step from that."""
+    limits = None if node.type == "double" else _LIMITS.get(node.type or "")
+    if not any(f.is_called(node) for f in _JOINED) or _type_of(left) != node.type or _type_of(right) != node.type:
+        return None
+    if node.type not in _DIGITS and node.type != "double":
+        return None
+    one = steps_over(left, reads)
+    other = one if left == right else steps_over(right, reads)
+    if one is None or other is None:
+        return None
+    steps, squared = (*one, *other), left == right and node.name == "*"
+    absolute = _absolute(node.type) if squared else None  # a square is not below 0
+
+    def take(spans: Range) -> Range:
+        first = apply(one if absolute is None else (*one, absolute), spans)
+        return together(node.name, node.type or "", limits, first, first if left == right else apply(other, spans))
+
+    text = f"({_shown(one)} {node.name} {_shown(other)})"
+    return Step(
+        text,
+        take,
+        constant=any(step.constant for step in steps),
+        key=f"{text} {node.type} {[step.key for step in steps]}",
+        partial=any(step.partial for step in steps),
+        of_null=any(step.of_null for step in steps),
+        asks=any(step.asks for step in steps),
+    )
+
+
+def _shown(steps: tuple[Step, ...]) -> str:
+    """The text of several steps, with ``{0}`` for what they begin with."""
+    text = "\0"
+    for step in steps:
+        text = step.text.format(text)
+    return text.replace("{", "{{").replace("}", "}}").replace("\0", "{0}")
 
 
 def _by_the_engine(node: Call, child: Predicate) -> Step | None:
@@ -341,41 +398,3 @@ def _rounded(spans: Range, target: str) -> Range:
     with np.errstate(over="ignore"):
         low, high = (end.astype(np.float32).astype(np.float64) for end in (_of(spans, "real").low, spans.high))
     return Range("real", low, high, nan=spans.nan)
-
-
-def _real_product(spans: Range, by: float, kind: str, *, divides: bool) -> Range:
-    width: Any = np.float32 if kind == "float" else np.float64
-    low, high = (_of(spans, "real").low, spans.high) if by > 0 else (spans.high, spans.low)
-    with np.errstate(over="ignore", under="ignore"):
-        ends = [end.astype(width) / width(by) if divides else end.astype(width) * width(by) for end in (low, high)]
-    return Range("real", ends[0].astype(np.float64), ends[1].astype(np.float64), nan=spans.nan)
-
-
-def _absolute_reals(spans: Range) -> Range:
-    low, high = spans.low, spans.high
-    least = np.maximum(np.maximum(low, -high), 0.0)
-    most = np.maximum(np.abs(low), np.abs(high))
-    empty, unknown = low > high, spans.keys().unknown
-    least[empty], most[empty] = math.inf, -math.inf
-    least[unknown], most[unknown] = -math.inf, math.inf  # still unknown: what was made NULL stays NULL
-    return Range("real", least, most, nan=spans.nan)
-
-
-def _absolute_numbers(spans: Range, least_of_type: int) -> Range:
-    """Unknown where the least value of the type may be among them, whose absolute value is none."""
-    low, high = spans.low, spans.high
-    empty, unknown = low > high, low <= least_of_type
-    low, high = np.where(unknown, 0, low), np.where(empty, 0, high)
-    least, most = np.maximum(np.maximum(low, -np.maximum(high, -LAST)), 0), np.maximum(np.abs(low), np.abs(high))
-    least, most = np.where(unknown, FIRST, least), np.where(unknown, LAST, most)
-    least[empty], most[empty] = LAST, FIRST
-    return Range("number", least, most, spans.scale)
-
-
-def _real_sum(spans: Range, sign: int, plus: float, kind: str) -> Range:
-    """``sign * x + plus`` in the width of the type; NaN stays NaN, and finite constants make none."""
-    width: Any = np.float32 if kind == "float" else np.float64
-    low, high = (_of(spans, "real").low, spans.high) if sign > 0 else (spans.high, spans.low)
-    with np.errstate(over="ignore"):
-        ends = [(width(sign) * end.astype(width) + width(plus)).astype(np.float64) for end in (low, high)]
-    return Range("real", ends[0], ends[1], nan=spans.nan)

@@ -89,6 +89,8 @@ def periodic(node: Call, source: str | None) -> tuple[Predicate, Callable[[Range
         case (child,) if kind in _OF_TIMES and source == "timestamp" and len(node.flags) == 1:
             (zone,), taken = node.flags, _taking("timestamp", *_OF_TIMES[kind])
             return child, taken if zone in _NO_OFFSET else lambda spans: taken(shown(spans, zone))
+        case (child,) if kind in _OF_TIMES and source == "timestamp_ntz":  # as it stands there, in any zone
+            return child, _taking("timestamp_ntz", *_OF_TIMES[kind])
         case (child, Literal(int() as by)) if (
             kind in ("Remainder", "Pmod") and source == node.type and source in _WHOLE
         ):
@@ -100,7 +102,8 @@ def periodic(node: Call, source: str | None) -> tuple[Predicate, Callable[[Range
 def reads_clocks(node: Call) -> bool:
     """Is it of the time of day in a zone whose clocks the engine has to tell of?"""
     kind = (node.implementation or "").removeprefix(_CATALYST)
-    return kind in _OF_TIMES and _NO_OFFSET.isdisjoint(node.flags)
+    local = getattr(node.args[0], "type", None) == "timestamp_ntz"
+    return kind in _OF_TIMES and not local and _NO_OFFSET.isdisjoint(node.flags)
 
 
 def _taking(kind: str, parts: Parts, least: int, most: int) -> Callable[[Range], Range]:
