@@ -17,11 +17,13 @@ from datasets.generate_logs import part as logged
 from datasets.generate_weather import kd_leaves, weather
 from geoskip import BloomFilter, Hybrid, Index, ValueList
 from geoskip.indexes.base import SourceColumn
-from tests.bench import columns, effectiveness, factors, measure, sizes
+from tests.bench import columns, effectiveness, factors, measure, queries, sizes
 from tests.bench.rewriting import by_statistics
 
 
-@pytest.mark.parametrize("module", [columns, effectiveness, measure, sizes], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [columns, effectiveness, measure, queries, sizes], ids=lambda module: module.__name__
+)
 def test_the_examples_of_the_benchmark_hold(module: object) -> None:
     found = doctest.testmod(module)  # type: ignore[arg-type]
     assert found.attempted
@@ -40,6 +42,19 @@ def test_the_factors_of_a_query_multiply_to_its_selectivity(tmp_path: Path) -> N
     assert found.psi == found.sigma / (found.layout * found.mu)
     lost = dataclasses.replace(found, counted=1)
     assert lost.psi != lost.sigma / (lost.layout * lost.mu), "a row lost breaks the equation"
+
+
+def test_a_steady_slope_of_load_burdens_all_arms_alike() -> None:
+    """The mutant: in the order A B C each round, the first arm is always the quickest."""
+    clock = iter(range(1, 1_000))
+
+    def arm() -> tuple[float, float]:
+        return (moment := float(next(clock))), 2 * moment
+
+    arms = measure.in_turn([arm, arm, arm], rounds=6, warm=1)
+    assert [len(arm) for arm in arms] == [6, 6, 6]
+    assert len({sum(seconds for seconds, _ in arm) for arm in arms}) == 1
+    assert all(busy == 2 * seconds for arm in arms for seconds, busy in arm)
 
 
 def test_a_needed_file_that_was_skipped_ends_the_section() -> None:

@@ -10,11 +10,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-__all__ = ["PLACE", "bars", "console", "interleaved", "judged", "milliseconds", "paired", "table"]
+__all__ = [
+    "PLACE",
+    "Timed",
+    "bars",
+    "console",
+    "in_turn",
+    "interleaved",
+    "judged",
+    "median_within",
+    "milliseconds",
+    "table",
+]
 
 console = Console(highlight=False) if sys.stdout.isatty() else Console(width=130, highlight=False)
 PLACE = Path(__file__).resolve().parents[2] / ".demo"
@@ -45,20 +57,41 @@ def interleaved(
     return [of(found) for found in seconds]
 
 
-def paired(first: Run, second: Run, *, times: int, warm: int = 1) -> list[tuple[float, float]]:
-    """The seconds of two runs in each round; who begins alternates, so that neither always follows the other."""
-    found: list[tuple[float, float]] = []
-    for number in range(warm + times):
-        order = (0, 1) if number % 2 else (1, 0)
-        seconds = [0.0, 0.0]
-        for which in order:
+Timed = tuple[float, float]
+"""Seconds on the clock, and of processors."""
+
+
+def in_turn(arms: Sequence[Callable[[], Timed]], *, rounds: int, warm: int) -> list[list[Timed]]:
+    """What each arm took in each round, the less of two: A B C C B A, then B C A A C B, and so on.
+
+    Whatever grows or shrinks steadily, a machine's load or a compiler's work, burdens all of them alike.
+    """
+    found: list[list[Timed]] = [[] for _ in arms]
+    for number in range(warm + rounds):
+        order = [(number + place) % len(arms) for place in range(len(arms))]
+        taken: list[list[Timed]] = [[] for _ in arms]
+        for which in (*order, *reversed(order)):
             gc.collect()
-            started = time.perf_counter()
-            (first, second)[which](number)
-            seconds[which] = time.perf_counter() - started
+            taken[which].append(arms[which]())
         if number >= warm:
-            found.append((seconds[0], seconds[1]))
+            for kept, both in zip(found, taken, strict=True):
+                kept.append((min(clock for clock, _ in both), min(busy for _, busy in both)))
     return found
+
+
+def median_within(ratios: Sequence[float], *, share: float = 0.95, draws: int = 4_000) -> tuple[float, float, float]:
+    """The median of some ratios, and between what it lies with such certainty, by drawing from them anew.
+
+    >>> median_within([0.98, 1.0, 1.0, 1.02] * 5)
+    (1.0, 1.0, 1.0)
+    >>> low, middle, high = (median_within([0.9, 0.95, 1.0, 1.05, 1.1])[place] for place in (1, 0, 2))
+    >>> low < middle < high
+    True
+    """
+    taken = np.asarray(ratios, dtype=np.float64)
+    drawn = np.random.default_rng(0).choice(taken, (draws, len(taken)))
+    low, high = np.quantile(np.median(drawn, axis=1), [(1 - share) / 2, (1 + share) / 2])
+    return float(np.median(taken)), float(low), float(high)
 
 
 def judged(shown: str, met: bool) -> str:
