@@ -7,13 +7,15 @@ the kernel has.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -205,8 +207,8 @@ def check_clean(store: ParquetStore) -> None:
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
-class KillingFolder(LocalFolder):
-    """A folder whose process is killed at the k-th step: before a change, in its middle, or after it."""
+class SteppedFolder(LocalFolder):
+    """A folder in which something befalls a writer at the k-th step: before a change, in its middle, or after it."""
 
     def __init__(self, path: Path, step: int) -> None:
         super().__init__(path)
@@ -214,8 +216,11 @@ class KillingFolder(LocalFolder):
 
     def reached(self) -> None:
         self.step -= 1
-        if self.step == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.step <= 0:
+            self.befall()
+
+    def befall(self) -> None:
+        raise NotImplementedError
 
     def _made(self, target: Path, write: Any, place: Callable[[Path], None]) -> None:
         def placed(scratch: Path) -> None:
@@ -229,6 +234,20 @@ class KillingFolder(LocalFolder):
     def delete(self, name: str) -> None:
         self.reached()
         super().delete(name)
+
+
+class KillingFolder(SteppedFolder):
+    """There the process is killed."""
+
+    def befall(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FullFolder(SteppedFolder):
+    """From there on the disk is full; what was begun is left as it is."""
+
+    def befall(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def unflushed(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
@@ -265,6 +284,26 @@ def dies_at(verb: str, place: Path, step: int) -> bool:
     process.join(60)
     assert process.exitcode in (0, -signal.SIGKILL), f"{verb} at step {step} ended with {process.exitcode}"
     return process.exitcode != 0
+
+
+def deaths(verb: str, prepared: Callable[[int], Path]) -> Iterator[Path]:
+    """The places in which a process was killed at the first step of a verb, at the second, and so on to the last.
+
+    What was killed in one place is looked at while a process dies in the next.
+    """
+
+    def at(step: int) -> Path | None:
+        place = prepared(step)
+        return place if dies_at(verb, place, step) else None
+
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(at, 1)
+        for step in range(2, 100):
+            place = ahead.result()
+            if place is None:
+                return
+            ahead = pool.submit(at, step)
+            yield place
 
 
 def dies_after(verb: str, place: Path, seconds: float) -> None:
@@ -350,6 +389,7 @@ __all__ = [
     "check_complete",
     "check_reader",
     "create",
+    "deaths",
     "dies_at",
     "left_over",
     "race",

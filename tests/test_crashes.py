@@ -27,6 +27,7 @@ from tests.crashes import (
     check_complete,
     check_reader,
     create,
+    deaths,
     dies_at,
     opened,
     refresh,
@@ -69,14 +70,10 @@ def changing(base: Path, *marks: str) -> Path:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_crash_at_any_step(verb: str, template: Path, protected: Path, tmp_path: Path) -> None:
-    steps = 0
-    for step in range(1, 100):
-        place = tmp_path / f"{step}"
-        shutil.copytree(protected if verb == "rotate keys" else template, place)
+    original, steps = protected if verb == "rotate keys" else template, 0
+    before = opened(original).latest()
+    for place in deaths(verb, lambda step: shutil.copytree(original, tmp_path / f"{step}")):
         data, store = Numbers(place), opened(place)
-        before = store.latest()
-        if not dies_at(verb, place, step):
-            break
         steps += 1
         check_reader(store, data)
         assert store.latest() in (before, before + 1)
@@ -93,31 +90,32 @@ def test_a_crash_at_any_step(verb: str, template: Path, protected: Path, tmp_pat
 
 
 def test_a_crash_in_a_first_create(tmp_path: Path) -> None:
-    for step in range(1, 100):
+    def prepared(step: int) -> Path:
         place = tmp_path / f"{step}"
         place.mkdir()
-        data, store = Numbers(place), ParquetStore(place / "_geoskip")
         write(place, "f", 1)
-        if not dies_at("create", place, step):
-            break
+        return place
+
+    steps = 0
+    for place in deaths("create", prepared):
+        data, store = Numbers(place), ParquetStore(place / "_geoskip")
+        steps += 1
         check_reader(store, data)
         create(store, data)
         check_complete(store, data)
         actions.vacuum(store, timedelta(0))
         check_clean(store)
-    assert step > 8
+    assert steps > 7
 
 
 def test_a_crash_while_a_dead_operation_is_called_off(template: Path, tmp_path: Path) -> None:
     died = tmp_path / "died"
     shutil.copytree(template, died)
     assert dies_at("refresh", died, 4), "its entry is there, and its part"
-    for step in range(1, 100):
-        place = tmp_path / f"{step}"
-        shutil.copytree(died, place)
+    steps = 0
+    for place in deaths("cancel", lambda step: shutil.copytree(died, tmp_path / f"{step}")):
         data, store = Numbers(place), ParquetStore(place / "_geoskip")
-        if not dies_at("cancel", place, step):
-            break
+        steps += 1
         check_reader(store, data)
         actions.cancel(store, data.header())
         assert {row.state for row in history(store) if row.verb != "cancel"} <= {"done", "cancelled", "rolled back"}
@@ -125,7 +123,7 @@ def test_a_crash_while_a_dead_operation_is_called_off(template: Path, tmp_path: 
         check_complete(store, data)
         actions.vacuum(store, timedelta(0))
         check_clean(store)
-    assert step > 6
+    assert steps > 5
 
 
 @pytest.mark.skipif(not CRASHES, reason="make soak has them")
