@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import ValueList
-from tests.conftest import holding_files, kept
+from geoskip import MinMax, ValueList
+from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark
 
@@ -146,3 +146,24 @@ def test_random_conditions_are_decided_exactly(values: Any) -> None:
         if report.scans and kept(report).split() != holding[text]:
             wrong[text] = (kept(report), holding[text], report.scans[0].reasons)
     assert not wrong
+
+
+def test_decimals_are_cast_in_the_form_that_a_row_has(spark: Any, parts: Any) -> None:
+    """Spark casts 999999999.999999999 to 999999999 where it is held as a long, else to 1000000000."""
+    near, large = Decimal("999999999.999999999"), Decimal(10**38 - 1)
+    table = {"x": pa.array([near], pa.decimal128(18, 9)), "y": pa.array([large], pa.decimal128(38, 0))}
+    place = str(parts(pa.table(table)))
+    geoskip.dataset(spark, place).create_index(
+        MinMax("x"), ValueList("x"), ValueList("y"), ValueList("x + 0.000000000"), MinMax("x + 0.000000000")
+    )
+    spark.read.parquet(place).createOrReplaceTempView("near_whole_numbers")
+    for where in (
+        "cast(x AS int) = 999999999",
+        "NOT (try_cast(x AS int) <=> 1000000000)",
+        "cast(x AS bigint) < 1000000000",
+        "cast(x + 0.000000000 AS int) = 999999999",
+        "cast(x + 0.000000000 AS int) = 1000000000",
+        f"NOT (try_cast(y AS timestamp) <=> try_cast({large} AS timestamp))",
+    ):
+        same_as_off(lambda where=where: spark.sql(f"SELECT * FROM near_whole_numbers WHERE {where}"))
+    assert geoskip.explain(spark.table("near_whole_numbers").where("cast(x AS int) = 1000000000")).files_kept == 0

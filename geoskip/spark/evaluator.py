@@ -11,6 +11,7 @@ what is of another type than declared is unknown, and so is what it raises.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,20 @@ import pyarrow.compute as pc
 
 from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Clocks, Declined, Outcomes, Values, directly, swapped
 from geoskip.labelling import fold_constants
-from geoskip.predicates import Comparison, In, IsNull, Like, Literal, Not, Predicate, children, normalise, walk
+from geoskip.predicates import (
+    Cast,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Predicate,
+    children,
+    normalise,
+    walk,
+)
 from geoskip.spark.blocks import block, unblocked
 from geoskip.spark.catalyst import Translator, type_name
 from geoskip.spark.functions import called
@@ -55,6 +69,27 @@ def _is_unsettled(node: Predicate) -> bool:
     if not isinstance(node, In) or getattr(node.child, "type", None) not in ("float", "double"):
         return False
     return any(value.value is None for value in node.values)
+
+
+def _depends_on_form(node: Predicate, over: Predicate) -> bool:
+    """May Spark cast a decimal of one value in two ways?
+
+    Of those with up to 18 digits it has two forms, which ``cast(x AS int)`` and ``cast(x AS double)`` take by different
+    ways (999999999.999999999 becomes 999999999 or 1000000000); up to 15 digits they meet. A row holds the one, what is
+    computed may have either. And of more than 28 digits, compiled code makes another time than its interpreter.
+    """
+    computed = not isinstance(over, Column) and _digits(over) > 15
+    return any(
+        isinstance(vertex, Cast)
+        and not vertex.type.startswith("decimal")
+        and ((computed and _digits(vertex.child) > 15) or (vertex.type == "timestamp" and _digits(vertex.child) > 28))
+        for vertex in walk(node)
+    )
+
+
+def _digits(node: Predicate) -> int:
+    found = re.match(r"decimal\((\d+),", getattr(node, "type", None) or "")
+    return int(found[1]) if found else 0
 
 
 _clocks: dict[str, Clocks | None] = {}
@@ -183,6 +218,8 @@ class SparkEvaluator:
 
     def _bindings(self, place: _Place, over: Predicate, values: Values) -> tuple[dict[str, tuple[Values, str]], Any]:
         """The values to put at paths below a place, each with the paths, and for which of them a function threw."""
+        if _depends_on_form(place.predicate, over):
+            raise Declined("what casts make of decimals of so many digits depends on how Spark computes them")
         bindings: dict[str, tuple[Values, str]] = {}
         thrown = np.zeros(len(values), dtype=bool)
         name = f"v{values.token}"

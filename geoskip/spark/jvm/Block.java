@@ -76,6 +76,9 @@ class Block {
                 big[15 - b] = bytes.get(start + 16 * i + b);
             }
             DecimalType decimal = (DecimalType) wanted;
+            if (decimal.precision() <= Decimal.MAX_LONG_DIGITS()) { // as a row holds it: casts show which form it has
+                return Decimal.createUnsafe(new BigInteger(big).longValue(), decimal.precision(), decimal.scale());
+            }
             BigDecimal exact = new BigDecimal(new BigInteger(big), decimal.scale());
             return Decimal.apply(exact, decimal.precision(), decimal.scale());
         }
