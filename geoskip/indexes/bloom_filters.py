@@ -32,6 +32,8 @@ LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
 
 _FEW = 256
+_SHORT = 384
+"""Words in which bits are looked for one by one."""
 _WORD = (1 << 64) - 1
 _AT_ONCE = 1 << 22
 Bytes = NDArray[np.uint8]
@@ -99,9 +101,13 @@ class Group:
     def slices(self, hashes: Words, probes: int) -> Words:
         """One bit a filter: may it hold one of the values?"""
         if len(hashes) == 1:
-            first, *others = _places_of_one(int(hashes[0]), probes, self.bits)
-            found: Words = self.table[first].copy()
-            for place in others:
+            chosen = _places_of_one(int(hashes[0]), probes, self.bits)
+            found: Words
+            if self.table.shape[1] < _SHORT:  # a copy of them all is cheaper than a call each
+                found = np.bitwise_and.reduce(self.table.take(chosen, axis=0), axis=0)
+                return found
+            found = self.table[chosen[0]].copy()
+            for place in chosen[1:]:
                 found &= self.table[place]
             return found
         places = np.stack(list(places_of(hashes, probes, self.bits)), axis=1)
@@ -164,6 +170,8 @@ def _places_of_one(value: int, probes: int, bits: int) -> list[int]:
 
 def _places_in(words: Words) -> Ints:
     """The numbers of the bits that are set, 64 a word, the lowest first; most words have none or one."""
+    if len(words) < _SHORT:
+        return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_).nonzero()[0]
     at = np.flatnonzero(words != 0)
     left, found = words[at], []
     for _ in range(4):
