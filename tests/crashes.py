@@ -315,6 +315,20 @@ def dies_after(verb: str, place: Path, seconds: float) -> None:
     process.join(60)
 
 
+def _emptied(folder: str) -> None:
+    store = ParquetStore(folder)
+    snapshot = store.load(store.latest() or 0)
+    store.commit(snapshot.header, snapshot.files.table().slice(0, 0), expected=snapshot.header.number)
+
+
+def emptied_elsewhere(folder: Path) -> None:
+    """Let another process commit a snapshot without files."""
+    process = FORKS.Process(target=_emptied, args=(str(folder),))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+
+
 def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> None:
     """A writer: appends, drops and rewrites files of its own, and does whatever verbs there are."""
     unflushed()
@@ -391,6 +405,7 @@ __all__ = [
     "create",
     "deaths",
     "dies_at",
+    "emptied_elsewhere",
     "left_over",
     "race",
     "refresh",

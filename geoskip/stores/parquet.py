@@ -318,6 +318,9 @@ class ParquetStore(Store):
             raise ConflictError(
                 f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
             ) from None
+        except OSError:
+            if not self._is_there(header):
+                raise
         self._loaded.forget(header.identity, [header.number])  # another had the number before, in a state that is gone
         if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
             self._forget(entry, *made)
@@ -325,6 +328,13 @@ class ParquetStore(Store):
         if is_late(self, header):
             self._forget(entry)  # alone: one that was made from it, if there was, has its parts
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
+
+    def _is_there(self, header: Header) -> bool:
+        """Is this snapshot's entry there, though it was said that it could not be made? As when an answer got lost."""
+        with contextlib.suppress(MetadataError):
+            found, _ = self._entries.snapshot(header.identity, header.number)
+            return (found.created, found.operation) == (header.created, header.operation)
+        return False
 
     def _write_part(self, table: pa.Table, operation: str, protection: Protection | None) -> Part:
         owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""

@@ -18,8 +18,22 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.operation import Turn, latest
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests import crashes
-from tests.crashes import VERBS, Numbers, check_clean, check_complete, check_reader, create, rebuild, refresh, write
+from tests.crashes import (
+    VERBS,
+    FullFolder,
+    Numbers,
+    check_chain,
+    check_clean,
+    check_complete,
+    check_reader,
+    create,
+    opened,
+    rebuild,
+    refresh,
+    write,
+)
 from tests.lifecycle.asking import A, B, C, names, summaries
+from tests.test_crashes import changing
 
 
 @pytest.fixture
@@ -98,6 +112,38 @@ def test_a_full_disk_stops_a_verb_before_it_begins_and_no_later(
     actions.delete(parquet, [A])
     assert [row.state for row in history(parquet)] == ["done"] * 3
     assert not Log(parquet, parquet.identity()).open()
+
+
+@pytest.mark.parametrize("verb", ["create", "refresh", "vacuum"])
+def test_a_disk_that_is_full_from_some_step_on(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises where nothing is committed, even if the answer is what got lost; a vacuum also where something is left."""
+    crashes.unflushed(monkeypatch.setattr)
+    monkeypatch.setattr(operation, "is_dead", lambda told: True)  # as after a minute
+    template = changing(tmp_path)
+    for step in range(1, 100):
+        place = tmp_path / f"{step}"
+        shutil.copytree(template, place)
+        data, folder = Numbers(place), FullFolder(place / "_geoskip", step)
+        before, raised = opened(place).latest(), ""
+        try:
+            VERBS[verb](ParquetStore(folder), data)
+        except StoreError as error:
+            raised = str(error)
+        store = opened(place)
+        if raised:
+            assert "No space left on device; make room" in raised
+        if verb != "vacuum":
+            assert bool(raised) == (store.latest() == before)
+        check_reader(store, data)
+        refresh(store, data)
+        check_complete(store, data)
+        check_chain(store)
+        actions.vacuum(store, timedelta(0))
+        check_clean(store)
+        if folder.step > 0:
+            break
+    assert step > 8
+    assert not raised
 
 
 def test_what_nobody_may_write_is_an_error_that_changes_nothing(
