@@ -20,7 +20,7 @@ any of them          cancelled    somebody called it off: nothing was committed,
 any of them          rolled back  its process is gone: nothing was committed, nor will be
 ==================== ============ =====================================================================
 
-*Concurrency is optimistic* (Hyperspace, section 4.3): nobody waits for anybody. The verb that commits second finds that
+*Concurrency is optimistic* (Hyperspace, section 4.3): nobody holds a lock. The verb that commits second finds that
 another snapshot is the latest, and looks in :data:`COMPATIBLE` what to do about the verb that was first. Where
 Hyperspace lets only equal verbs and those of maintenance run beside each other, here most pairs do: what a verb has
 worked out is tied to files by their fingerprints and to indexes by their meaning, and can be laid over any later

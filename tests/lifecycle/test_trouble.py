@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -116,7 +117,7 @@ def test_a_full_disk_stops_a_verb_before_it_begins_and_no_later(
 
 @pytest.mark.parametrize("verb", ["create", "refresh", "vacuum"])
 def test_a_disk_that_is_full_from_some_step_on(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It raises where nothing is committed, even if the answer is what got lost; a vacuum also where something is left."""
+    """It raises where nothing is committed, a vacuum also where something is left. A lost answer is no error."""
     crashes.unflushed(monkeypatch.setattr)
     monkeypatch.setattr(operation, "is_dead", lambda told: True)  # as after a minute
     template = changing(tmp_path)
@@ -183,6 +184,19 @@ def test_a_vacuum_leaves_what_a_live_writer_has_written(parquet: ParquetStore, d
     check_reader(parquet, data)
     actions.vacuum(parquet, timedelta(0))
     check_clean(parquet)
+
+
+def test_a_clock_that_is_set_back_hides_no_change(store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(store, data)
+    write(data.folder, "f1", 7)
+    os.utime(data.folder / "f1.txt", (1e9, 1e9))
+    refresh(store, data)
+    assert summaries(store)["f1.txt"] == 7
+    monkeypatch.setattr(actions, "age", lambda when: -3600.0)
+    assert actions.vacuum(store, timedelta(0)).snapshots == (), "who knows how old they are"
+    monkeypatch.undo()
+    assert actions.vacuum(store, timedelta(0)).snapshots == (1, 2, 3)
+    check_complete(store, data)
 
 
 @pytest.fixture
