@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +21,7 @@ from geoskip.spark.session import java
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.conftest import rows_of, same_as_off
+from tests.crashes import emptied_elsewhere
 from tests.test_spark_readers import settings
 
 pytestmark = pytest.mark.spark
@@ -260,19 +259,10 @@ def test_handles_in_threads_lose_nothing(spark: Any, place: Path) -> None:
     assert reading(spark, place, "a + 2 = 32").files_kept == 1
 
 
-OTHER_PROCESS = """
-import sys
-from geoskip.stores.parquet import ParquetStore
-store = ParquetStore(sys.argv[1])
-snapshot = store.load(store.latest())
-store.commit(snapshot.header, snapshot.files.table().slice(0, 0), expected=snapshot.header.number)
-"""
-
-
 def test_another_process_that_indexes_is_seen(spark: Any, place: Path) -> None:
     geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
     assert reading(spark, place, "a = 31").files_kept == 1
-    subprocess.run([sys.executable, "-c", OTHER_PROCESS, str(place / "_geoskip")], check=True, timeout=60)
+    emptied_elsewhere(place / "_geoskip")
     assert reading(spark, place, "a = 31").files_kept == 4
 
 
