@@ -21,6 +21,7 @@ from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Summary
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
+from geoskip.report import size_of
 from geoskip.spark.analysis import Source
 from geoskip.spark.begun import Begun
 from geoskip.spark.holding import Piece
@@ -56,18 +57,22 @@ class BuildReport:
     """Files that this build read; the others had their metadata already."""
     incomplete: Mapping[str, str] = field(default_factory=dict)
     """Indexes that lack the summaries of some files, and why."""
+    pending: int = 0
+    """Files that a quick refresh found to be new or changed, and left to an incremental one."""
     details: Mapping[str, str] = field(default_factory=dict)
     """What an index has to say of its summaries: of Hybrid, how many are lists and how many filters."""
 
     def __str__(self) -> str:
-        size = f"{self.bytes / 2**20:,.1f} MiB"
+        size = size_of(self.bytes)
         now = f"{self.read:,} of them read now, in {self.seconds:.1f} s"
         lines = [f"indexed {self.files:,} files, {self.rows:,} rows, {size}: {now} (snapshot {self.snapshot})"]
         for name in self.indexes:
             stored = self.metadata_bytes.get(name, 0)
             how = f"read by {self.readers[name]}" if name in self.readers else "as before"
-            lines.append(f"  {name}: {stored / 1024:,.1f} KiB of metadata, {how if self.files else 'of no file'}")
+            lines.append(f"  {name}: {size_of(stored)} of metadata, {how if self.files else 'of no file'}")
             lines += [f"    {self.details[name]}"] if name in self.details else []
+        if self.pending:
+            lines.append(f"  {self.pending:,} files have none yet and are read whole; refresh_index() indexes them")
         lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]
         lines += [f"  without metadata: {path}: {why}" for path, why in list(self.excluded.items())[:10]]
         if len(self.excluded) > 10:

@@ -51,7 +51,8 @@ def test_a_quick_refresh_reads_no_data(spark: Any, place: Path, handle: geoskip.
     (place / "0.parquet").unlink()
     with monkeypatch.context() as patch:
         patch.setattr(data_module, "build", lambda *args: pytest.fail("it reads"))
-        assert handle.refresh_index("quick").files == 2
+        quick = handle.refresh_index("quick")
+        assert (quick.files, quick.pending, "  2 files have none yet" in str(quick)) == (2, 2, True)
         assert handle.refresh_index("quick").snapshot == 2, "nothing more to say"
     report = same_as_off(lambda: spark.read.parquet(str(place)).where("a > 35"))
     assert report.files_kept == 2
@@ -155,6 +156,20 @@ def test_a_failed_build_is_in_the_history(spark: Any, place: Path, handle: geosk
     row = handle.history().collect()[-1]
     assert (row.state, row.message) == ("failed", "GeoskipError: the cluster is gone")
     assert handle.refresh_index().read == 1
+
+
+def test_what_is_cached_is_indexed_from_its_files(spark: Any, place: Path) -> None:
+    cached = spark.read.parquet(str(place)).cache()
+    try:
+        assert cached.count() == 8
+        handle = geoskip.dataset(spark, str(place))
+        handle.create_index(MinMax("a"), ValueList("hash(a) % 7"))
+        write(place, "1.parquet", [500, 501])
+        assert handle.refresh_index().read == 1
+        assert handle.verify().ok
+    finally:
+        cached.unpersist()
+    assert kept(spark, place, "a = 500") == 1
 
 
 # --- verify and repair ------------------------------------------------------------------------------------------------

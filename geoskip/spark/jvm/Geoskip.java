@@ -39,12 +39,14 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf$;
 import @Dataset@;
 import @SparkSession@;
 import py4j.ClientServerConnection;
 import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
 import scala.Function1;
+import scala.runtime.AbstractFunction0;
 import scala.runtime.AbstractPartialFunction;
 
 /** What Python calls, and the state shared by all sessions of the driver. */
@@ -210,10 +212,22 @@ public final class Geoskip {
         captured.set(new ArrayList());
         try {
             frame.queryExecution().optimizedPlan();
+            if (((List) captured.get()).isEmpty()) {
+                optimizeUncached(frame);
+            }
             return captured.get().toString();
         } finally {
             captured.remove();
         }
+    }
+
+    /** Optimize a frame's plan as if nothing of it were cached: what is cached has no files any more. */
+    private static void optimizeUncached(Dataset frame) {
+        final SparkSession session = frame.sparkSession();
+        final LogicalPlan plan = frame.queryExecution().analyzed();
+        SQLConf$.MODULE$.withExistingConf(session.sessionState().conf(), new AbstractFunction0() {
+            public Object apply() { return session.sessionState().optimizer().execute((LogicalPlan) plan.clone()); }
+        });
     }
 
     /** The same, held for `evaluate` until they are released: their number, a line feed, JSON. */

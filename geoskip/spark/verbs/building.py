@@ -198,6 +198,7 @@ def report(place: Place, state: State, store: Store, data: SparkData, started: f
         snapshot=snapshot.header.number,
         read=len({row.path for row in data.built.rows}),
         incomplete=data.built.incomplete(),
+        pending=int(snapshot.header.pending.get("files", 0)),
         details=details_of(telling, pa.table({entry.name: snapshot.files.column(entry.name) for entry in telling})),
     )
 
