@@ -26,6 +26,8 @@ COUNTS = ("rows", "nulls", "blanks", "odd")
 _BINS = 64
 _LEAST_BINS = 8
 _MOST_GAPS = 3
+_AT_ONCE = 1 << 16
+"""Distances that are looked at together."""
 
 Summary = dict[str, Any]
 Ring = tuple[float, float]
@@ -46,12 +48,13 @@ def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) 
     counts = {"rows": points.rows, "nulls": points.nulls, "blanks": points.blanks, "odd": points.odd}
     rings: list[list[Ring]] = []
     if metric.count(points.data):
-        for origin in origins:
-            distances = metric.distances(origin, points.data)
-            low, high = float(distances.min()), float(distances.max())  # NaN where one of them is
-            if not high < np.inf:
+        step = max(1, _AT_ONCE // metric.count(points.data))
+        for at in range(0, len(origins), step):
+            distances = np.stack([metric.distances(origin, points.data) for origin in origins[at : at + step]])
+            found = _rings(distances, metric.whole)
+            if found is None:
                 return _summary([], metric, **{**counts, "odd": points.rows - points.nulls})
-            rings.append(list(_rings(distances, low, high, metric.whole)))
+            rings += found
     outline = metric.outline(points.data) if rings else None
     return (
         {**_summary(rings, metric, **counts), "outline": outline}
@@ -87,22 +90,30 @@ def _summary(rings: Sequence[Sequence[Ring]], metric: Metric, **counts: int) -> 
     }
 
 
-def _rings(distances: Floats, low: float, high: float, whole: bool) -> Iterator[Ring]:
-    """The ranges that hold all distances, apart from one another."""
-    span = high - low
-    places = ((distances - low) * (_BINS / span)).astype(np.int64) if span > 0 and np.isfinite(_BINS / span) else None
-    if places is None:
-        yield low, high
-        return
-    occupied = np.flatnonzero(np.bincount(places))
-    empty = np.diff(occupied) - 1
-    ends = [low]
-    for number in np.flatnonzero(empty >= _LEAST_BINS).tolist():
-        below = places <= occupied[number]
-        inner, outer = float(distances[below].max()), float(distances[~below].min())
-        ends += [inner, outer]
-    ends.append(high)
-    yield from _widest(list(zip(ends[::2], ends[1::2], strict=True)), whole)
+def _rings(distances: Floats, whole: bool) -> list[list[Ring]] | None:
+    """Of each origin's distances the ranges that hold them, apart from one another; None where one is no number."""
+    low, high = distances.min(axis=1), distances.max(axis=1)  # NaN where one of them is
+    if not np.all(high < np.inf):
+        return None
+    found = [[ring] for ring in zip(low.tolist(), high.tolist(), strict=True)]
+    with np.errstate(divide="ignore", over="ignore"):
+        units = _BINS / (high - low)
+    wide = np.isfinite(units)
+    units[~wide] = 0
+    places = ((distances - low[:, None]) * units[:, None]).astype(np.int64)
+    places += np.arange(0, len(low) * (_BINS + 1), _BINS + 1)[:, None]
+    occupied = np.flatnonzero(np.bincount(places.ravel()))
+    after = np.flatnonzero(np.diff(occupied) > _LEAST_BINS)
+    owners = occupied[after] // (_BINS + 1)
+    inside = owners == occupied[after + 1] // (_BINS + 1)
+    for origin in np.unique(owners[inside]).tolist():
+        own, ends = distances[origin], [float(low[origin])]
+        for number in after[inside & (owners == origin)].tolist():
+            below = places[origin] <= occupied[number]
+            ends += [float(own[below].max()), float(own[~below].min())]
+        ends.append(float(high[origin]))
+        found[origin] = list(_widest(list(zip(ends[::2], ends[1::2], strict=True)), whole))
+    return found
 
 
 def _widest(rings: Sequence[Ring], whole: bool) -> Iterator[Ring]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -157,10 +158,10 @@ class Haversine(_Numeric):
         return super().take(data[:2], places)
 
     def distances(self, origin: Any, data: Columns) -> Floats:
-        place = [float(at[0]) for at in _on_sphere(tuple(np.array([number]) for number in origin))[2:]]
+        place = _place(tuple(origin))
         near = _squares(data[2:], place)
         near *= near >= _ROUNDING
-        far = 4 - near if near.max(initial=0) < 3 else _squares(data[2:], [-at for at in place])
+        far = 4 - near if near.max(initial=0) < 3 else _squares(data[2:], tuple(-at for at in place))
         return np.asarray(2 * np.arctan2(np.sqrt(near), np.sqrt(far)))
 
     def scale(self, point: Any) -> float:
@@ -179,6 +180,12 @@ def _on_sphere(degrees: Columns) -> Columns:
     longitude, latitude = (np.radians(column) for column in degrees)
     across = np.cos(latitude)
     return (*degrees, across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude))
+
+
+@lru_cache(maxsize=1024)
+def _place(point: tuple[float, float]) -> tuple[float, ...]:
+    """One point on the unit sphere."""
+    return tuple(float(at[0]) for at in _on_sphere(tuple(np.array([number]) for number in point))[2:])
 
 
 def _squares(columns: Columns, place: Sequence[float]) -> Floats:
