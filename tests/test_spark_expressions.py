@@ -89,7 +89,7 @@ def test_a_python_function_that_changes_does_not_meet_old_summaries(spark: Any, 
 
     spark.udf.register("initial", first, "string")
     handle = geoskip.dataset(spark, cities)
-    assert handle.create_index(MinMax("initial(city)")).readers == {"minmax(initial(city))": "spark"}
+    assert set(handle.create_index(MinMax("initial(city)")).readers.values()) == {"arrow, computed by spark"}
     read = lambda: spark.read.parquet(cities).where("initial(city) < 'C'")  # noqa: E731
     assert same_as_off(read).files_kept == 1
     spark.udf.register("initial", last, "string")

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.spark
 FILES = 12
 WIDENED = pyspark.__version__ >= "4"  # before, no float is read as a double
 PLAIN = MetricDist("x", "y", metric="euclidean", origins=5), MetricDist("word", metric="levenshtein", origins=3)
-COMPUTED = (MetricDist("abs(x)", "y", metric="euclidean", origins=5),)
+COMPUTED = (MetricDist("abs(x)", "y", metric="euclidean", origins=5), PLAIN[1])
+BY_SPARK = (MetricDist("x + y", "y", metric="euclidean", origins=5),)
 OTHERS = MinMax("x"), GeoBox("x", "y")
 
 
@@ -90,14 +91,14 @@ def resolved(data: Any, indexes: tuple[MetricDist, ...]) -> list[MetricDist]:
 
 
 @pytest.mark.parametrize("sampled", [2, 64], ids=["some files first", "all files first"])
-@pytest.mark.parametrize("who", ["driver", "tasks", "spark"])
+@pytest.mark.parametrize("who", ["driver", "tasks", "computing", "spark"])
 def test_no_file_is_opened_more_often_because_an_index_chooses(
     plain: Any, place: Path, monkeypatch: pytest.MonkeyPatch, who: str, sampled: int
 ) -> None:
     monkeypatch.setattr(sampling, "_FILES", sampled)
     if who == "tasks":
         monkeypatch.setattr(sampling, "_IN_THE_DRIVER", 0)
-    indexes = COMPUTED if who == "spark" else PLAIN
+    indexes = {"computing": COMPUTED, "spark": BY_SPARK}.get(who, PLAIN)
     stores = [MemoryStore(), MemoryStore()]
     first, then = (geoskip.dataset(plain, str(place), store=store) for store in stores)
     schema = first.to_df().schema

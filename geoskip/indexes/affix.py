@@ -15,6 +15,7 @@ from geoskip.indexes.affixes import EntryPasses, Interval, beginning, exactly, l
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.bounds import bound_type, ordered
 from geoskip.indexes.ordering import Incomparable
+from geoskip.indexes.shared import distinct
 from geoskip.indexes.texts import encoded
 from geoskip.predicates import (
     Comparison,
@@ -74,7 +75,7 @@ class Affix(Index):
     def collect(self, *values: pa.Array) -> Summary | None:
         """The entries of one file's texts, or of a part of them."""
         (array,) = values
-        whole, cut = self._entries(array.drop_null())
+        whole, cut = self._entries(distinct(array))
         return {**lists_of(whole, cut, self.limit), "nulls": array.null_count, "rows": len(array)}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
@@ -99,17 +100,15 @@ class Affix(Index):
         """The entries of texts that are all UTF-8."""
 
     def _entries(self, array: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The entries that are whole texts, and those that are not."""
+        """The entries of distinct texts: those that are whole texts, and those that are not."""
         none = pa.array([], pa.large_binary())
         if not len(array):
             return none, none
-        if pa.types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type).drop_null()
         raw = ordered(array).cast(pa.large_binary())
         try:
             texts = raw.cast(pa.large_string())  # checks that they are UTF-8
         except pa.ArrowInvalid:
-            return self._one_by_one(raw.unique())
+            return self._one_by_one(raw)
         longer = pc.greater(pc.utf8_length(texts), self.length)
         cut = self._sliced(texts.filter(longer)).cast(pa.large_binary())
         return raw.filter(pc.invert(longer)), cut

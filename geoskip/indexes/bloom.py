@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_keys
 from geoskip.indexes.bounds import bound_type
 from geoskip.indexes.minmax import HasNulls, HasValues
 from geoskip.indexes.ordering import Incomparable
+from geoskip.indexes.shared import Remembering, once
 from geoskip.predicates import (
     Call,
     Cast,
@@ -94,9 +95,7 @@ class BloomFilter(Index):
 
     def collect(self, *values: pa.Array) -> Summary | None:
         """The filter of one file's values, or of a part of them."""
-        (array,) = values
-        hashes = hashes_of(array)
-        return None if hashes is None else HashedPart.of(hashes, self.fpp, nulls=array.null_count, rows=len(array))
+        return HashedPart.collected(values[0], self.fpp)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """One filter over all hashes where the parts still have them, else all of their filters."""
@@ -175,8 +174,8 @@ class FilterMayHold(Clause):
         return f"{self.name} may hold {self.text}"
 
 
-class HashedPart(dict[str, Any]):
-    """A summary with filters that remembers its hashes until it leaves its process."""
+class HashedPart(Remembering):
+    """A summary with filters that remembers its hashes."""
 
     hashes: Words | None = None
 
@@ -189,6 +188,22 @@ class HashedPart(dict[str, Any]):
         return part
 
     @classmethod
+    def collected(cls, array: pa.Array, fpp: float) -> HashedPart | None:
+        """The summary of a file's values, or of a part of them; None where they cannot be hashed."""
+        return once(array, ("filter", fpp), lambda: cls._collected(array, fpp))
+
+    @classmethod
+    def _collected(cls, array: pa.Array, fpp: float) -> HashedPart | None:
+        hashes = hashes_of(array)
+        return None if hashes is None else cls.of(hashes, fpp, nulls=array.null_count, rows=len(array))
+
+    def copy(self) -> HashedPart:
+        """The same, to be changed."""
+        part = HashedPart(self)
+        part.hashes = self.hashes
+        return part
+
+    @classmethod
     def merged(cls, parts: Sequence[Summary], fpp: float) -> HashedPart:
         """The summary of all parts of a file from theirs."""
         nulls, rows = (sum(part[name] for part in parts) for name in ("nulls", "rows"))
@@ -198,6 +213,3 @@ class HashedPart(dict[str, Any]):
         lists = [part["filters"] for part in parts]
         filters = None if None in lists else [f for some in lists for f in some]
         return cls(filters=filters, version=VERSION, nulls=nulls, rows=rows)
-
-    def __reduce__(self) -> Any:
-        return dict, (dict(self),)

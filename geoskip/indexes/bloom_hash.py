@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from geoskip.indexes.bounds import ordered
 from geoskip.indexes.ordering import Incomparable, comparable, physical
+from geoskip.indexes.shared import distinct, once
 from geoskip.indexes.texts import encoded
 from geoskip.predicates import Literal
 
@@ -52,10 +53,14 @@ def hashes_of(array: pa.Array) -> Words | None:
     >>> len({int(hashes_of(array)[0]) for array in one})
     1
     """
+    return once(array, "hashes", lambda: _hashes_of(array))
+
+
+def _hashes_of(array: pa.Array) -> Words | None:
     kind = array.type
     if pa.types.is_null(kind):
         return np.zeros(0, dtype=np.uint64)
-    values = ordered(array).drop_null().unique()
+    values = ordered(distinct(array))
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         scale = {"s": 10**6, "ms": 10**3, "ns": 0}[kind.unit]
         if not scale:
@@ -68,7 +73,9 @@ def hashes_of(array: pa.Array) -> Words | None:
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return _of_bytes(values)
     if pa.types.is_floating(values.type):
-        return _of_doubles(values.to_numpy(zero_copy_only=False).astype(np.float64))
+        doubles = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        several = bool(np.any((doubles == 0) | np.isnan(doubles)))  # bits of one value
+        return np.unique(_of_doubles(doubles)) if several else _of_doubles(doubles)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     return hash_integers(values.cast(pa.int64()).to_numpy(zero_copy_only=False))

@@ -37,6 +37,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom import BloomFilter, HashedPart
 from geoskip.indexes.bloom_hash import hashes_of
+from geoskip.indexes.shared import Remembering
 from geoskip.indexes.valuelist import joined, list_clause, list_type, listed
 from geoskip.predicates import Predicate
 
@@ -88,11 +89,11 @@ class Hybrid(Index):
         (array,) = values
         found = listed(array, _MOST_VALUES, _MOST_BYTES)
         if found["values"] is not None:
-            return _with_list(found)
-        hashes = hashes_of(array)
-        if hashes is None:
-            return None
-        return _without_list(HashedPart.of(hashes, self.fpp, nulls=array.null_count, rows=len(array)))
+            part = ListedPart(_with_list(found))
+            part.array = array
+            return part
+        hashed = HashedPart.collected(array, self.fpp)
+        return None if hashed is None else _without_list(hashed)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """One list of all parts, or the filters of all."""
@@ -130,9 +131,21 @@ class Hybrid(Index):
         return filters
 
     def _as_filter(self, summary: Summary) -> HashedPart:
-        hashes = hashes_of(pa.array(summary["values"]))  # physical values hash alike, whatever type they are kept in
-        assert hashes is not None
-        return _without_list(HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
+        array = summary.array if isinstance(summary, ListedPart) else None
+        if array is not None:
+            hashed = HashedPart.collected(array, self.fpp)
+        else:  # physical values hash alike, whatever type they are kept in
+            hashes = hashes_of(pa.array(summary["values"]))
+            assert hashes is not None
+            hashed = HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"])
+        assert hashed is not None
+        return _without_list(hashed)
+
+
+class ListedPart(Remembering):
+    """A summary with a list that remembers the values it was made of."""
+
+    array: pa.Array | None = None
 
 
 def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, file_bytes: int) -> bool:
@@ -149,7 +162,7 @@ def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, fil
 
 def _bits_of(values: Sequence[Any]) -> int:
     """The bits of a list: of text and binary their bytes', of other values 64 each."""
-    return 8 * sum(len(value) if isinstance(value, bytes) else 8 for value in values)
+    return 8 * sum(map(len, values)) if isinstance(values[0], bytes) else 64 * len(values)
 
 
 def _with_list(summary: Summary) -> Summary:
@@ -157,5 +170,7 @@ def _with_list(summary: Summary) -> Summary:
 
 
 def _without_list(part: HashedPart) -> HashedPart:
+    """The same beside no list; that of a Bloom filter of the same values stays as it is."""
+    part = part.copy()
     part["values"] = None
     return part

@@ -33,6 +33,7 @@ from geoskip.evaluation import IS_FALSE, IS_TRUE, physical, reads_only
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bounds import bound_type
 from geoskip.indexes.lists import ListMeets, reals_as_bits
+from geoskip.indexes.shared import distinct
 from geoskip.predicates import And, Literal, Not, Or, Predicate
 
 __all__ = ["MOST_BYTES", "ValueList", "list_clause", "list_type", "listed"]
@@ -105,11 +106,11 @@ def list_type(column: SourceColumn, kind: str) -> pa.DataType:
 def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many."""
     rows, nulls = len(values), values.null_count
-    plain = physical(values.drop_null())
+    plain = physical(distinct(values))
     if pa.types.is_floating(plain.type):
         found = pc.unique(reals_as_bits(plain))
         return _summary(np.sort(np.asarray(found).view(np.float64)).tolist(), limit, most_bytes, nulls, rows)
-    found = pc.unique(plain)
+    found = pc.unique(plain) if pa.types.is_date64(values.type) else plain
     if len(found) > limit or found.nbytes > most_bytes + 16 * len(found):
         return _summary(None, limit, most_bytes, nulls, rows)
     ordered = found.take(pc.array_sort_indices(found))

@@ -75,7 +75,7 @@ class Begun:
         for uri, result in self.results.items():
             for name, index in indexes.items():
                 if found := parts.get((plain_uri(uri), name)):
-                    alone = FileResult(uri)
+                    alone = FileResult(uri, size=self.files[uri].size)
                     put_together(alone, [(name, index)], found, result.readers[name])
                     result.summaries[name] = alone.summaries[name]
                     result.failures.update(alone.failures)

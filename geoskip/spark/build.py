@@ -2,8 +2,10 @@
 some files first that are too large for the driver, and none is read again (:mod:`geoskip.spark.sampling`).
 
 Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
-(:mod:`geoskip.spark.tasks`), and Spark's own reader with ``mapInArrow`` for all else: other formats, expressions,
-geometries, other file systems, and single files whose values Arrow would read differently.
+(:mod:`geoskip.spark.tasks`), and Spark's own reader with ``mapInArrow`` for all else: other formats, geometries, other
+file systems, and single files whose values Arrow would read differently. Of expressions over one column each Spark
+computes the values from those that Arrow read (:mod:`geoskip.spark.computing`); others are for Spark's reader, which
+then serves all indexes.
 
 Fingerprints are taken before the data are read and compared afterwards: what changed or vanished meanwhile, and what
 could not be read, stays without metadata, with a reason.
@@ -18,12 +20,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import GeoskipError
-from geoskip.indexes.base import Summary
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
 from geoskip.report import size_of
 from geoskip.spark.analysis import Source
 from geoskip.spark.begun import Begun
+from geoskip.spark.computing import computed, over_one_column
+from geoskip.spark.footers import is_readable
 from geoskip.spark.holding import Piece
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import UNNAMEABLE, Listed, changed, etags_of, relative, seen_again, settled
@@ -126,7 +129,6 @@ def build(
     results, pieces = read(spark, frame, source, entries, left, first.then if first.waits else None)
     first.finish(spark.sparkContext, pieces)
     results = {**first.results, **results}
-    _fit_to_sizes(entries, results, files)
     now = seen_again(spark, frame, files)
     for file in files:
         _add(built, file, results[file.uri], changed(file, now.get(file.uri), etags.get(file.uri)), etags, source)
@@ -167,30 +169,17 @@ def read(
     """
     found: list[FileResult | Piece] = []
     plans = _plans(source, entries, files)
-    if plans is not None and files:
-        sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
+    sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
+    if plans is not None and files and len(plans) == len(entries):
         found += directly(spark, plans, files, case_sensitive=sensitive, run=run, here=here)
+    elif plans is not None and files and (what := over_one_column(frame, entries, plans, files)) is not None:
+        found += computed(spark, frame, what, files, case_sensitive=sensitive, run=run) or []
     results = {each.path: each for each in found if isinstance(each, FileResult)}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
         found += through_spark(spark, frame, entries, left, run=run, is_json=is_json(source.file_format))
     results |= {each.path: each for each in found if isinstance(each, FileResult)}
     return results, [each for each in found if isinstance(each, Piece)]
-
-
-def _fit_to_sizes(entries: Sequence[IndexEntry], results: Mapping[str, FileResult], files: Iterable[Listed]) -> None:
-    """Let the indexes whose summaries depend on the size of the file say what is stored."""
-    for entry in entries:
-        fit: Callable[[Summary, int], Summary] | None = getattr(entry.index, "for_file", None)
-        for file in files if fit is not None else ():
-            result = results[file.uri]
-            summary = result.summaries.get(entry.name)
-            if fit is not None and summary is not None:
-                try:
-                    result.summaries[entry.name] = fit(summary, file.size)
-                except Exception as error:
-                    result.summaries[entry.name] = None
-                    result.failures[entry.name] = f"{type(error).__name__}: {error}"
 
 
 def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:
@@ -204,18 +193,13 @@ def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]
 
 
 def _plans(source: Source, entries: Sequence[IndexEntry], files: Sequence[Listed]) -> list[Plan] | None:
-    """What Python tasks are to do with the files; None where an index needs Spark's reader, which then serves all."""
+    """What Python tasks are to do with the files for the indexes over columns; None where they are not to open them."""
     by_id = any(name.startswith(ID_OF) for name in source.settings)
     if source.file_format != _PARQUET or by_id or not all(local_path(file.uri) for file in files):
         return None
     plans = []
     for entry in entries:
-        columns = [c for c in entry.index.bound if isinstance(c, Column) and _is_top_level(c.name)]
-        if len(columns) != len(entry.index.bound):
-            return None
-        plans.append(Plan(entry.name, entry.index, tuple((c.name, c.type or "") for c in columns)))
+        columns = tuple((c.name, c.type or "") for c in entry.index.bound if isinstance(c, Column))
+        if len(columns) == len(entry.index.bound) and all(is_readable(*column) for column in columns):
+            plans.append(Plan(entry.name, entry.index, columns))
     return plans
-
-
-def _is_top_level(name: str) -> bool:
-    return "." not in name or (name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name)

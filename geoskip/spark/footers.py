@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
 
-__all__ = ["Differs", "Layout", "Layouts", "Plan", "is_old", "least", "summary_of"]
+__all__ = ["Differs", "Layout", "Layouts", "Plan", "is_old", "is_readable", "least", "summary_of", "unquoted"]
 
 _GREGORIAN = -141_427
 """The day (1582-10-15) from which both calendars agree."""
@@ -73,7 +73,7 @@ class Layouts:
 
     def _resolved(self, schema: pa.Schema, name: str, kind: str) -> str:
         """The file's name of a column, found as Spark does; the file differs where that is not clear."""
-        plain = _unquoted(name)
+        plain = unquoted(name)
         found: list[str] = [n for n in schema.names if n == plain]
         if not self._case_sensitive:
             found = [n for n in schema.names if n.lower() == plain.lower()]
@@ -90,7 +90,8 @@ def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
     return {name: paths.index(name) for name in names}
 
 
-def _unquoted(name: str) -> str:
+def unquoted(name: str) -> str:
+    """A column's name without backquotes."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
@@ -107,6 +108,14 @@ _SIMPLE = {
     "string": pa.string(),
 }
 _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
+
+
+def is_readable(name: str, kind: str) -> bool:
+    """Might Arrow read such a column as Spark does: one of the top level, of a plain type?"""
+    quoted = name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name
+    if "." in name and not quoted:
+        return False
+    return kind in _SIMPLE or kind.startswith("decimal(") or kind in ("timestamp", "timestamp_ntz")
 
 
 def _agrees(kind: str, arrow: pa.DataType) -> bool:

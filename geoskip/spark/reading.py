@@ -26,6 +26,7 @@ from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
 from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import arrow_type, columns_for, quietly
 from geoskip.spark.holding import Piece, parts_released, released
@@ -36,7 +37,18 @@ from geoskip.spark.session import java
 from geoskip.spark.tasks import FileResult, Gatherer, Part, Plan, put_together, read_files
 from geoskip.spark.workers import settle_imports
 
-__all__ = ["Run", "chosen_from", "directly", "plain_uri", "said", "through_spark"]
+__all__ = [
+    "Run",
+    "chosen_from",
+    "directly",
+    "explained",
+    "payloads",
+    "plain_uri",
+    "said",
+    "storable",
+    "tasks_for",
+    "through_spark",
+]
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
@@ -52,7 +64,7 @@ Run = Callable[["RDD[Any]"], list[list[Any]]]
 """Runs a job that yields lists: it may put values aside, or have those that were summarised with it."""
 
 
-def _tasks(spark: SparkSession, files: Sequence[Listed]) -> int:
+def tasks_for(spark: SparkSession, files: Sequence[Listed]) -> int:
     """As many as there are processors, more only where they would take long."""
     size = sum(file.size for file in files)
     wanted = max(spark.sparkContext.defaultParallelism, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
@@ -72,7 +84,7 @@ def directly(
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     if here:
         return list(read_files(named, plans, case_sensitive))
-    tasks = min(_tasks(spark, files), len(files))
+    tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
 
     def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[Any]]:
@@ -81,7 +93,7 @@ def directly(
             yield from released(read_files(chunk, plans, case_sensitive), plain_uri)
 
     job: RDD[Any] = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
-    with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
+    with following(spark, f"indexing {len(files):,} files", tasks), explained():
         collected: list[list[Any]] = job.collect() if run is None else run(job)
     return [result for chunk in collected for result in chunk]
 
@@ -202,11 +214,11 @@ def _one_job(
     if is_json and _BAD not in chosen.columns:
         return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
     first = [path.alias("_file"), *([F.col(_BAD)] if is_json else [])]
-    selected = chosen.select(*first, *_storable(chosen, list(texts)))
+    selected = chosen.select(*first, *storable(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
-    tasks = _tasks(spark, files)
+    tasks = tasks_for(spark, files)
     job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries], len(first)), _SCHEMA)
-    with following(spark, f"indexing {len(files):,} files", tasks), _workers_explained():
+    with following(spark, f"indexing {len(files):,} files", tasks), explained():
         if run is None:
             found = [pickle.loads(row["payload"]) for row in job.collect()]
         else:
@@ -252,7 +264,7 @@ def _path_of(frame: DataFrame) -> Column:
     return found
 
 
-def _storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
+def storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
     """Expressions in types that Arrow carries: geometries as EWKB."""
     columns = columns_for(frame, texts)
     fields = frame.select(*columns).schema.fields
@@ -289,17 +301,19 @@ def _collector(
                     done.append(pickle.dumps((plain_uri(unquote(path)), _MALFORMED)))
                 gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _PAYLOADS_AT_ONCE:
-                yield _payloads(done)
+                yield payloads(done)
                 done = []
         if path is not None:
             yield from _sent(done, path, gatherer)
-        yield _payloads(done)
+        yield payloads(done)
 
     def _sent(done: list[bytes], path: str, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
         """What was put aside of a file, each piece alone; its parts wait for others."""
-        for each in parts_released(plain_uri(unquote(path)), names, gatherer.finish()):
+        with sharing():
+            parts = gatherer.finish()
+        for each in parts_released(plain_uri(unquote(path)), names, parts):
             if isinstance(each, Piece):
-                yield _payloads([pickle.dumps(each)])
+                yield payloads([pickle.dumps(each)])
             else:
                 done.append(pickle.dumps(each))
 
@@ -316,7 +330,8 @@ def _is_json(record: pa.Scalar) -> bool:
     return re.search(r"\d{1000}", text) is None  # longer numbers are too long for Spark's parser
 
 
-def _payloads(done: Sequence[bytes]) -> pa.RecordBatch:
+def payloads(done: Sequence[bytes]) -> pa.RecordBatch:
+    """What tasks send to the driver."""
     return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
 
 
@@ -343,7 +358,7 @@ def _results(
     A file of which no row came is empty, for certain only if every row came from a file that was asked for. A text in
     place of parts is what is wrong with the file.
     """
-    results = {plain_uri(file.uri): FileResult(file.uri) for file in files}
+    results = {plain_uri(file.uri): FileResult(file.uri, size=file.size) for file in files}
     parts: dict[str, list[Part]] = {}
     for path, found in rows:
         if path not in results:
@@ -368,7 +383,7 @@ def plain_uri(uri: str) -> str:
 
 
 @contextmanager
-def _workers_explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Turns a worker's missing package into one clear sentence."""
     try:
         yield

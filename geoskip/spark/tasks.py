@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
+from geoskip.indexes.shared import Remembering, sharing
 from geoskip.spark.footers import Differs, Layout, Layouts, Plan, is_old, least, summary_of
 
 __all__ = ["SPARK", "FileResult", "Gatherer", "Part", "Plan", "collected", "one_array", "put_together", "read_files"]
@@ -38,6 +39,7 @@ class FileResult:
 
     path: str
     rows: int | None = None
+    size: int | None = None
     summaries: dict[str, Summary | None] = field(default_factory=dict)
     problem: str | None = None
     readers: dict[str, str] = field(default_factory=dict)
@@ -96,7 +98,10 @@ def collected(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
 
 
 def put_together(result: FileResult, plans: Sequence[tuple[str, Index]], parts: Sequence[Part], reader: str) -> None:
-    """Put a file's parts into its result; an index of which a part is unknown has no summary of the file."""
+    """Put a file's parts into its result; an index of which a part is unknown has no summary of the file.
+
+    An index whose summaries depend on the size of the file (``for_file``) says then what is stored.
+    """
     result.rows = sum(part.rows for part in parts)
     for number, (name, index) in enumerate(plans):
         pieces = [part.summaries[number] for part in parts]
@@ -106,7 +111,10 @@ def put_together(result: FileResult, plans: Sequence[tuple[str, Index]], parts: 
         result.summaries[name] = None
         if failure is None and known and len(known) == len(pieces):
             try:
-                result.summaries[name] = known[0] if len(known) == 1 else index.merge(known)
+                merged = known[0] if len(known) == 1 else index.merge(known)
+                fit: Callable[[Summary, int], Summary] | None = getattr(index, "for_file", None)
+                found = merged if fit is None or result.size is None else fit(merged, result.size)
+                result.summaries[name] = dict(found) if isinstance(found, Remembering) else found
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
         if failure is not None:
@@ -152,7 +160,8 @@ class _File:
         return self.result
 
     def _summarise(self, gatherer: Gatherer) -> None:
-        put_together(self.result, [(plan.name, plan.index) for plan in self.plans], gatherer.finish(), "arrow")
+        with sharing():
+            put_together(self.result, [(plan.name, plan.index) for plan in self.plans], gatherer.finish(), "arrow")
 
     def attempt(self, step: Callable[[], None]) -> None:
         """Take a step; where it fails, the file has no summaries but a problem."""
@@ -196,7 +205,7 @@ def _read_file(file: _File, plans: Sequence[Plan], layouts: Layouts) -> None:
             raise Differs
         layout = layouts.of(parquet)
         result = file.result
-        result.rows = parquet.metadata.num_rows
+        result.rows, result.size = parquet.metadata.num_rows, opened.size()
         left: list[Plan] = []
         for plan in plans:
             summary = summary_of(parquet, plan, layout) if plan.name in layouts.in_footers else None

@@ -1,9 +1,8 @@
 """All kinds of index over one data set: built together and apart, and what they store beside the data.
 
 2,000 files of 2,000 readings. The scan reads the columns of all of them into nothing. A part of the text of a city is
-extracted by SQL, so *apart* and *together* go through the same reader: Spark's, which serves every expression. One job
-builds them all, since the distances are from origins that are given; a row of its own has origins that are chosen, for
-which some files are read in a job before.
+extracted by SQL, which Spark computes from what the tasks read. One job builds them all, since the distances are from
+origins that are given; a row of its own has origins that are chosen, for which some files are read before.
 """
 
 from __future__ import annotations
