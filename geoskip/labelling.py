@@ -53,6 +53,7 @@ from geoskip.predicates import (
     transform,
 )
 from geoskip.registry import Registry, constant_name, current
+from geoskip.written import read_back
 
 __all__ = ["Labeller", "clause_for", "fold_constants"]
 
@@ -226,7 +227,7 @@ class Labeller:
                 return self.true(In(child, tuple(v for v in values if v.value is not None)))
             case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
                 return KEEP_NONE
-        same = spread(node)
+        same = _same(node)
         return all_of([*([] if same is None else [self.true(same)]), *self._own(node)])
 
     def _false(self, node: Predicate) -> Clause:
@@ -255,7 +256,7 @@ class Labeller:
                     return KEEP_NONE
                 # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
                 return self.true(Comparison("=", child, Literal(math.nan, kind)))
-            case In(child, values) if spread(node) is None:
+            case In(child, values) if _same(node) is None:
                 # NOT IN is the AND of the single inequalities, so each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
                 return all_of(self._own(Not(node)) or [c for n in single for c in self._own(n)])
@@ -263,7 +264,7 @@ class Labeller:
                 return KEEP_NONE
             case Comparison("<" | "<=" | ">" | ">="):
                 return self.true(normalise(Not(node)))
-        same = spread(node)
+        same = _same(node)
         return all_of([*([] if same is None else [self.false(same)]), *self._own(Not(node))])
 
     def _null(self, node: Predicate) -> Clause:
@@ -333,6 +334,11 @@ class Labeller:
         """What follows for a vertex from what is declared of a function in it."""
         needed = declared(node)
         return None if needed is None else self.true(needed)
+
+
+def _same(node: Predicate) -> Predicate | None:
+    """A condition that is TRUE and FALSE where this one is, on parts of its operand."""
+    return spread(node) or read_back(node)
 
 
 _WIDENINGS = {

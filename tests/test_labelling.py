@@ -181,7 +181,8 @@ def test_clauses_over_units_are_merged_unit_by_unit() -> None:
         (call("if", ABOVE, p.FALSE, p.TRUE), "(min(a) <= 5 OR minmax(a) has nulls)", "max(a) > 5", "skip"),
         (call("coalesce", ABOVE, p.TRUE), "(max(a) > 5 OR minmax(a) has nulls)", "min(a) <= 5", "skip"),
         (p.Call("coalesce", (ABOVE, p.TRUE), "python:mine.coalesce#1", (), "boolean"), "keep", "keep", "keep"),
-        (p.Comparison("=", p.Cast(A, "string", "int"), p.Literal("7")), "keep", "keep", "keep"),
+        (p.Comparison("=", p.Cast(A, "string", "int"), p.Literal("7")), "min(a) <= 7 <= max(a)", "NOT min(a)", "keep"),
+        (p.Comparison("<", p.Cast(A, "string", "int"), p.Literal("7")), "keep", "keep", "keep"),
         (
             p.Comparison("=", p.Cast(A, "bigint", "int"), p.Literal(7)),
             "min(CAST(a",

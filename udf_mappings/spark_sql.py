@@ -21,7 +21,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.labelling import clause_for
-from geoskip.predicates import And, Call, Comparison, EndsWith, In, Literal, Not, Or, Predicate, StartsWith
+from geoskip.predicates import And, Call, Cast, Comparison, EndsWith, In, Literal, Not, Or, Predicate, StartsWith
 from geoskip.registry import Function, maps
 
 BEGINNINGS = (MinMax, Prefix)
@@ -52,9 +52,9 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
         ):
             return index.clause(Comparison("=", text, Literal(start, "string")))  # there is no more of it
         case Comparison("=" | "<=>", Call(_, (text, Literal(0 | 1), _)), Literal(str() as start)):
-            return index.clause(StartsWith(text, start))
+            return clause_for(StartsWith(text, start), [index])  # the text may be that of a date
         case In(Call(_, (text, Literal(0 | 1), _)), values):
-            return every(values, lambda value: index.clause(StartsWith(text, value.value)))
+            return every(values, lambda value: clause_for(StartsWith(text, value.value), [index]))
         case Comparison(">" | ">=" as op, Call(_, (text, Literal(0 | 1), _)), Literal(str()) as start):
             return index.clause(Comparison(op, text, start))
         case Not(Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start))):
@@ -123,15 +123,16 @@ _FORMATS = {
     "yyyyMMddHH": "%Y%m%d%H",
 }
 """Spark's formats that name one stretch of time each, and Python's spelling."""
-_GREGORIAN = -12_219_292_800_000_000
-"""October 15th, 1582, in UTC."""
+_OLD = -2_177_452_800_000_000
+"""1901, before which the formatters of other calendars may have other clocks too."""
 
 
 @maps(*functions("DateFormatClass", "date_format"), index=(MinMax, GapList))
 def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
-    """``date_format(ts, 'yyyy-MM') = '2026-10'``: from the first of October on and before that of November, in UTC.
+    """``date_format(ts, 'yyyy-MM') = '2026-10'``: by the clocks from the first of October to that of November.
 
-    Or before the Gregorian calendar: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, years BC are shown as those AD.
+    Or before 1901: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, other calendars and clocks count, and years BC are
+    shown as those AD.
     """
     match node:
         case Comparison("=" | "<=>", Call(_, (time, Literal(str() as form))) as call, Literal(str()) as text):
@@ -140,18 +141,33 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
             pass
         case _:
             return None
-    if form not in _FORMATS or not any(flag in ("UTC", "GMT", "Z", "Etc/UTC") for flag in call.flags):
+    if form not in _FORMATS or getattr(time, "type", None) != "timestamp" or len(call.flags) != 1:
         return None
-    kind = getattr(time, "type", None)
     found = [_stretch(text.value, form) for text in texts if text.value is not None]
-    if kind != "timestamp" or not found or None in found:
+    if not found or None in found:
         return None
-    parts = (
-        And((Comparison(">=", time, Literal(ends[0], kind)), Comparison("<", time, Literal(ends[1], kind))))
-        for ends in found
-        if ends is not None
-    )
-    return clause_for(Or((*parts, Comparison("<", time, Literal(_GREGORIAN, kind)))), [index])
+    shown, unit = _shown(time, call.flags[0])
+    if any(end % unit for ends in found if ends is not None for end in ends):
+        return None  # hours of a date
+    kind = "date" if unit > 1 else "timestamp_ntz"
+
+    def bound(op: str, micros: int) -> Predicate:
+        return Comparison(op, shown, Literal(micros // unit, kind))
+
+    parts = (And((bound(">=", ends[0]), bound("<", ends[1]))) for ends in found if ends is not None)
+    return clause_for(Or((*parts, bound("<", _OLD))), [index])
+
+
+def _shown(time: Predicate, zone: str) -> tuple[Predicate, int]:
+    """What a zone's clocks show of a time, and its unit in microseconds; of a date that was cast so, the date."""
+    match time:
+        case Cast(day, "timestamp", zone=in_zone) if in_zone == zone and _is_a_date(time):
+            return day, 86_400_000_000
+    return Cast(time, "timestamp_ntz", "timestamp", zone=zone), 1
+
+
+def _is_a_date(cast: Cast) -> bool:
+    return (getattr(cast.child, "type", None) or cast.source) == "date"
 
 
 def _stretch(text: str, form: str) -> tuple[int, int] | None:

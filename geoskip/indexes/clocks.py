@@ -18,8 +18,8 @@ minutes also the end of the first such unit after it, because the beginning of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,8 +29,9 @@ from geoskip.indexes.ordering import FIRST, LAST, Incomparable, Ints
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Literal
 
-__all__ = ["Local", "Points", "local", "shown"]
+__all__ = ["NO_OFFSET", "Local", "Points", "local", "or_shown", "shown"]
 
+NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
 _FAR = 4 * _DAY
 _TRUNCATES = "org.apache.spark.sql.catalyst.expressions.TruncTimestamp"
@@ -110,6 +111,20 @@ def shown(spans: Range, zone: str) -> Range:
     unknown = ~(empty | known)
     low[unknown], high[unknown] = FIRST, LAST
     return Range("timestamp", low, high)
+
+
+def or_shown(take: Callable[[Range], Range], zone: str) -> Callable[[Range], Range]:
+    """What the engine makes of instants cast to what clocks show; where the cast stands in no query, what they show."""
+
+    def taken(spans: Range) -> Range:
+        if zone in NO_OFFSET and spans.kind == "timestamp":
+            return replace(spans, kind="timestamp_ntz")
+        try:
+            return take(spans)
+        except Incomparable:
+            return replace(shown(spans, zone), kind="timestamp_ntz")
+
+    return taken
 
 
 def _ahead(clocks: Clocks, times: Ints) -> Ints:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from geoskip.indexes.clocks import local
+from geoskip.indexes.clocks import local, or_shown
 from geoskip.indexes.declared import carried
 from geoskip.indexes.evaluated import evaluated, is_monotone_cast
 from geoskip.indexes.operands import absolute_numbers, absolute_reals, real_product, real_sum, together
@@ -73,14 +73,12 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Ste
             source = _type_of(child) or node.source
             step = _cast(source, target)
             if step is None and (is_monotone_cast(node, source) or local(node, source) is not None):
-                step = Step(
-                    f"CAST({{}} AS {target})",
-                    evaluated(
-                        node, child, source, clocks=None if is_monotone_cast(node, source) else local(node, source)
-                    ),
-                    key=f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}, tries {node.tries}",
-                    asks=True,
-                )
+                clocks = None if is_monotone_cast(node, source) else local(node, source)
+                take = evaluated(node, child, source, clocks=clocks)
+                key = f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}, tries {node.tries}"
+                told = (source, target) == ("timestamp", "timestamp_ntz") and node.zone is not None
+                take = or_shown(take, node.zone or "") if told else take
+                step = Step(f"CAST({{}} AS {target})", take, key=key, asks=True)
         case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):
             step = _negation(node.type or _type_of(child))
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _SUMS):

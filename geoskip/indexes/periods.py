@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geoskip.indexes.clocks import shown
+from geoskip.indexes.clocks import NO_OFFSET, shown
 from geoskip.indexes.ordering import FIRST, LAST, Incomparable
 from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Literal, Predicate
@@ -27,7 +27,6 @@ Parts = Callable[[Ints], tuple[Ints, Ints]]
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
-_NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -88,7 +87,7 @@ def periodic(node: Call, source: str | None) -> tuple[Predicate, Callable[[Range
             return child, _taking("date", *_OF_DATES[kind])
         case (child,) if kind in _OF_TIMES and source == "timestamp" and len(node.flags) == 1:
             (zone,), taken = node.flags, _taking("timestamp", *_OF_TIMES[kind])
-            return child, taken if zone in _NO_OFFSET else lambda spans: taken(shown(spans, zone))
+            return child, taken if zone in NO_OFFSET else lambda spans: taken(shown(spans, zone))
         case (child,) if kind in _OF_TIMES and source == "timestamp_ntz":  # as it stands there, in any zone
             return child, _taking("timestamp_ntz", *_OF_TIMES[kind])
         case (child, Literal(int() as by)) if (
@@ -103,7 +102,7 @@ def reads_clocks(node: Call) -> bool:
     """Is it of the time of day in a zone whose clocks the engine has to tell of?"""
     kind = (node.implementation or "").removeprefix(_CATALYST)
     local = getattr(node.args[0], "type", None) == "timestamp_ntz"
-    return kind in _OF_TIMES and not local and _NO_OFFSET.isdisjoint(node.flags)
+    return kind in _OF_TIMES and not local and NO_OFFSET.isdisjoint(node.flags)
 
 
 def _taking(kind: str, parts: Parts, least: int, most: int) -> Callable[[Range], Range]:

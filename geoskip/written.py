@@ -1,0 +1,154 @@
+"""Conditions on what a whole number, a date or a time is written as, as conditions on itself.
+
+::
+
+    CAST(n AS string) = '5'                   n = 5
+    CAST(day AS string) LIKE '2024-02%'       day >= 2024-02-01 AND day < 2024-03-01     (so is day LIKE '2024-02%')
+    CAST(ts AS string) >= '2024-02-29 12'     what the clocks show of ts >= 2024-02-29 12:00:00
+
+Texts of dates and times have the order of time, as all years up to 9999 have four digits. Of later years nothing is
+said, nor of those before 1901, which Spark writes by other calendars and clocks where it is told to. Each condition is
+TRUE where the left one is, and FALSE where that is FALSE, which is all that verdicts of TRUE and FALSE need
+(:mod:`geoskip.labelling`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+from geoskip.predicates import And, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
+
+__all__ = ["read_back"]
+
+_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
+_TIME = re.compile(
+    r"(?P<year>\d{4})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d)"
+    r"(?: (?P<hour>\d\d)(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<part>\d{1,6}))?)?)?)?)?)?",
+    re.ASCII,
+)
+_EPOCH = dt.datetime(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_UNITS = (("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
+_DAY = 86_400_000_000
+_FIRST, _LAST = (dt.datetime(1901, 1, 1) - _EPOCH) // _MICROSECOND, (dt.datetime(9999, 12, 31) - _EPOCH) // _MICROSECOND
+
+
+def read_back(node: Predicate) -> Predicate | None:
+    """The condition on what is written; None for what is no such condition.
+
+    >>> from geoskip.predicates import Column
+    >>> print(read_back(Comparison("=", Cast(Column("n", "int"), "string"), Literal("-5", "string"))))
+    n = -5
+    >>> read_back(Comparison("=", Cast(Column("n", "int"), "string"), Literal("05", "string"))).values
+    ()
+    """
+    match node:
+        case Comparison("=" | "<" | "<=" | ">" | ">=" as op, Cast(child, "string") as cast, Literal(str() as text)):
+            kind = _source(cast)
+            if kind in _WHOLE:
+                return _among(child, kind, (text,)) if op == "=" else None
+            return _compared(op, cast, text)
+        case In(Cast(child, "string") as cast, values) if values and all(isinstance(v.value, str) for v in values):
+            kind = _source(cast)
+            if kind in _WHOLE:
+                return _among(child, kind, tuple(v.value for v in values))
+            single = [_compared("=", cast, v.value) for v in values[: _MOST + 1]]
+            known = tuple(one for one in single if one is not None)
+            return Or(known) if len(known) == len(single) <= _MOST else None
+        case StartsWith(Cast(_, "string") as cast, text) if _source(cast) not in _WHOLE:
+            return _beginning(cast, text)
+    return None
+
+
+_MOST = 16
+
+
+def _source(cast: Cast) -> str:
+    return getattr(cast.child, "type", None) or cast.source or ""
+
+
+def _among(child: Predicate, kind: str, texts: tuple[str, ...]) -> Predicate:
+    """The numbers that are written so; a text such as 05 or 1e3 is that of none."""
+    least = -(1 << (_WHOLE[kind] - 1))
+    numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
+    found = tuple(Literal(number, kind) for number in numbers if least <= number < -least)
+    return Comparison("=", child, found[0]) if len(found) == 1 else In(child, found)
+
+
+def _compared(op: str, cast: Cast, text: str) -> Predicate | None:
+    shown, found = _shown(cast), _stretch(text)
+    if shown is None or found is None:
+        return None
+    (start, end), unit = found, _unit(shown)
+    if unit == _DAY and end - start < _DAY:
+        return None
+    whole = end - start == unit if unit == _DAY else "." in text or end - start == 1_000_000
+    if not whole:  # a text that begins so is longer, and greater
+        if op == "=":
+            return None
+        op = ">=" if op[0] == ">" else "<"
+    return _in_known_years(shown, Comparison(op, shown, _literal(start, shown)))
+
+
+def _beginning(cast: Cast, text: str) -> Predicate | None:
+    shown = _shown(cast)
+    plain = re.sub(r"[-: ]$", "", text)
+    found = None if shown is None else _stretch(plain)
+    if shown is None or found is None or (_unit(shown) == _DAY and len(text) > len("2024-02-29")):
+        return None
+    start, end = found
+    if plain != text and not str(_EPOCH + start * _MICROSECOND).startswith(text):
+        return None  # another separator
+    within = (Comparison(">=", shown, _literal(start, shown)), Comparison("<", shown, _literal(end, shown)))
+    return _in_known_years(shown, And(within))
+
+
+def _shown(cast: Cast) -> Predicate | None:
+    """The date, or what the clocks show: what the text is of."""
+    match _source(cast):
+        case "date" | "timestamp_ntz":
+            return cast.child
+        case "timestamp" if cast.zone is not None:
+            return Cast(cast.child, "timestamp_ntz", "timestamp", cast.ansi, cast.zone)
+    return None
+
+
+def _unit(shown: Predicate) -> int:
+    return _DAY if getattr(shown, "type", None) == "date" else 1
+
+
+def _literal(micros: int, shown: Predicate) -> Literal:
+    return Literal(micros // _DAY, "date") if _unit(shown) == _DAY else Literal(micros, "timestamp_ntz")
+
+
+def _in_known_years(shown: Predicate, condition: Predicate) -> Predicate:
+    first, last = _literal(_FIRST, shown), _literal(_LAST, shown)
+    other = Or((Comparison("<", shown, first), Comparison(">", shown, last)))
+    return Or((condition, And((other, Opaque("the text of another year")))))
+
+
+def _stretch(text: str) -> tuple[int, int] | None:
+    """The microseconds since 1970 at which the times that are written so begin, and at which they end.
+
+    >>> [_EPOCH + end * _MICROSECOND for end in _stretch("2024-02")]
+    [datetime.datetime(2024, 2, 1, 0, 0), datetime.datetime(2024, 3, 1, 0, 0)]
+    >>> _stretch("1970-01-01 00:00:00.5"), _stretch("2024-02-30"), _stretch("2024-2")
+    ((500000, 600000), None, None)
+    """
+    found = _TIME.fullmatch(text)
+    if found is None or (found["part"] or "").endswith("0"):  # what follows a zero may be nothing, and is not written
+        return None
+    part = found["part"] or ""
+    hour, minute, second = (int(found[name] or 0) for name, _ in _UNITS)
+    try:
+        first = dt.datetime(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1), hour, minute, second)
+        if found["day"] is None:
+            last = (first + dt.timedelta(days=31)).replace(day=1) if found["month"] else first.replace(first.year + 1)
+            return (first - _EPOCH) // _MICROSECOND, (last - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError):
+        return None
+    start = (first - _EPOCH) // _MICROSECOND + int(part.ljust(6, "0"))
+    length = 10 ** (6 - len(part)) if part else next((n for name, n in reversed(_UNITS) if found[name]), _DAY)
+    return start, start + length
