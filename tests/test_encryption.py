@@ -290,6 +290,9 @@ def test_a_key_is_given_where_one_is_needed(tmp_path: Path) -> None:
     with pytest.raises(MissingKeyError, match="'other'"):
         begun(store_of(tmp_path, Encryption(RING, "other")))
     assert store_of(tmp_path).latest() is None
+    header = begun(store_of(tmp_path))
+    with pytest.raises(InvalidSpecificationError, match="protected by the key 'base', not by 'hr'"):
+        store_of(tmp_path, Encryption(RING, "hr")).commit(header, table({"c": 1}), expected=1)
 
 
 # --- keys that change -------------------------------------------------------------------------------------------------

@@ -94,6 +94,11 @@ class Dataset:
         return self._place.table
 
     @property
+    def store(self) -> Store:
+        """Where its metadata are; ``store.describe()`` says how large they are, by index, and what a query costs it."""
+        return self._store()
+
+    @property
     def indexes(self) -> tuple[Index, ...]:
         """The specifications in use."""
         snapshot = latest(self._store())

@@ -145,6 +145,11 @@ class Vault:
             raise InvalidSpecificationError(
                 f"protected metadata in {self.location} need the name of a key: Encryption(keys, 'base')"
             )
+        if before is not None and encryption.key not in (None, before.keys[before.base].master):
+            raise InvalidSpecificationError(
+                f"the metadata in {self.location} are protected by the key {before.keys[before.base].master!r}, not by "
+                f"{encryption.key!r}: name that one, or remove them and index again"
+            )
         keys = dict(before.keys) if before else {}
         masters = {key.master: key.id for key in reversed(keys.values())}
 

@@ -106,6 +106,8 @@ def test_the_history_is_worth_reading(spark: Any, place: Path, handle: geoskip.D
 def test_describe_tells_who_read_and_when(handle: geoskip.Dataset) -> None:
     (row,) = handle.describe().collect()
     assert (row.reader, row.files_covered, row.built[:2]) == ("footers", 4, "20")
+    told = handle.store.describe()
+    assert (told["bytes_by_index"]["minmax(a)"], "a listing a query" in told["costs"]) == (row.bytes, True)
 
 
 def test_what_arrives_during_a_build_is_caught_up(spark: Any, place: Path, monkeypatch: Any) -> None:

@@ -39,12 +39,12 @@ def test_appending_keeps_partitions_and_reader_options(spark: Any, tmp_path: Pat
 
 
 def test_a_table_is_appended_to(spark: Any) -> None:
-    spark.sql("CREATE TABLE grown (a INT, p STRING) USING parquet PARTITIONED BY (p)")
+    spark.sql("CREATE TABLE grown (a INT, `b.c` INT, p STRING) USING parquet PARTITIONED BY (p)")
     try:
-        spark.sql("INSERT INTO grown VALUES (1, 'x')")
+        spark.sql("INSERT INTO grown VALUES (1, 2, 'x')")
         handle = geoskip.dataset(spark, table="grown")
         handle.create_index(MinMax("a"))
-        assert handle.append(spark.sql("SELECT 'x' AS p, 7 AS a")).read == 1
+        assert handle.append(spark.sql("SELECT 'x' AS p, 8 AS `b.c`, 7 AS a")).read == 1
         assert same_as_off(lambda: spark.sql("SELECT * FROM grown WHERE a > 5")).files_kept == 1
     finally:
         spark.sql("DROP TABLE grown")

@@ -111,7 +111,8 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
 def append(place: Place, frame: DataFrame) -> BuildReport | None:
     """Write rows to the dataset, and index the files that this makes; None where there is no index."""
     if place.table is not None:
-        frame.select(*place.spark.table(place.table).columns).write.insertInto(place.table)
+        columns = ("`" + name.replace("`", "``") + "`" for name in place.spark.table(place.table).columns)
+        frame.select(*columns).write.insertInto(place.table)
     else:
         paths = place.paths or []
         if len(paths) != 1 or is_glob(paths[0]):
