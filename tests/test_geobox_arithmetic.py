@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from geoskip.indexes.geobox_units import Boxless
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from tests.geobox_oracle import collected, pair_rows
+from tests.mapped import kept, metadata
 
 X, Y = Column("lng", "double"), Column("lat", "double")
 PAIR = GeoBox("lng", "lat", boxes=2).bind((X, Y))
@@ -178,33 +180,131 @@ def test_the_bounds_of_decimals_fit_their_type() -> None:
     assert [end.to_pylist() for end in ends] == [[Decimal("-99.99")], [Decimal("99.99")]]
 
 
+TYPED: dict[str, tuple[str, tuple[Any, Any], str, str, Any, bool]] = {
+    "an int that is too large wraps around": ("int", (2**31 - 1, 1), "+", "<", 0, True),
+    "a smaller one does not": ("int", (2**31 - 2, 1), "+", "<", 0, False),
+    "or makes the product wrap around": ("int", (2**16, 2**16), "*", "=", 0, True),
+    "smallint as well": ("smallint", (-(2**15), 1), "-", ">", 0, True),
+    "bigint as well": ("bigint", (2**63 - 1, 2**63 - 1), "+", "=", -2, True),
+    "a bigint beyond the whole doubles": ("bigint", (2**53, 1), "+", "=", 2**53 + 1, True),
+    "a product beyond them": ("bigint", (94906267, 94906267), "*", "=", 94906267**2, True),
+    "a product of ints": ("int", (40_000, 50_000), "*", ">=", 2_000_000_000, True),
+    "and not above": ("int", (40_000, 50_000), "*", ">", 2_000_000_000, False),
+    "a bigint far off": ("bigint", (2**53, 1), "+", ">", 2**54, False),
+    "a float that absorbs": ("float", (16777216.0, 1.0), "+", "=", 16777216.0, True),
+    "a float product that vanishes": ("float", (1e-30, 1e-30), "*", "=", 0.0, True),
+    "a float far off": ("float", (16777216.0, 1.0), "+", ">", 16777300.0, False),
+    "decimals": ("decimal(10,2)", (Decimal("0.10"), Decimal("0.20")), "+", "=", Decimal("0.30"), True),
+    "decimals, above": ("decimal(10,2)", (Decimal("0.10"), Decimal("0.20")), "+", ">", Decimal("0.31"), False),
+    "decimals that cancel": (
+        "decimal(18,2)", (Decimal("9007199254740993.01"), Decimal("9007199254740992.99")), "-", "=", Decimal("0.02"),
+        True,
+    ),
+}  # fmt: skip
+"""Rows that Spark's arithmetic makes TRUE, or does not; of ints without ANSI mode."""
+
+RESULTS = {
+    "decimal(10,2)": "decimal(11,2)",
+    "decimal(18,2)": "decimal(19,2)",
+}
+
+
+def typed(name: str) -> bool:
+    """Is the file with the row kept?"""
+    kind, row, op, compared, value, _ = TYPED[name]
+    result = RESULTS.get(kind, kind)
+    x, y = Column("lng", kind), Column("lat", kind)
+    index = GeoBox("lng", "lat").bind((x, y))
+    arrow = {"int": pa.int32(), "smallint": pa.int16(), "bigint": pa.int64(), "float": pa.float32()}
+    decimal = re.match(r"decimal\((\d+),(\d+)\)", kind)
+    stored = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else arrow[kind]
+    made = Call(op, (x, y), CATALYST + NAMES[op], (), result)
+    node = Comparison(compared, made, Literal(value, result))
+    files = metadata(index, [tuple(pa.array([v], stored) for v in row)], (kind, kind))
+    return kept(node, index, files) == [True]
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_sums_and_products_of_other_types(name: str) -> None:
+    assert typed(name) is TYPED[name][-1]
+
+
+def rounded_up() -> bool:
+    """Is a file kept whose product is rounded up to the scale that it is left, and then grows?"""
+    kind = "decimal(38,6)"
+    x, y = Column("lng", kind), Column("lat", kind)
+    index = GeoBox("lng", "lat").bind((x, y))
+    product = Call("*", (x, y), CATALYST + "Multiply", (), kind)
+    grown = Call("*", (product, Literal(Decimal(10**6), "decimal(7,0)")), CATALYST + "Multiply", (), kind)
+    row = tuple(pa.array([Decimal(v)], pa.decimal128(38, 6)) for v in ("0.000009", "0.1"))
+    node = Comparison("=", grown, Literal(Decimal("1.000000"), kind))
+    return kept(node, index, metadata(index, [row], (kind, kind))) == [True]
+
+
+def test_a_decimal_that_is_rounded_on_the_way_is_kept() -> None:
+    assert rounded_up()
+
+
+def test_what_may_be_null_or_nan_is_kept() -> None:
+    kind = "decimal(38,0)"
+    x, y = Column("lng", kind), Column("lat", kind)
+    index = GeoBox("lng", "lat").bind((x, y))
+    sum_ = Call("+", (x, y), CATALYST + "Add", (), kind)
+    rows = [(10**37, 9 * 10**37), (1, 2)]
+    files = metadata(
+        index, [tuple(pa.array([Decimal(v)], pa.decimal128(38, 0)) for v in row) for row in rows], (kind,) * 2
+    )
+    assert kept(IsNull(sum_), index, files) == [True, False]
+    apart = of("-", of("*", X, number(1e308)), of("*", Y, number(1e308)))
+    assert kept(Comparison(">", apart, number(5.0)), PAIR, collected(PAIR, [[(50.0, 60.0)], [(0.1, 0.2)]])) == [
+        True,
+        False,
+    ]
+
+
+def test_weighted_sums_are_bounded() -> None:
+    weighted = of("+", of("*", number(2.0), X), of("*", Y, number(-3.0)))
+    files = collected(PAIR, [[(1.0, 1.0), (2.0, 3.0)], [(10.0, -5.0), (11.0, -4.0)]])
+    for op, value, expected in ((">", 5.5, [False, True]), ("<", 0.0, [True, False]), (">=", 37.5, [False, False])):
+        assert kept(Comparison(op, weighted, number(value)), PAIR, files) == expected
+
+
 def check_all() -> None:
     for files, node in CASES:
         check(files, node)
+    for name, (*_, true) in TYPED.items():
+        assert typed(name) or not true, f"{name} lost a row"
+    assert rounded_up(), "rounding on the way lost a row"
 
 
 def _either(self: Line) -> tuple[Boxless, ...]:
     return (Boxless.NULL, Boxless.ONLY_X, Boxless.ONLY_Y)
 
 
-def _paired(self: Line, boxes: Any) -> Any:
-    low, high = (boxes.xmin, boxes.ymin), (boxes.xmax, boxes.ymax)
-    a, b = ([side[axis] for axis in self.axes] for side in (low, high))
-    if not self.op:
-        return a[0], b[0]
-    return (a[0] - a[1], b[0] - b[1]) if self.op == "-" else (a[0] * a[1], b[0] * b[1])
+def _paired(op: str, kind: str, left: Any, right: Any) -> Any:
+    (a, b, _), (c, d, _) = left, right
+    low, high = (a - c, b - d) if op == "-" else (a * c, b * d) if op == "*" else (a + c, b + d)
+    return low, high, True
 
 
-MUTANTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "a row that lacks one coordinate lacks the other": ("null", _either),
-    "a row that lacks one coordinate has no other kind of NULL": ("null", lambda self: (Boxless.NULL,)),
-    "ends are paired as they come": ("ends", _paired),
+def _of_doubles(op: str, kind: str, left: Any, right: Any, *, right_one: Any = geobox_arithmetic._operated) -> Any:
+    return right_one(op, "double", left, right)
+
+
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "a row that lacks one coordinate lacks the other": (Line, "null", _either),
+    "a row that lacks one coordinate has no other kind of NULL": (Line, "null", lambda self: (Boxless.NULL,)),
+    "ends are paired as they come": (geobox_arithmetic, "_operated", _paired),
+    "all numbers are doubles": (geobox_arithmetic, "_operated", _of_doubles),
+    "nothing leaves its type": (geobox_arithmetic, "_fits", lambda kind, low, high: True),
+    "doubles hold every number": (geobox_arithmetic, "_ROUNDINGS", 0.0),
+    "decimals are never rounded": (geobox_arithmetic, "_unit", lambda kind: 0.0),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, wrong = MUTANTS[name]
-    monkeypatch.setattr(Line, method, wrong)
+    place, rule, wrong = MUTANTS[name]
+    monkeypatch.setattr(place, rule, wrong)
     with pytest.raises(AssertionError, match="lost a row"):
         check_all()

@@ -1,21 +1,29 @@
-"""Comparisons of what is computed from the coordinates of a GeoBox: ``abs(lat - 45) < 3``, ``floor(lng) = 8``.
+"""Comparisons of what is computed from the coordinates of a GeoBox: ``abs(lat - 45) < 3``, ``2 * lng + lat > 100``.
 
-A box bounds either coordinate of its rows, and their sum, difference and product by interval arithmetic. So MinMax's
-clauses are asked of each box as if it were a file: monotone steps over a coordinate (:mod:`geoskip.indexes.monotone`),
-with Spark evaluating what it must, and their negations. Joined by AND they are merged box by box with all others.
+A box bounds either coordinate of its rows, and sums, differences and products of both by interval arithmetic. So
+MinMax's clauses are asked of each box as if it were a file: monotone steps over what is bounded
+(:mod:`geoskip.indexes.monotone`), with Spark evaluating what it must, and their negations. Joined by AND they are
+merged box by box with all others.
 
 *Why that is sound*: every row lies in a unit of its file, and of each unit is said what holds for the coordinate of all
 its rows. In a box that is its ends, for whole numbers and decimals rounded outwards to values of the type. A row with a
 NULL may still have the other coordinate, anything at all; a file with a coordinate that is not finite has one unit more
 of which only is known that neither is NULL. A sum of doubles lies between the sums of the ends, since rounding keeps
-the order; so do differences, and a product between the least and the greatest of the four corners'.
+the order; so do differences, and a product between the least and the greatest of the four corners'. Of single precision
+that is as true, with the ends rounded to it, and outwards. Whole numbers and decimals are exact to Spark and not in
+doubles, so the ends are moved outwards by more than all roundings. Where a step may leave its type, which makes it
+wrap around, be NULL or throw, or a double be infinite, nothing at all is known of the box.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,11 +31,12 @@ import pyarrow as pa
 
 from geoskip.clauses import KEEP_NONE, Clause, keep_mask
 from geoskip.geometry.boxes import Boxes, Floats, Mask
+from geoskip.indexes.casts import keeps_numbers, uncast
 from geoskip.indexes.gaplist import Segments
 from geoskip.indexes.geobox_clauses import GeoClause, View
 from geoskip.indexes.geobox_units import Boxless, Units
 from geoskip.indexes.minmax import MinMax
-from geoskip.predicates import Call, Predicate, walk
+from geoskip.predicates import Call, Cast, Literal, Predicate, walk
 from geoskip.registry import Function
 
 if TYPE_CHECKING:
@@ -41,7 +50,8 @@ _BOTH = {
     "-": Function("-", classes=(_CATALYST + "Subtract",)),
     "*": Function("*", classes=(_CATALYST + "Multiply",)),
 }
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""Bits."""
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)$")
 _MOST_WHOLE = 2.0**63 - 1024
 _MOST_UNSCALED = 10.0**18
@@ -49,23 +59,28 @@ _MOST_UNSCALED = 10.0**18
 
 @dataclass(frozen=True)
 class Line:
-    """What is bounded in each box: a coordinate (0 for x, 1 for y), or two of them by an operation on doubles."""
+    """What is bounded in each box: a coordinate, or something computed from both."""
 
-    axes: tuple[int, ...]
-    kind: str
-    """Spark's name of the type."""
-    op: str = ""
+    expression: Predicate
+    coordinates: tuple[Predicate, ...]
 
-    def ends(self, boxes: Boxes) -> tuple[Floats, Floats]:
-        """The least and the greatest value in each box."""
-        sides = [((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))[axis] for axis in self.axes]
-        if not self.op:
-            return sides[0]
-        (a, b), (c, d) = sides
-        if self.op == "*":
-            corners = (a * c, a * d, b * c, b * d)
-            return np.minimum.reduce(corners), np.maximum.reduce(corners)
-        return (a + c, b + d) if self.op == "+" else (a - d, b - c)
+    @property
+    def kind(self) -> str:
+        """Spark's name of the type."""
+        return getattr(self.expression, "type", None) or ""
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        """The coordinates in it (0 for x, 1 for y), as often as they are."""
+        return tuple(_axes(self.expression, self.coordinates))
+
+    def ends(self, boxes: Boxes) -> tuple[Floats, Floats, Mask]:
+        """The least and the greatest value in each box, and whether it has one for every row of the box."""
+        sides = (boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax)
+        low, high, sure = (
+            np.broadcast_to(found, len(boxes)) for found in _ends(self.expression, self.coordinates, sides)
+        )
+        return low, high, sure
 
     def null(self) -> tuple[Boxless, ...]:
         """The sorts of rows without a box of which it is NULL; of the others it may be anything."""
@@ -91,17 +106,108 @@ def computed(index: GeoBox, node: Predicate) -> Clause | None:
 
 
 def _lines(index: GeoBox, node: Predicate) -> Iterator[tuple[Line, Predicate]]:
-    for axis, bound in enumerate(index.bound):
-        kind = getattr(bound, "type", None) or ""
-        if kind in ("float", "double", *_WHOLE) or _DECIMAL.match(kind):
-            yield Line((axis,), kind), bound
+    coordinates = tuple(map(uncast, index.bound))
+    for bound in index.bound:
+        if _is_number(getattr(bound, "type", None)):
+            yield Line(bound, coordinates), bound
     for vertex in walk(node):
-        if isinstance(vertex, Call) and vertex.type == "double" and len(vertex.args) == 2:
-            op = _BOTH.get(vertex.name)
-            if op is not None and op.is_called(vertex):
-                axes = tuple(axis for axis in map(index.axis, vertex.args) if axis is not None)
-                if len(axes) == 2:
-                    yield Line(axes, "double", vertex.name), vertex
+        if isinstance(vertex, Call) and _operation(vertex) is not None:
+            line = Line(vertex, coordinates)
+            if len(line.axes) > 1:
+                yield line, vertex
+
+
+def _is_number(kind: str | None) -> bool:
+    return kind in ("float", "double", *_WHOLE) or _DECIMAL.match(kind or "") is not None
+
+
+def _operation(node: Predicate) -> str | None:
+    """The sign of a sum, difference or product of numbers."""
+    if isinstance(node, Call) and len(node.args) == 2 and _is_number(node.type) and node.name in _BOTH:
+        return node.name if _BOTH[node.name].is_called(node) else None
+    return None
+
+
+def _axes(node: Predicate, coordinates: Sequence[Predicate]) -> Iterator[int]:
+    """The coordinates in what is computed by operations alone; none where there is anything else."""
+    if (plain := uncast(node)) in coordinates:
+        yield coordinates.index(plain)
+    elif _operation(node) is not None and isinstance(node, Call):
+        parts = [list(_axes(arg, coordinates)) for arg in node.args if not _is_constant(arg)]
+        if all(parts):
+            yield from (each for part in parts for each in part)
+    elif isinstance(node, Cast) and node.source is not None and keeps_numbers(node.source, node.type):
+        yield from _axes(node.child, coordinates)
+
+
+def _is_constant(node: Predicate) -> bool:
+    match node:
+        case Literal(bool()):
+            return False
+        case Literal(int() | float() | Decimal(), kind):
+            return _is_number(kind)
+    return False
+
+
+Ends = tuple[Any, Any, Any]
+"""The least values, the greatest, and whether every row of the box has one; arrays or single numbers."""
+
+
+def _ends(node: Predicate, coordinates: Sequence[Predicate], sides: Sequence[tuple[Floats, Floats]]) -> Ends:
+    if (plain := uncast(node)) in coordinates:
+        return (*sides[coordinates.index(plain)], True)
+    match node:
+        case Literal(value, "float"):
+            single = float(np.float32(value))
+            return single, single, math.isfinite(single)
+        case Literal(value):
+            number = float(value)
+            return number, number, math.isfinite(number)
+        case Cast(child):
+            return _ends(child, coordinates, sides)
+        case Call(op, (left, right), type=kind):
+            return _operated(op, kind or "", *(_ends(arg, coordinates, sides) for arg in (left, right)))
+    raise AssertionError(f"{node} is not computed by operations")
+
+
+def _operated(op: str, kind: str, left: Ends, right: Ends) -> Ends:
+    (a, b, first), (c, d, second) = left, right
+    if op == "*":
+        corners = np.broadcast_arrays(a * c, a * d, b * c, b * d)
+        low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+    else:
+        low, high = (a + c, b + d) if op == "+" else (a - d, b - c)
+    if kind == "float":
+        low, high = (np.asarray(end, dtype=np.float32) for end in (low, high))
+        low, high = np.nextafter(low, -_ENDLESS), np.nextafter(high, _ENDLESS)
+        low, high = low.astype(np.float64), high.astype(np.float64)
+    elif kind != "double":
+        largest = np.maximum.reduce(np.broadcast_arrays(*map(np.abs, (a, b, c, d, low, high))))
+        unsure = largest * _ROUNDINGS + _unit(kind)
+        exact = (kind in _WHOLE) & (largest < 2.0**53)
+        low, high = low - np.where(exact, 0.0, unsure), high + np.where(exact, 0.0, unsure)
+    return low, high, first & second & _fits(kind, low, high)
+
+
+_ENDLESS = np.float32(math.inf)
+_ROUNDINGS = 1e-15
+"""Of a number, more than all roundings to doubles that a step and its operands go through."""
+
+
+def _unit(kind: str) -> float:
+    """What Spark may round by: decimals of the greatest precision, to their scale."""
+    decimal = _DECIMAL.match(kind)
+    return 10.0 ** -int(decimal[2]) if decimal is not None and int(decimal[1]) == 38 else 0.0
+
+
+def _fits(kind: str, low: Any, high: Any) -> Any:
+    """Whether all between two ends is of a type, and finite."""
+    decimal = _DECIMAL.match(kind)
+    if decimal is not None:
+        most = 10.0 ** (int(decimal[1]) - int(decimal[2])) * (1 - 1e-12)
+    else:
+        most = min(2.0 ** (_WHOLE[kind] - 1) - 1, _MOST_WHOLE) if kind in _WHOLE else sys.float_info.max
+    return (low >= -most) & (high <= most)
 
 
 @dataclass(frozen=True)
@@ -119,23 +225,24 @@ class BoxPasses(GeoClause):
 
 
 def _segments(line: Line, units: Units) -> Segments:
-    low, high = line.ends(units.boxes)
+    low, high, sure = line.ends(units.boxes)
     boxes, length = len(low), len(units)
     known, null = np.zeros(length, dtype=bool), np.zeros(length, dtype=bool)
     known[: units.wild.stop] = True
     null[units.boxless] = units.boxless_of(*line.null())
-    lacks = np.ones(length, dtype=bool)  # its bounds
-    lacks[:boxes] = False
-    bounds = dict(zip(("min", "max"), _bounds(line.kind, low, high, lacks), strict=True))
-    sure = np.zeros(length, dtype=bool)  # that it is not NaN
-    sure[:boxes] = True
+    told = np.zeros(length, dtype=bool)  # its bounds, and that it is neither NULL nor NaN
+    told[:boxes] = sure
+    bounds = dict(zip(("min", "max"), _bounds(line.kind, np.where(sure, low, 0), np.where(sure, high, 0), ~told),
+                      strict=True))  # fmt: skip
+    counted = known.copy()
+    counted[:boxes] = sure
     return Segments(
         units.unit_file,
         {
             **bounds,
             "rows": pa.array(np.ones(length, dtype=np.int64), mask=~known),
-            "nulls": pa.array(null.astype(np.int64), mask=~known),
-            "nans": pa.array(np.zeros(length, dtype=np.int64), mask=~(sure | null)),
+            "nulls": pa.array(null.astype(np.int64), mask=~counted),
+            "nans": pa.array(np.zeros(length, dtype=np.int64), mask=~(told | null)),
         },
     )
 
