@@ -49,6 +49,10 @@ class Scan:
         default=lambda expressions, most: [], repr=False, compare=False
     )
     """The values of some SQL expressions for the rows that matched, read anew, at most so many."""
+    files_unindexed: int = 0
+    """Files that no metadata know as they are, so that they are read: new ones, changed ones, those left out; counted
+    where metadata were used, before Spark's own partition pruning.
+    """
     files_audited: int = 0
     """Skipped files that were read again after the query (``spark.geoskip.audit``), up to now."""
     lost: tuple[str, ...] = ()
@@ -109,6 +113,7 @@ class Scan:
             "bytes_kept": self.bytes_kept,
             "planning_seconds": self.planning_seconds,
             "reasons": list(self.reasons),
+            "files_unindexed": self.files_unindexed,
             "files_audited": self.files_audited,
             "lost": list(self.lost),
             "clauses": [{"clause": text, "skips": count} for text, count in self.clauses()],
@@ -122,6 +127,7 @@ class Scan:
         skipping = [(text, count) for text, count in self.clauses() if count]
         lines += ["  files that each clause alone skips:"] if skipping else []
         lines += [f"  {count:>9,}  {_short(text, 108)}" for text, count in skipping]
+        lines += [f"  - {text}" for text in _unindexed(self)]
         lines += [f"  ROWS LOST: {_short(text, 400)}" for text in self.lost]
         lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
         return "\n".join(lines)
@@ -202,7 +208,7 @@ def _row(scan: Scan) -> str:
     clauses = [(html.escape(_short(text, 200)), count) for text, count in scan.clauses() if count]
     why = [f'<div style="margin-bottom:0.3em">{text} <b>skips&nbsp;{count:,}</b></div>' for text, count in clauses]
     why += [f'<div style="color:#b00020"><b>rows lost</b>: {html.escape(_short(t, 400))}</div>' for t in scan.lost]
-    why += [f"<div><i>{html.escape(_short(reason, 300))}</i></div>" for reason in scan.reasons]
+    why += [f"<div><i>{html.escape(_short(text, 300))}</i></div>" for text in (*_unindexed(scan), *scan.reasons)]
     folder = "/".join(scan.dataset.rstrip("/").split("/")[-2:])
     cells = (
         f"<code>{html.escape(_short(folder, 80))}</code>{where}",
@@ -211,6 +217,14 @@ def _row(scan: Scan) -> str:
         "".join(why),
     )
     return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _unindexed(scan: Scan) -> tuple[str, ...]:
+    """The sentence on files without metadata, where there are any."""
+    if not scan.files_unindexed:
+        return ()
+    count = _count(scan.files_unindexed, "file")
+    return (f"{count} without metadata, new, changed or left out: dataset.refresh_index() indexes what it can",)
 
 
 def _share(read: Report | Scan) -> str:

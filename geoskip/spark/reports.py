@@ -86,6 +86,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         bytes_kept=found["bytes_kept"],
         planning_seconds=found.get("planning_seconds", 0.0),
         reasons=tuple(reasons),
+        files_unindexed=found.get("unknown", 0),
         files_audited=found.get("audited", 0),
         lost=tuple(found.get("lost", ())),
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],

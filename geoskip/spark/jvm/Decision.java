@@ -122,6 +122,20 @@ class Decision {
         return new PartitionDirectory(directory.values(), Scala.seq(kept));
     }
 
+    /** How many of these files no snapshot that was asked knows as they are: new ones, changed ones, those left out. */
+    long unknown(List files) {
+        long count = 0;
+        for (Iterator i = files.iterator(); i.hasNext() && !tables.isEmpty();) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+            boolean isKnown = false;
+            for (int t = 0; t < tables.size() && !isKnown; t++) {
+                isKnown = ((FileTable) tables.get(t)).number(file) >= 0;
+            }
+            count += isKnown ? 0 : 1;
+        }
+        return count;
+    }
+
     private boolean skips(FileStatusWithMetadata file, int vector) {
         for (int i = 0; i < tables.size(); i++) {
             BitSet[] sets = (BitSet[]) bits.get(i);

@@ -164,6 +164,7 @@ class ScanFacts {
     private String reason;
     private List kept;
     private List all;
+    private long unknown = -1; // files that no metadata know, counted once
 
     ScanFacts(FileSourceScanExec scan, SparkSession session) {
         this.session = session;
@@ -290,6 +291,7 @@ class ScanFacts {
         if (location instanceof GeoskipFileIndex) {
             Decision decision = ((GeoskipFileIndex) location).decision;
             json.writeNumberField("planning_seconds", decision.planningNanos / 1e9);
+            json.writeNumberField("unknown", unknown(decision));
             json.writeFieldName("report");
             json.writeRawValue(decision.reply);
             decision.writeAudit(json);
@@ -299,6 +301,13 @@ class ScanFacts {
         json.writeEndObject();
         json.close();
         return text.toString();
+    }
+
+    private synchronized long unknown(Decision decision) {
+        if (unknown < 0) {
+            unknown = decision.unknown(all());
+        }
+        return unknown;
     }
 
     /** Why a scan that geoskip did not touch was left so. */
