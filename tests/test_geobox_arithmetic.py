@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +18,7 @@ from geoskip.clauses import keep_mask
 from geoskip.indexes import geobox_arithmetic
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.geobox_arithmetic import Line
-from geoskip.indexes.geobox_units import Boxless
+from geoskip.indexes.geobox_units import Boxless, units_of
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from tests.geobox_oracle import collected, pair_rows
@@ -267,6 +268,23 @@ def test_weighted_sums_are_bounded() -> None:
     files = collected(PAIR, [[(1.0, 1.0), (2.0, 3.0)], [(10.0, -5.0), (11.0, -4.0)]])
     for op, value, expected in ((">", 5.5, [False, True]), ("<", 0.0, [True, False]), (">=", 37.5, [False, False])):
         assert kept(Comparison(op, weighted, number(value)), PAIR, files) == expected
+
+
+def test_few_of_many_sums_are_remembered() -> None:
+    files = collected(PAIR, [[(1.0, 1.0)]])
+    for factor in range(40):
+        weighted = of("+", of("*", number(float(factor)), X), Y)
+        assert kept(Comparison(">", weighted, number(1.5 + factor)), PAIR, files) == [False]
+    assert len(units_of(files, str(PAIR), PAIR.counts)._derived) < 20
+
+
+def test_a_long_sum_does_not_take_long() -> None:
+    long: Predicate = of("+", X, Y)
+    for _ in range(400):
+        long = of("+", long, number(1.0))
+    started = time.process_time()
+    assert kept(Comparison(">", long, number(1e9)), PAIR, collected(PAIR, [[(1.0, 1.0)]])) == [False]
+    assert time.process_time() - started < 2
 
 
 def check_all() -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,7 @@ _BOTH = {
 _WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """Bits."""
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)$")
+_MOST_PARTS = 64
 _MOST_WHOLE = 2.0**63 - 1024
 _MOST_UNSCALED = 10.0**18
 
@@ -88,9 +90,7 @@ class Line:
 
     def over(self, units: Units) -> Segments:
         """The units as files with the summaries of MinMax."""
-        if self not in units.lines:
-            units.lines[self] = _segments(self, units)
-        found: Segments = units.lines[self]
+        found: Segments = units.derived(self, lambda: _segments(self, units))
         return found
 
 
@@ -111,10 +111,15 @@ def _lines(index: GeoBox, node: Predicate) -> Iterator[tuple[Line, Predicate]]:
         if _is_number(getattr(bound, "type", None)):
             yield Line(bound, coordinates), bound
     for vertex in walk(node):
-        if isinstance(vertex, Call) and _operation(vertex) is not None:
+        if isinstance(vertex, Call) and _operation(vertex) is not None and _is_short(vertex):
             line = Line(vertex, coordinates)
             if len(line.axes) > 1:
                 yield line, vertex
+
+
+def _is_short(node: Predicate) -> bool:
+    """Is it worth looking through? Of what is not, a part may be."""
+    return sum(1 for _ in islice(walk(node), _MOST_PARTS + 1)) <= _MOST_PARTS
 
 
 def _is_number(kind: str | None) -> bool:

@@ -72,8 +72,6 @@ class Units:
         """The largest absolute coordinate."""
         self._blocks = _Blocks(boxes) if len(boxes) > _SMALL else None
         self._derived: dict[Hashable, Any] = {}
-        self.lines: dict[Hashable, Any] = {}
-        """What is computed from coordinates, as files (:mod:`geoskip.indexes.geobox_arithmetic`)."""
 
     def __len__(self) -> int:
         return len(self.unit_file)
