@@ -87,7 +87,7 @@ def _compared(op: str, cast: Cast, text: str) -> Predicate | None:
     whole = end - start == unit if unit == _DAY else "." in text or end - start == 1_000_000
     if not whole:  # a text that begins so is longer, and greater
         if op == "=":
-            return None
+            return _in_known_years(shown, In(shown, ()))
         op = ">=" if op[0] == ">" else "<"
     return _in_known_years(shown, Comparison(op, shown, _literal(start, shown)))
 

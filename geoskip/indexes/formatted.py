@@ -75,7 +75,9 @@ class Formatted(Index):
                 "template=, a regular expression with named groups such as r'^(?<ip>\\S+) '"
             )
         if type(self.limit) is not int or self.limit < 1:
-            raise InvalidSpecificationError(f"Formatted(limit=) takes a number of values from 1 on, got {self.limit!r}")
+            raise InvalidSpecificationError(
+                f"Formatted(limit=) takes a number from 1 on, got {self.limit!r}; 10_000 serves well"
+            )
         if self.extract is not None:
             _check_extract(self.extract)
         else:
@@ -149,7 +151,7 @@ class Formatted(Index):
 
 def _check_extract(extract: object) -> None:
     if not isinstance(extract, str):
-        name = getattr(extract, "__name__", type(extract).__name__)
+        name = getattr(extract, "__name__", "parse")
         raise InvalidSpecificationError(
             f"Formatted(extract=) takes the SQL name of a function, got {extract!r}; register it and name it: "
             f"spark.udf.register({name!r}, ...), extract={name!r}"

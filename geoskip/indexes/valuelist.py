@@ -62,7 +62,9 @@ class ValueList(Index):
         if not isinstance(self.expr, str) or not self.expr.strip():
             raise InvalidSpecificationError(f"ValueList needs a column name or SQL text, got {self.expr!r}")
         if type(self.limit) is not int or self.limit < 1:
-            raise InvalidSpecificationError(f"ValueList(limit=) takes a number of values from 1 on, got {self.limit!r}")
+            raise InvalidSpecificationError(
+                f"ValueList(limit=) takes a number from 1 on, got {self.limit!r}; 10_000 serves well"
+            )
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<values: list, nulls, rows>``; of collated text each spelling is a value, which Spark compares."""
