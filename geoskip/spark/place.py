@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 
 __all__ = ["Place"]
+
+_GONE = re.compile(r"does not exist|No such file")
 
 
 class _Last(NamedTuple):
@@ -151,12 +154,15 @@ class Place:
             return replace(state, files=listing(state.spark, state.frame), since=since)
         return self.state(state.spark)
 
-    def _frame(self, spark: SparkSession) -> DataFrame:
+    def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
+        """Read; anew where a file was gone before Spark had found out the columns, since somebody overwrites them."""
         try:
             return self.read(spark)
         except AnalysisException as error:
             raise DatasetNotFoundError(f"{self.name} cannot be read: {sentence(error)}") from None
         except (PySparkException, Py4JJavaError) as error:
+            if attempts > 1 and _GONE.search(said(error)):
+                return self._frame(spark, attempts - 1)
             raise InvalidSpecificationError(f"{self.name} cannot be read: {said(error)}") from error
 
     def _source(self, frame: DataFrame) -> Source:

@@ -12,8 +12,12 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedError, StoreError
+from geoskip.lifecycle.operation import latest
+from geoskip.metadata import Snapshot
 from geoskip.spark import data as data_module
-from geoskip.stores import ParquetStore
+from geoskip.spark.place import Place
+from geoskip.spark.verbs import building
+from geoskip.stores import ParquetStore, Store
 from tests.conftest import same_as_off
 from tests.spark_verbs.asking import kept, write
 
@@ -140,6 +144,51 @@ def test_a_vacuum_under_a_planned_query(spark: Any, place: Path, handle: geoskip
     assert kept(spark, place) == 1
 
 
+def test_a_vacuum_under_a_verb_that_reads_metadata(
+    spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has the older snapshot looks at the next one, instead of taking it for damaged."""
+
+    def overtaken(store: Store) -> Snapshot | None:
+        monkeypatch.setattr(building, "latest", latest)
+        found = latest(store)
+        handle.refresh_index("full")
+        handle.vacuum_index(retain=0)
+        return found
+
+    def other() -> geoskip.Dataset:
+        return geoskip.dataset(spark, str(place), metadata=str(place / "_geoskip"))  # which has read nothing yet
+
+    for ask in (
+        lambda: other().verify().ok,
+        lambda: [row.files_covered for row in other().describe().collect()] == [4],
+        lambda: other().create_index(MinMax("a")).files == 4,
+        lambda: other().refresh_index().files == 4,
+    ):
+        monkeypatch.setattr(building, "latest", overtaken)
+        assert ask()
+    assert kept(spark, place) == 1
+
+
+def test_a_file_that_is_gone_before_its_columns_are_known(
+    spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Place.read
+
+    def too_late(self: Place, session: Any) -> Any:
+        monkeypatch.setattr(Place, "read", read)
+        frame = read(self, session)
+        (place / "0.parquet").unlink()
+        frame.collect()
+        return frame
+
+    write(place, "4.parquet", [40])
+    other = geoskip.dataset(spark, str(place))
+    other._place._last = None
+    monkeypatch.setattr(Place, "read", too_late)
+    assert other.refresh_index().files == 4
+
+
 def test_an_old_handle_cannot_commit_after_an_overwrite(
     spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: Any
 ) -> None:
@@ -149,9 +198,14 @@ def test_an_old_handle_cannot_commit_after_an_overwrite(
     def overwritten(*args: Any) -> Any:
         built = build(*args)
         monkeypatch.undo()
+        somebody = threading.Thread(target=begin_anew)  # what this thread reads is of the log that it writes to
+        somebody.start()
+        somebody.join()
+        return built
+
+    def begin_anew() -> None:
         spark.range(100, 104).selectExpr("id AS a").coalesce(1).write.mode("overwrite").parquet(str(place))
         geoskip.dataset(spark, str(place)).create_index(ValueList("a"))
-        return built
 
     monkeypatch.setattr(data_module, "build", overwritten)
     with pytest.raises(ConflictError, match="overwrite"):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 from pyspark.sql import DataFrame
 
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, MetadataError, NotIndexedError
 from geoskip.indexes.base import Index
-from geoskip.lifecycle.data import Build, Look, Work, left_over
+from geoskip.lifecycle.data import Build, Key, Look, Work, left_over
 from geoskip.lifecycle.operation import latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
@@ -34,6 +34,7 @@ __all__ = ["ENGINE", "append", "check_same", "create", "is_elsewhere", "made_kno
 
 ENGINE = f"pyspark {pyspark.__version__}"
 MODES = ("incremental", "full", "quick")
+T = TypeVar("T")
 _PASSES = 2
 """How often what arrived during a build is looked after; a writer that never rests is left to the next refresh."""
 
@@ -46,17 +47,22 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     if (why := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
     entries = bind(java(place.spark), state.frame, state.source, indexes)
-    with store.patiently():
-        snapshot = latest(store)
-    if snapshot is not None and is_elsewhere(place, state, snapshot.header) and not _in_use(snapshot.header):
-        store.drop()
-        snapshot = None
-    if snapshot is not None:
-        check_same(place, state, store, snapshot.header)
     data = SparkData(place, state)
+
+    def looked_at(snapshot: Snapshot | None) -> Look | None:
+        if snapshot is None:
+            return None
+        if is_elsewhere(place, state, snapshot.header) and not _in_use(snapshot.header):
+            store.drop()
+            return None
+        check_same(place, state, store, snapshot.header)
+        return Look.at(snapshot, data)
+
+    with store.patiently():
+        look = of_the_latest(store, looked_at)
+    snapshot = look.snapshot if look is not None else None
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
-    look = Look.at(snapshot, data) if snapshot is not None else None
     changed = data.changed(others) if look is not None and look.stale else {}
     buildable = [entry for entry in others if entry.name not in changed]
     data.first = begin(state, entries, buildable, {path for path, _, _ in look.stale} if look is not None else ())
@@ -89,12 +95,12 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
         made = perform(store, Verb.FULL, work, parameters=_named(rebound), by=ENGINE, since=since)
     elif mode == "quick":
         work = Work(Build(data), quick=True)
-        if work.is_needed(snapshot):
+        if of_the_latest(store, lambda found: work.is_needed(indexed(place, found)), snapshot):
             perform(store, Verb.QUICK, work, by=ENGINE, since=since)
         return report(place, state, store, data, started)
     else:
         work = Work(Build(data))
-        needed = work.is_needed(snapshot)
+        needed = of_the_latest(store, lambda found: work.is_needed(indexed(place, found)), snapshot)
         asked = snapshot.header.entries
         if work.look is None or not work.look.stale:
             asked = tuple(entry for entry in asked if _may_change(entry))
@@ -130,15 +136,34 @@ def append(place: Place, frame: DataFrame) -> BuildReport | None:
     return refresh(place) if snapshot is not None and snapshot.header.entries else None
 
 
-def stale(snapshot: Snapshot, data: SparkData) -> list[tuple[str, int, int]]:
-    """The files that are there without metadata: path, size and modification time."""
-    return left_over(snapshot, Build(data))
+def stale(snapshot: Snapshot | None, data: SparkData) -> list[Key]:
+    """The files that are there without metadata, none where there is no index."""
+    return _left(snapshot, Build(data))[1]
+
+
+def of_the_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapshot | None = None) -> T:
+    """What is asked of the latest snapshot; of the one after it, where somebody vacuumed it before it was read.
+
+    ``first`` was the latest a moment ago.
+    """
+    snapshot = first if first is not None else latest(store)
+    while True:
+        try:
+            return ask(snapshot)
+        except MetadataError:
+            if snapshot is None or store.latest() == snapshot.header.number:
+                raise
+        snapshot = latest(store)
 
 
 def required(place: Place, store: Store) -> Snapshot:
     """The latest snapshot of a dataset that has an index."""
     with store.patiently():
-        snapshot = latest(store)
+        return indexed(place, latest(store))
+
+
+def indexed(place: Place, snapshot: Snapshot | None) -> Snapshot:
+    """A snapshot, if it has an index."""
     if snapshot is None or not _in_use(snapshot.header):
         raise NotIndexedError(f"{place.name} has no index yet; create one: dataset.create_index(MinMax('column'))")
     return snapshot
@@ -183,7 +208,11 @@ def made_known(place: Place, state: State) -> None:
 def report(place: Place, state: State, store: Store, data: SparkData, started: float) -> BuildReport:
     """What was done, with the sums of the latest snapshot."""
     made_known(place, state)
-    snapshot = required(place, store)
+    with store.patiently():
+        return of_the_latest(store, lambda found: _reported(indexed(place, found), store, data, started))
+
+
+def _reported(snapshot: Snapshot, store: Store, data: SparkData, started: float) -> BuildReport:
     entries = snapshot.header.entries
     excluded = dict(data.built.excluded)
     telling = [entry for entry in entries if hasattr(entry.index, "told_of")]
@@ -211,13 +240,18 @@ def _caught_up(store: Store, data: SparkData, made: Header | None, since: int) -
     build = Build(data)
     build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
     for _ in range(_PASSES if made is not None else 0):
-        snapshot = latest(store)
-        if snapshot is None or not snapshot.header.entries:
-            return
-        missing = [key for key in left_over(snapshot, build, closely=False) if key[0] not in data.built.excluded]
-        if not missing or data.changed(snapshot.header.entries):
+        entries, left = of_the_latest(store, lambda found: _left(found, build, closely=False))
+        missing = [key for key in left if key[0] not in data.built.excluded]
+        if not missing or data.changed(entries):
             return
         perform(store, Verb.REFRESH, Work(Build(data)), parameters={"catches up": len(missing)}, by=ENGINE)
+
+
+def _left(snapshot: Snapshot | None, build: Build, *, closely: bool = True) -> tuple[Sequence[IndexEntry], list[Key]]:
+    """The indexes in use, and the files that are there without metadata."""
+    if snapshot is None or not snapshot.header.entries:
+        return (), []
+    return snapshot.header.entries, left_over(snapshot, build, closely=closely)
 
 
 def _check_unchanged(data: SparkData, entries: Sequence[IndexEntry]) -> None:

@@ -24,7 +24,16 @@ from geoskip.spark.listing import nothing_to_index
 from geoskip.spark.place import Place
 from geoskip.spark.session import java
 from geoskip.spark.state import State
-from geoskip.spark.verbs.building import ENGINE, check_same, create, is_elsewhere, report, required
+from geoskip.spark.verbs.building import (
+    ENGINE,
+    check_same,
+    create,
+    indexed,
+    is_elsewhere,
+    of_the_latest,
+    report,
+    required,
+)
 from geoskip.stores.base import Store
 
 __all__ = ["Verified", "repair", "verify"]
@@ -70,10 +79,17 @@ def verify(place: Place, sample: float | None = None) -> Verified:
         raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample}")
     state = place.state()
     store = place.store(state.source)
-    snapshot = required(place, store)
+    with store.patiently():
+        return of_the_latest(store, lambda found: _verified(place, state, store, indexed(place, found), sample))
+
+
+def _verified(place: Place, state: State, store: Store, snapshot: Snapshot, sample: float | None) -> Verified:
+    """The same of a snapshot; raises MetadataError for one that is vacuumed meanwhile."""
     check_same(place, state, store, snapshot.header)
     data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
     damaged = _damaged(snapshot)
+    if damaged and store.latest() != snapshot.header.number:
+        raise MetadataError(f"snapshot {snapshot.header.number} may be vacuumed: there is a later one")
     changed = data.changed(snapshot.header.entries)
     entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
     if "files" in damaged:

@@ -14,12 +14,11 @@ from py4j.protocol import Py4JError
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.amounts import Bound
-from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
 from geoskip.spark.session import known
-from geoskip.spark.verbs.building import refresh, stale
+from geoskip.spark.verbs.building import of_the_latest, refresh, stale
 
 __all__ = ["AfterQueries", "Keeper", "refresh_after_queries", "refreshed"]
 
@@ -30,10 +29,7 @@ _SHARE, _REST = 10, 1.0
 def refreshed(place: Place, bound: Bound) -> None:
     """Index what is new, if it is not too much."""
     state = place.state()
-    snapshot = latest(place.store(state.source))
-    if snapshot is None or not snapshot.header.entries:
-        return
-    missing = stale(snapshot, SparkData(place, state))
+    missing = of_the_latest(place.store(state.source), lambda found: stale(found, SparkData(place, state)))
     if missing and bound.allows(len(missing), sum(size for _, size, _ in missing)):
         refresh(place)
 

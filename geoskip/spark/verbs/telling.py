@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,7 +17,8 @@ from geoskip.metadata import Snapshot
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
 from geoskip.spark.session import known
-from geoskip.spark.verbs.building import required
+from geoskip.spark.verbs.building import indexed, of_the_latest
+from geoskip.stores.base import Store
 
 __all__ = ["datasets", "describe", "told"]
 
@@ -35,8 +37,13 @@ def describe(place: Place) -> DataFrame:
     """A row an index, those in use first."""
     state = place.state()
     store = place.store(state.source)
-    snapshot = required(place, store)
     data = SparkData(place, state)
+    with store.patiently():
+        rows = of_the_latest(store, lambda found: _described(indexed(place, found), store, data))
+    return place.spark.createDataFrame(rows, _DESCRIBED)
+
+
+def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[Any, ...]]:
     current = Look.at(snapshot, data).is_fresh
     sizes = store.size()
     rows = []
@@ -51,7 +58,7 @@ def describe(place: Place) -> DataFrame:
                 entry.index.kind,
                 ", ".join(name for name, _ in entry.columns),
                 covered,
-                len(state.files) - covered,
+                len(data.state.files) - covered,
                 sizes.get(entry.name, 0),
                 str(built.get("when", snapshot.header.created)),
                 snapshot.header.number,
@@ -60,7 +67,7 @@ def describe(place: Place) -> DataFrame:
                 str(built.get("reader", "")),
             )
         )
-    return place.spark.createDataFrame(rows, _DESCRIBED)
+    return rows
 
 
 def told(place: Place) -> DataFrame:
