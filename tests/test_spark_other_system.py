@@ -107,5 +107,23 @@ def test_of_many_writers_one_creates_a_file(mounted: tuple[str, Path], spark: An
         assert {(place / "race" / "sub" / name).read_text() for name in names} <= {str(who)}
 
 
+def test_a_long_folder_is_listed_at_once(
+    spark: Any,
+    mounted: tuple[str, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, place = mounted
+    names = {f"_{number:08d}.json" for number in range(300)} | {"a\nb, c", "ä b", "[x]"}
+    (place / "many" / "empty").mkdir(parents=True)
+    for name in names:
+        (place / "many" / name).touch()
+    client, asked = type(spark.sparkContext._gateway._gateway_client), []
+    send = client.send_command
+    monkeypatch.setattr(client, "send_command", lambda *args, **more: asked.append(1) or send(*args, **more))
+    assert set(HadoopFolder(f"{uri}/many").names(".")) == {*names, "empty"}
+    assert HadoopFolder(f"{uri}/many").names("empty") == []
+    assert len(asked) < 200
+
+
 def test_the_parquet_store_there_does_what_the_memory_store_does(spark: Any, mounted: tuple[str, Path]) -> None:  # noqa: F811
     drive(lambda: ParquetStore(HadoopFolder(f"{mounted[0]}/machine")), 2, 12)

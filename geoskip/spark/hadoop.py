@@ -60,12 +60,12 @@ class HadoopFolder:
         with _translated():
             jvm, system = self._system()
             try:
-                found = list(system.listStatus(self._path(jvm, sub)))
+                found = system.listStatus(self._path(jvm, sub))
             except Py4JJavaError as error:
                 if _is(error, "java.io.FileNotFoundException"):
                     return []
                 raise
-            return [str(status.getPath().getName()) for status in found]
+            return _names(jvm, found)
 
     def read(self, name: str, limit: int) -> bytes:
         with _translated():
@@ -175,6 +175,13 @@ class HadoopFolder:
 def _class(jvm: Any, name: str) -> Any:
     """A class of Java's: Py4J would ask the driver for each part of its name, each time."""
     return functools.reduce(getattr, name.split("."), jvm)
+
+
+def _names(jvm: Any, statuses: Any) -> list[str]:
+    """The names in a listing, as one text: a question for each would cost more than the listing."""
+    paths = _class(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(statuses)
+    joined = str(_class(jvm, "scala.Predef").genericWrapArray(paths).mkString("\0"))
+    return [path.rpartition("/")[2] for path in joined.split("\0") if path]
 
 
 def _mounted(system: Any, path: Any) -> str | None:
