@@ -246,21 +246,27 @@ def test_a_decimal_that_is_rounded_on_the_way_is_kept() -> None:
     assert rounded_up()
 
 
-def test_what_may_be_null_or_nan_is_kept() -> None:
+def nulls_kept(op: str, axes: str, rows: list[tuple[int | None, int | None]]) -> list[bool]:
+    """Which files of one row of decimal(38,0) are kept for ``(lng op lat) IS NULL``."""
     kind = "decimal(38,0)"
-    x, y = Column("lng", kind), Column("lat", kind)
-    index = GeoBox("lng", "lat").bind((x, y))
-    sum_ = Call("+", (x, y), CATALYST + "Add", (), kind)
-    rows = [(10**37, 9 * 10**37), (1, 2)]
-    files = metadata(
-        index, [tuple(pa.array([Decimal(v)], pa.decimal128(38, 0)) for v in row) for row in rows], (kind,) * 2
-    )
-    assert kept(IsNull(sum_), index, files) == [True, False]
+    columns = {"x": Column("lng", kind), "y": Column("lat", kind)}
+    index = GeoBox("lng", "lat").bind(tuple(columns.values()))
+    made = Call(op, tuple(columns[axis] for axis in axes), CATALYST + NAMES[op], (), kind)
+    files = [
+        tuple(pa.array([None if v is None else Decimal(v)], pa.decimal128(38, 0)) for v in row) for row in rows
+    ]  # fmt: skip
+    return kept(IsNull(made), index, metadata(index, files, (kind, kind)))
+
+
+ALONE: list[tuple[int | None, int | None]] = [(10**37, None), (None, 1)]
+
+
+def test_what_may_be_null_or_nan_is_kept() -> None:
+    assert nulls_kept("+", "xy", [(10**37, 9 * 10**37), (1, 2)]) == [True, False]
+    assert nulls_kept("*", "xx", ALONE) == [True, True]
     apart = of("-", of("*", X, number(1e308)), of("*", Y, number(1e308)))
-    assert kept(Comparison(">", apart, number(5.0)), PAIR, collected(PAIR, [[(50.0, 60.0)], [(0.1, 0.2)]])) == [
-        True,
-        False,
-    ]
+    files = collected(PAIR, [[(50.0, 60.0)], [(0.1, 0.2)]])
+    assert kept(Comparison(">", apart, number(5.0)), PAIR, files) == [True, False]
 
 
 def test_weighted_sums_are_bounded() -> None:
@@ -293,6 +299,7 @@ def check_all() -> None:
     for name, (*_, true) in TYPED.items():
         assert typed(name) or not true, f"{name} lost a row"
     assert rounded_up(), "rounding on the way lost a row"
+    assert all(nulls_kept("*", "xx", ALONE)), "a product that is NULL lost a row"
 
 
 def _either(self: Line) -> tuple[Boxless, ...]:
@@ -316,6 +323,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "all numbers are doubles": (geobox_arithmetic, "_operated", _of_doubles),
     "nothing leaves its type": (geobox_arithmetic, "_fits", lambda kind, low, high: True),
     "doubles hold every number": (geobox_arithmetic, "_ROUNDINGS", 0.0),
+    "only boxes hold what leaves its type": (Line, "is_total", True),
     "decimals are never rounded": (geobox_arithmetic, "_unit", lambda kind: 0.0),
 }
 

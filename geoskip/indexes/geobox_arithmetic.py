@@ -76,6 +76,12 @@ class Line:
         """The coordinates in it (0 for x, 1 for y), as often as they are."""
         return tuple(_axes(self.expression, self.coordinates))
 
+    @cached_property
+    def is_total(self) -> bool:
+        """Has every row without a NULL a value? What leaves its type may be NULL, of all types but these."""
+        calls = [vertex for vertex in walk(self.expression) if isinstance(vertex, Call)]
+        return len(self.axes) == 1 or all(call.type in ("float", "double") for call in calls)
+
     def ends(self, boxes: Boxes) -> tuple[Floats, Floats, Mask]:
         """The least and the greatest value in each box, and whether it has one for every row of the box."""
         sides = (boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax)
@@ -239,7 +245,7 @@ def _segments(line: Line, units: Units) -> Segments:
     told[:boxes] = sure
     bounds = dict(zip(("min", "max"), _bounds(line.kind, np.where(sure, low, 0), np.where(sure, high, 0), ~told),
                       strict=True))  # fmt: skip
-    counted = known.copy()
+    counted = known & (null | line.is_total)
     counted[:boxes] = sure
     return Segments(
         units.unit_file,
