@@ -137,7 +137,9 @@ class Dataset:
         return building.refresh(self._place, mode)
 
     def append(self, frame: DataFrame) -> BuildReport | None:
-        """Write rows to the dataset, in its format and partitions, and index the files that this makes."""
+        """Write rows to the dataset, in its format and partitions, and index the files that this makes; None where
+        there is no index, or where indexing failed, of which a warning tells: the rows are written all the same.
+        """
         return building.append(self._place, frame)
 
     def keep_fresh(self, every: float = 60.0) -> Keeper:

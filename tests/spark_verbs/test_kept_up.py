@@ -27,6 +27,18 @@ def test_appending_indexes_what_is_written(spark: Any, place: Path, handle: geos
         geoskip.dataset(spark, f"{place}/*.parquet").append(spark.range(1))
 
 
+def test_rows_are_written_where_their_indexing_fails(
+    spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = spark.createDataFrame([(70,)], "a long").coalesce(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(data_module, "build", lambda *args: 1 / 0)
+        with pytest.warns(UserWarning, match="rows are in .*data, and are not indexed: ZeroDivisionError"):
+            assert handle.append(rows) is None
+    assert kept(spark, place, "a = 70") == 1
+    assert handle.refresh_index().read == 1
+
+
 def test_appending_keeps_partitions_and_reader_options(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "csv")
     spark.sql("SELECT 1 AS a, 'x' AS p UNION ALL SELECT 2, 'y'").write.partitionBy("p").option("sep", "|").csv(place)

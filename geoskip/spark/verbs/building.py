@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,7 +12,13 @@ import pyarrow.compute as pc
 import pyspark
 from pyspark.sql import DataFrame
 
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.errors import (
+    DatasetNotFoundError,
+    GeoskipError,
+    InvalidSpecificationError,
+    MetadataError,
+    NotIndexedError,
+)
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.data import Build, Key, Look, Work, left_over
 from geoskip.lifecycle.operation import latest, perform
@@ -115,7 +122,11 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
 
 
 def append(place: Place, frame: DataFrame) -> BuildReport | None:
-    """Write rows to the dataset, and index the files that this makes; None where there is no index."""
+    """Write rows to the dataset, and index the files that this makes; None where there is no index.
+
+    Where indexing fails, that is a warning: an error would look as if nothing was written, and whoever tries again
+    would write the rows twice.
+    """
     if place.table is not None:
         columns = ("`" + name.replace("`", "``") + "`" for name in place.spark.table(place.table).columns)
         frame.select(*columns).write.insertInto(place.table)
@@ -131,9 +142,14 @@ def append(place: Place, frame: DataFrame) -> BuildReport | None:
         except DatasetNotFoundError:
             partitions = ()
         frame.write.format(place.format).mode("append").options(**options).partitionBy(*partitions).save(paths[0])
-    state = place.state()
-    snapshot = latest(place.store(state.source))
-    return refresh(place) if snapshot is not None and snapshot.header.entries else None
+    try:
+        state = place.state()
+        snapshot = latest(place.store(state.source))
+        return refresh(place) if snapshot is not None and snapshot.header.entries else None
+    except Exception as error:
+        told = error if isinstance(error, GeoskipError) else type(error).__name__
+        warnings.warn(f"the rows are in {place.name}, and are not indexed: {told}", stacklevel=3)
+        return None
 
 
 def stale(snapshot: Snapshot | None, data: SparkData) -> list[Key]:
