@@ -34,7 +34,7 @@ from geoskip.metadata import FileRow, Header, IndexEntry
 from geoskip.stores import LocalFolder, ParquetStore, Store, folders
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keys import KeyRing
-from tests.storing import HEADER, entry
+from tests.storing import HEADER, append, entry
 
 KEYS = Encryption(KeyRing({"base": bytes(32)}), "base")
 FORKS = multiprocessing.get_context("forkserver")
@@ -327,6 +327,22 @@ def emptied_elsewhere(folder: Path) -> None:
     process.start()
     process.join(60)
     assert process.exitcode == 0
+
+
+def _appending(folder: str, name: str, times: int, start: Any) -> None:
+    start.wait(60)
+    append(ParquetStore(folder), name, times)
+
+
+def appended_elsewhere(folder: Path, names: str, times: int) -> list[int | None]:
+    """Let a process a name add files to a store, all at once; returns how they ended."""
+    start = FORKS.Barrier(len(names))
+    writers = [FORKS.Process(target=_appending, args=(str(folder), name, times, start)) for name in names]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    return [writer.exitcode for writer in writers]
 
 
 def _busy(place: str, seed: int, turns: int, seconds: float, failures: Any) -> None:

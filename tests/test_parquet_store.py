@@ -6,8 +6,6 @@ import errno
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from geoskip.metadata import Header, Part
 from geoskip.stores import Folder, LocalFolder, ParquetStore
 from geoskip.stores.amending import merged_from
 from geoskip.stores.base import header_json, new_identity
+from tests.crashes import appended_elsewhere
 from tests.storing import HEADER, begun, content, table
 
 # --- crashes ---------------------------------------------------------------------------------------
@@ -192,29 +191,9 @@ def test_what_is_seen_was_flushed_before_and_its_name_is_flushed_then(tmp_path, 
     assert told == [(8, []), ("folder", ["x"]), (6, ["x"]), ("folder", ["x", "y"])]
 
 
-WRITER = """
-import sys, time
-from pathlib import Path
-sys.path[:0] = sys.argv[4:]
-from tests.storing import append
-from geoskip.stores import ParquetStore
-store, start, who = ParquetStore(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-Path(f"{start}.{who}").touch()
-while not start.exists():
-    time.sleep(0.001)
-append(store, who, 8)
-"""
-
-
 def test_writers_in_processes_lose_nothing(tmp_path):
     begun(ParquetStore(tmp_path / "m"))
-    start, here = tmp_path / "start", Path(__file__).parent
-    command = [sys.executable, "-c", WRITER, str(tmp_path / "m"), str(start)]
-    writers = [subprocess.Popen([*command, name, str(here.parent)]) for name in "xyz"]
-    while not all(Path(f"{start}.{name}").exists() for name in "xyz"):
-        assert all(writer.poll() is None for writer in writers)
-    start.touch()
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert appended_elsewhere(tmp_path / "m", "xyz", 8) == [0, 0, 0]
     assert content(ParquetStore(tmp_path / "m")) == {"f": 1, **{f"{who}-{i}": i for who in "xyz" for i in range(8)}}
 
 
