@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -180,6 +181,7 @@ def _carry_out(spark: Any, port: int, order: dict[str, Any], answer: Callable[[l
     import geoskip
 
     wrong: list[str] = []
+    warnings.filterwarnings("error", message="the rows are in")  # written, and not indexed
     stop = _hold(port, order["hold"])
     for verb, argument in order["steps"]:
         try:
