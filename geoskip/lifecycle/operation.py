@@ -19,15 +19,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, MissingKeyError, NotIndexedError, StoreError
+from geoskip.lifecycle.attempts import Amend, Attempt, Commit, Result, Rewrap, Turn, Winner
 from geoskip.lifecycle.log import Entry, Log, Losses, is_dead, now, person_of, versions, who
 from geoskip.lifecycle.turns import LOSSES, Line
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
@@ -38,67 +37,6 @@ __all__ = ["Amend", "Commit", "Operation", "Rewrap", "Turn", "Winner", "close_th
 
 BEAT = 10.0
 """Seconds between heartbeats."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A whole table as the next snapshot. ``told`` is what the log says of it."""
-
-    header: Header
-    table: pa.Table
-    told: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Amend:
-    """The next snapshot by what it changes, see :meth:`geoskip.stores.base.Store.amend`."""
-
-    header: Header
-    removed: pa.Array
-    added: pa.Table
-    told: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def nothing(cls, snapshot: Snapshot, header: Header | None = None, **told: Any) -> Amend:
-        """The same files under another header, or under the same one."""
-        stays = pa.array([False]).take(pa.array([0] * snapshot.header.files, pa.int32()))
-        return cls(header or snapshot.header, stays, pa.table({}), told)
-
-
-@dataclass(frozen=True)
-class Rewrap:
-    """The same snapshot once more, its keys wrapped anew, see :meth:`geoskip.stores.base.Store.rotate`."""
-
-    header: Header
-    told: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Winner:
-    """An operation that committed before this one."""
-
-    id: str
-    verb: Verb
-    who: str
-    snapshot: int
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.id[:12]}{self.who and f' by {self.who}'}, which made snapshot {self.snapshot}"
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One attempt: its number from 0, the snapshot to start from, and who was faster so far. After a lost race that is
-    to be :attr:`~geoskip.lifecycle.verbs.Then.REBASE`, the number is not 0: what was built is laid over the snapshot.
-    """
-
-    number: int
-    snapshot: Snapshot | None
-    after: tuple[Winner, ...] = ()
-
-
-Result = Commit | Amend | Rewrap
-Attempt = Callable[[Turn], Result | None]
 
 
 def perform(

@@ -15,8 +15,8 @@ without spaces, in ASCII. The header's members are those of :class:`geoskip.meta
 
 * ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry that
   calls itself otherwise than its file's name;
-* ``root``: the dataset's URI; ``source``: how it is read; ``operation``: what made the snapshot; ``reasons``: of some
-  files, why they have no metadata;
+* ``root``: the dataset's URI; ``source``: how it is read; ``operation``: what made the snapshot, and as ``follows``
+  when the one was made that it comes after; ``reasons``: of some files, why they have no metadata;
 * ``indexes``: for each its ``name``, its specification (``index``), its expressions as trees (``bound``, see
   :mod:`geoskip.codec`), the data ``columns`` that it reads, the ``arrow`` type of its summaries (an IPC schema in
   base64, with ``type`` for people) and what it ``depends`` on;
@@ -35,8 +35,9 @@ written as one, so many that each part has four times the rows of those after it
 **Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Names of another
 shape are ignored, so that later versions may put other things there. What is damaged raises MetadataError.
 
-**Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. A crash
-before that leaves parts that nobody names; a part's name begins with that of the operation that wrote it, so that
+**Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. Where a later
+number is there already the entry is taken back, unless that one follows it: a slow writer has found a number free that
+had been vacuumed. A crash before that leaves parts that nobody names; a part's name begins with that of the operation that wrote it, so that
 :meth:`ParquetStore.sweep` knows them from those of a writer that is at it. ``_identity.json`` is created exclusively
 too, before the first entry. A log in a folder named by its identity is why a writer of a log that was dropped meanwhile
 (``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log begun since: its entry lands
