@@ -162,7 +162,11 @@ def test_specifications(kind: type[Any]) -> None:
     for wrong in ({"length": 0}, {"length": 2.5}, {"length": True}, {"length": 10**6}, {"limit": 0}):
         with pytest.raises(InvalidSpecificationError, match=rf"{kind.__name__}\('s'\) keeps"):
             kind("s", **wrong)
-    for type_, way in (("int", "BloomFilter"), ("array<string>", "size(s)"), ("string collate UNICODE", "ValueList('s')")):
+    for type_, way in (
+        ("int", "BloomFilter"),
+        ("array<string>", "size(s)"),
+        ("string collate UNICODE", "ValueList('s')"),
+    ):
         with pytest.raises(UnsupportedColumnError, match=r"\(s\) needs text, got") as caught:
             kind("s").metadata_type(SourceColumn("s", type_, pa.null()))
         assert way in str(caught.value)
