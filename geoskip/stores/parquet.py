@@ -37,11 +37,11 @@ shape are ignored, so that later versions may put other things there. What is da
 
 **Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. Where a later
 number is there already the entry is taken back, unless that one follows it: a slow writer has found a number free that
-had been vacuumed. A crash before that leaves parts that nobody names; a part's name begins with that of the operation that wrote it, so that
-:meth:`ParquetStore.sweep` knows them from those of a writer that is at it. ``_identity.json`` is created exclusively
-too, before the first entry. A log in a folder named by its identity is why a writer of a log that was dropped meanwhile
-(``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log begun since: its entry lands
-beside it.
+had been vacuumed. A crash before that leaves parts that nobody names; a part's name begins with that of the operation
+that wrote it, so that :meth:`ParquetStore.sweep` knows them from those of a writer that is at it. ``_identity.json`` is
+created exclusively too, before the first entry. A log in a folder named by its identity is why a writer of a log that
+was dropped meanwhile (``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log begun
+since: its entry lands beside it.
 
 **Protected metadata** (:mod:`geoskip.stores.encryption`) lie in the same files: what an entry holds is then sealed, and
 parts are encrypted.
