@@ -50,8 +50,7 @@ def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) 
     if metric.count(points.data):
         step = max(1, _AT_ONCE // metric.count(points.data))
         for at in range(0, len(origins), step):
-            distances = np.stack([metric.distances(origin, points.data) for origin in origins[at : at + step]])
-            found = _rings(distances, metric.whole)
+            found = _rings(metric.table(origins[at : at + step], points.data), metric.whole)
             if found is None:
                 return _summary([], metric, **{**counts, "odd": points.rows - points.nulls})
             rings += found

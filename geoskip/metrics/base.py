@@ -72,6 +72,10 @@ class Metric(ABC):
     def distances(self, origin: Any, data: Any) -> Floats:
         """From one point to each of many."""
 
+    def table(self, origins: Sequence[Any], data: Any) -> Floats:
+        """From each of some points, a row each, to each of many."""
+        return np.stack([self.distances(origin, data) for origin in origins])
+
     @abstractmethod
     def count(self, data: Any) -> int:
         """How many points there are."""

@@ -158,11 +158,19 @@ class Haversine(_Numeric):
         return super().take(data[:2], places)
 
     def distances(self, origin: Any, data: Columns) -> Floats:
-        place = _place(tuple(origin))
-        near = _squares(data[2:], place)
+        return np.asarray(self.table([origin], data)[0])
+
+    def table(self, origins: Sequence[Any], data: Columns) -> Floats:
+        places = np.array([_place(tuple(origin)) for origin in origins])
+        near = _squares(data[2:], places)
         near *= near >= _ROUNDING
-        far = 4 - near if near.max(initial=0) < 3 else _squares(data[2:], tuple(-at for at in place))
-        return np.asarray(2 * np.arctan2(np.sqrt(near), np.sqrt(far)))
+        found = np.sqrt(near)
+        beyond = near.max(axis=1, initial=0) >= 3  # two thirds of the way: from there the antipode tells
+        far = np.sqrt(_squares(data[2:], -places[beyond]))
+        found[~beyond] = np.arcsin(found[~beyond] / 2)
+        found[beyond] = np.arctan2(found[beyond], far)
+        found *= 2
+        return found
 
     def scale(self, point: Any) -> float:
         return 0.0
@@ -188,9 +196,10 @@ def _place(point: tuple[float, float]) -> tuple[float, ...]:
     return tuple(float(at[0]) for at in _on_sphere(tuple(np.array([number]) for number in point))[2:])
 
 
-def _squares(columns: Columns, place: Sequence[float]) -> Floats:
-    """The squares of the straight distances to a place."""
-    total = np.square(columns[0] - place[0])
-    for column, at in zip(columns[1:], place[1:], strict=True):
-        total += np.square(column - at)
-    return np.asarray(total)
+def _squares(columns: Columns, places: Floats) -> Floats:
+    """The squares of the straight distances from places on the sphere, a row each, to many."""
+    total = np.zeros((len(places), len(columns[0])))
+    for column, at in zip(columns, places.T, strict=True):
+        away = np.subtract.outer(at, column)
+        total += np.square(away, out=away)
+    return total
