@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import math
 import pickle
+import weakref
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -206,6 +207,17 @@ def test_parts_of_a_file_become_one_list_or_one_filter() -> None:
     assert as_filter["filters"] == whole["filters"]
     assert as_filter["values"] is None
     assert len(as_filter["filters"]) == 1
+
+
+def test_the_parts_of_a_large_file_do_not_hold_its_values() -> None:
+    values = pa.array(range(500))
+    seen = weakref.ref(values)
+    index = Hybrid("n")
+    part = index.collect(values)
+    expected = index.for_file(part or {}, 0)
+    del values
+    assert seen() is None
+    assert index.for_file(part or {}, 0) == expected
 
 
 def test_what_is_too_long_to_list_has_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ modules say why they are right.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -90,7 +91,7 @@ class Hybrid(Index):
         found = listed(array, _MOST_VALUES, _MOST_BYTES)
         if found["values"] is not None:
             part = ListedPart(_with_list(found))
-            part.array = array
+            part.array = weakref.ref(array)
             return part
         hashed = HashedPart.collected(array, self.fpp)
         return None if hashed is None else _without_list(hashed)
@@ -131,7 +132,7 @@ class Hybrid(Index):
         return filters
 
     def _as_filter(self, summary: Summary) -> HashedPart:
-        array = summary.array if isinstance(summary, ListedPart) else None
+        array = summary.array() if isinstance(summary, ListedPart) else None
         if array is not None:
             hashed = HashedPart.collected(array, self.fpp)
         else:  # physical values hash alike, whatever type they are kept in
@@ -143,9 +144,11 @@ class Hybrid(Index):
 
 
 class ListedPart(Remembering):
-    """A summary with a list that remembers the values it was made of."""
+    """A summary with a list that remembers the values it was made of, as long as somebody else needs them: a large file
+    has many parts, which would fill the memory.
+    """
 
-    array: pa.Array | None = None
+    array: Callable[[], pa.Array | None] = staticmethod(lambda: None)
 
 
 def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, file_bytes: int) -> bool:
