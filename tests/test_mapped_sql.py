@@ -347,6 +347,18 @@ def test_by_the_legacy_policy_years_bc_are_shown_as_those_ad(spark: Any, parts: 
         assert own.read.parquet(str(place)).where(next(iter(conditions))).count() == 2
 
 
+@pytest.mark.spark
+def test_a_day_that_a_zone_left_out_is_shown_as_the_next(spark: Any, parts: Callable[..., Path]) -> None:
+    place = parts(*({"day": [dt.date(1994, 12, number)]} for number in (29, 30, 31)), {"day": [dt.date(1995, 1, 1)]})
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")
+    geoskip.dataset(own, str(place)).create_index(MinMax("day"))
+    conditions = {"date_format(day, 'yyyy') = '1995'": 2, "date_format(day, 'yyyy-MM-dd') = '1994-12-30'": 2}
+    assert files_kept(own.read.parquet(str(place)), conditions) == conditions
+    with geoskip.disabled(own):
+        assert own.read.parquet(str(place)).where(next(iter(conditions))).count() == 2
+
+
 # ---- through Spark
 
 FILES = 6

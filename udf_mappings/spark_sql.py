@@ -154,7 +154,8 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
     def bound(op: str, micros: int) -> Predicate:
         return Comparison(op, shown, Literal(micros // unit, kind))
 
-    parts = (And((bound(">=", ends[0]), bound("<", ends[1]))) for ends in found if ends is not None)
+    early = unit if unit > 1 else 0  # where a zone left out a day, the midnight of it is shown as the day after
+    parts = (And((bound(">=", ends[0] - early), bound("<", ends[1]))) for ends in found if ends is not None)
     return clause_for(Or((*parts, bound("<", _OLD))), [index])
 
 
