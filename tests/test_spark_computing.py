@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,41 @@ def test_nothing_is_computed_of_values_that_no_file_has(spark: Any, parts: Calla
     fails = "IF(s IS NULL, CAST(raise_error('NULL') AS int), length(s))"
     report, _, jobs = built(spark, place, MinMax(fails), MinMax("a * 2"))
     assert (jobs, set(report.readers.values())) == (1, {COMPUTED})
+
+
+@pytest.mark.parametrize(("texts", "reader"), [(["x" * 99_999, ""], COMPUTED), (["x" * 99_999, "y" * 99_998], "spark")])
+def test_what_is_repeated_is_short(spark: Any, parts: Callable[..., Path], texts: list[str], reader: str) -> None:
+    """A thousand times each of these texts would be a hundred megabytes."""
+    place = parts({"a": list(range(1000)), "s": texts * 500})
+    report, (row,), _ = built(spark, place, MinMax("a * 2"), MinMax("length(s)"))
+    assert report.readers == {"minmax(a * 2)": reader, "minmax(length(s))": reader}
+    assert [row["minmax(length(s))"][end] for end in ("min", "max")] == sorted(map(len, texts))
+
+
+def test_a_build_that_is_called_off_does_not_start_over(spark: Any, parts: Callable[..., Path], tmp_path: Path) -> None:
+    begun, over = tmp_path / "begun", threading.Event()
+
+    def slow(text: str) -> str:
+        with begun.open("a") as file:
+            file.write(text)
+        time.sleep(20)
+        return text
+
+    def cancel() -> None:
+        while not begun.exists() and not over.wait(0.05):
+            pass
+        spark.sparkContext.cancelAllJobs()
+
+    spark.udf.register("slow", slow, "string")
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        with pytest.raises(GeoskipError, match="called off: Job"):
+            built(spark, parts({"s": ["x"]}), ValueList("slow(s)"))
+    finally:
+        over.set()
+        thread.join()
+    assert begun.read_text() == "x"
 
 
 def test_files_that_arrow_reads_otherwise_are_handed_back(spark: Any, parts: Callable[..., Path]) -> None:

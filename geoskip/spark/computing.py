@@ -16,18 +16,21 @@ is asked, which says what is wrong.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
@@ -38,7 +41,7 @@ from geoskip.spark.holding import Kept, Piece, pieces_of, released
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed
 from geoskip.spark.progress import following
-from geoskip.spark.reading import Run, explained, payloads, plain_uri, storable, tasks_for
+from geoskip.spark.reading import Run, explained, payloads, plain_uri, said, storable, tasks_for
 from geoskip.spark.tasks import SPARK, FileResult, Part, collected, one_array, put_together, read_files
 from geoskip.spark.workers import settle_imports
 
@@ -48,8 +51,10 @@ _LARGEST = 32 << 20
 """Bytes of a file that is read so: of a larger one the distinct values of all rows might be too many at once."""
 _GROUP = 64
 _ROWS_AT_ONCE = 1 << 20
+_ROWS_A_BATCH = 1 << 16
 _GROUP_BYTES = 16 << 20
 _PAYLOAD = "_geoskip_payload"
+_CANCELLED = re.compile(r"Job \d+ cancelled")
 _READER = "arrow, computed by spark"
 Places = NDArray[Any]
 """Numbers of rows, in as few bytes as hold them."""
@@ -122,7 +127,11 @@ def computed(
             if run is None:
                 return [each for row in job.collect() for each in pickle.loads(row["payload"])]
             return [each for some in run(job.rdd.map(_unpickled)) for each in some]
-    except (PySparkException, Py4JJavaError, KeyError):
+    except KeyError:
+        return None
+    except (PySparkException, Py4JJavaError) as error:
+        if _CANCELLED.match(why := said(error)):
+            raise GeoskipError(f"the build was called off: {why}") from error
         return None
 
 
@@ -205,7 +214,9 @@ def _reader(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for group in _groups(read_files(share[number], plans, case_sensitive), names):
-                    yield _rows_of(group, types)
+                    rows = _rows_of(group, types)
+                    for start in range(0, len(rows), _ROWS_A_BATCH):
+                        yield rows.slice(start, _ROWS_A_BATCH)
 
     return read
 
@@ -254,8 +265,8 @@ def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[lis
 
 
 def _rows_of(files: Sequence[_Found], types: Sequence[pa.DataType]) -> pa.RecordBatch:
-    """A group as rows. A column with fewer values than another repeats its last one: Spark meets none that is in no
-    file, but for a group without any row.
+    """A group as rows. A column with fewer values than another repeats its shortest one: Spark meets none that is in no
+    file, but for a group without any row. Where that would be long, the files are handed back.
     """
     known = [file.values for file in files if file.values is not None]
     columns: list[pa.Array] = []
@@ -268,16 +279,33 @@ def _rows_of(files: Sequence[_Found], types: Sequence[pa.DataType]) -> pa.Record
             [at[start:end][values[number]["places"]] for values, start, end in zip(known, ends, ends[1:], strict=False)]
         )
     rows = max(map(len, columns), default=0)
+    repeated = [_shortest(column) for column in columns]
+    if sum((rows - len(column)) * size for column, (_, size) in zip(columns, repeated, strict=True)) > _GROUP_BYTES:
+        return _rows_of([_Found(FileResult(file.result.path, problem=SPARK), None, []) for file in files], types)
     of_files = iter(zip(*places, strict=True))
     placed = [(file.result, None if file.values is None else list(next(of_files))) for file in files]
     group = _Group(rows, placed, [piece for file in files for piece in file.aside])
     each = np.arange(max(1, rows))
     padded = [
-        column.take(pa.array(np.minimum(each, len(column) - 1))) if rows else pa.nulls(1, column.type)
-        for column in columns
+        column.take(pa.array(np.where(each < len(column), each, place))) if rows else pa.nulls(1, column.type)
+        for column, (place, _) in zip(columns, repeated, strict=True)
     ]
     said = pa.array([pickle.dumps(group), *[None] * (len(each) - 1)], pa.binary())
     return pa.RecordBatch.from_arrays([said, *padded], [_PAYLOAD, *(f"_c{number}" for number in range(len(padded)))])
+
+
+def _shortest(column: pa.Array) -> tuple[int, int]:
+    """The place of a value that is as short as any, and its bytes, 0 where all values are of one length.
+
+    >>> _shortest(pa.array(["abc", "de", "fgh"])), _shortest(pa.array([7, 8]))
+    ((1, 2), (0, 0))
+    """
+    kind = column.type
+    if not len(column) or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return 0, 0
+    lengths = np.asarray(pc.binary_length(column).fill_null(0))
+    place = int(lengths.argmin())
+    return place, int(lengths[place])
 
 
 # --- the tasks that summarise -----------------------------------------------------------------------------------------
