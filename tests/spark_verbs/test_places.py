@@ -16,7 +16,7 @@ from geoskip.lifecycle.operation import latest
 from geoskip.metadata import Snapshot
 from geoskip.spark import data as data_module
 from geoskip.spark.place import Place
-from geoskip.spark.verbs import building
+from geoskip.spark.verbs import building, checking
 from geoskip.stores import ParquetStore, Store
 from tests.conftest import same_as_off
 from tests.spark_verbs.asking import kept, write
@@ -58,6 +58,24 @@ def test_a_copied_folder_is_not_mistaken_for_the_original(
     write(copy, "4.parquet", [31])
     assert (handle.refresh_index().read, copied.refresh_index().read) == (1, 1)
     assert (kept(spark, place), kept(spark, copy)) == (2, 3)
+
+
+def test_what_somebody_else_began_for_a_copy_meanwhile_stays(
+    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path, monkeypatch: Any
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(place, copy)
+    other = geoskip.dataset(spark, str(copy))
+
+    def meanwhile(*args: Any) -> Any:
+        monkeypatch.undo()
+        other.repair()
+        other.create_index(ValueList("a"))
+        return checking.bind(*args)
+
+    monkeypatch.setattr(checking, "bind", meanwhile)
+    report = geoskip.dataset(spark, str(copy)).repair()
+    assert set(report.indexes) == {"minmax(a)", "valuelist(a)"}
 
 
 def test_a_table_that_is_renamed_takes_its_metadata_along(spark: Any) -> None:

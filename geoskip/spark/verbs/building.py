@@ -37,7 +37,21 @@ from geoskip.spark.signature import same_place
 from geoskip.spark.state import State
 from geoskip.stores.base import Store
 
-__all__ = ["ENGINE", "append", "check_same", "create", "is_elsewhere", "made_known", "refresh", "required", "stale"]
+__all__ = [
+    "ENGINE",
+    "append",
+    "check_same",
+    "create",
+    "dropped",
+    "indexed",
+    "is_elsewhere",
+    "made_known",
+    "of_the_latest",
+    "refresh",
+    "report",
+    "required",
+    "stale",
+]
 
 ENGINE = f"pyspark {pyspark.__version__}"
 MODES = ("incremental", "full", "quick")
@@ -60,8 +74,8 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
         if snapshot is None:
             return None
         if is_elsewhere(place, state, snapshot.header) and not _in_use(snapshot.header):
-            store.drop()
-            return None
+            dropped(store, snapshot.header)
+            return looked_at(latest(store))
         check_same(place, state, store, snapshot.header)
         return Look.at(snapshot, data)
 
@@ -212,6 +226,12 @@ def check_same(place: Place, state: State, store: Store, header: Header) -> None
 def is_elsewhere(place: Place, state: State, header: Header) -> bool:
     """Were the metadata beside the data made where the data were before, or where they were copied from?"""
     return place.has_own_folder() and not same_place(state.source.root, header.root)
+
+
+def dropped(store: Store, header: Header) -> None:
+    """Drop a log that came here with the data, if it is still that one: somebody else may have begun one for here."""
+    if store.identity() == header.identity:
+        store.drop()
 
 
 def made_known(place: Place, state: State) -> None:

@@ -28,6 +28,7 @@ from geoskip.spark.verbs.building import (
     ENGINE,
     check_same,
     create,
+    dropped,
     indexed,
     is_elsewhere,
     of_the_latest,
@@ -157,7 +158,7 @@ def _begun_anew(place: Place, state: State, store: Store, header: Header) -> Bui
     bind(java(place.spark), state.frame, state.source, indexes)
     if (nothing := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(nothing)
-    store.drop()
+    dropped(store, header)
     return create(place, indexes)
 
 
