@@ -176,13 +176,13 @@ def test_functions_of_sql_are_what_they_are_made_of(own: Any) -> None:
             "is_high(temp, 10) AND warm(id)": 2,
         }.items():
             assert same_as_off(lambda text=text: own.table("t").where(text)).files_kept == kept, text
-        own.sql("CREATE OR REPLACE TEMPORARY FUNCTION even(t BIGINT, n BIGINT) RETURNS BIGINT RETURN t - t % 2 - n")
+        own.sql("CREATE OR REPLACE TEMPORARY FUNCTION even(t BIGINT, n BIGINT) RETURNS BIGINT RETURN t - (t & 1) - n")
         assert same_as_off(lambda: own.table("t").where("even(temp, 0) > 27")).files_kept == 4
         with mappings():
             maps("even", index=MinMax)(above(27))
             assert same_as_off(lambda: own.table("t").where("even(temp, 0) > 27")).files_kept == 2
             assert same_as_off(lambda: own.table("t").where("even(temp, id) > 27")).files_kept == 2
-            assert same_as_off(lambda: own.table("t").where("temp - temp % 2 > 27")).files_kept == 4
+            assert same_as_off(lambda: own.table("t").where("temp - (temp & 1) > 27")).files_kept == 4
             wrong = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]])
             assert wrong.counter_example is not None, str(wrong)
         own.sql(

@@ -179,8 +179,11 @@ def _class(jvm: Any, name: str) -> Any:
 
 def _names(jvm: Any, statuses: Any) -> list[str]:
     """The names in a listing, as one text: a question for each would cost more than the listing."""
-    paths = _class(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(statuses)
-    joined = str(_class(jvm, "scala.Predef").genericWrapArray(paths).mkString("\0"))
+    predef = _class(jvm, "scala.Predef")
+    plain = _class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")  # S3A's are of a class of its own
+    listed = predef.genericWrapArray(statuses).toArray(_class(jvm, "scala.reflect.ClassTag").apply(plain))
+    paths = _class(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(listed)
+    joined = str(predef.genericWrapArray(paths).mkString("\0"))
     return [path.rpartition("/")[2] for path in joined.split("\0") if path]
 
 
