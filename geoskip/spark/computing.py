@@ -16,7 +16,6 @@ is asked, which says what is wrong.
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,18 +29,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from geoskip.errors import GeoskipError
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column, Predicate, walk
 from geoskip.spark.analysis import arrow_type
+from geoskip.spark.failures import said, unless_called_off
 from geoskip.spark.footers import Plan, is_readable, unquoted
 from geoskip.spark.holding import Kept, Piece, pieces_of, released
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed
 from geoskip.spark.progress import following
-from geoskip.spark.reading import Run, explained, payloads, plain_uri, said, storable, tasks_for
+from geoskip.spark.reading import Run, explained, payloads, plain_uri, storable, tasks_for
 from geoskip.spark.tasks import SPARK, FileResult, Part, collected, one_array, put_together, read_files
 from geoskip.spark.workers import settle_imports
 
@@ -54,7 +53,6 @@ _ROWS_AT_ONCE = 1 << 20
 _ROWS_A_BATCH = 1 << 16
 _GROUP_BYTES = 16 << 20
 _PAYLOAD = "_geoskip_payload"
-_CANCELLED = re.compile(r"Job \d+ cancelled")
 _READER = "arrow, computed by spark"
 Places = NDArray[Any]
 """Numbers of rows, in as few bytes as hold them."""
@@ -130,8 +128,7 @@ def computed(
     except KeyError:
         return None
     except (PySparkException, Py4JJavaError) as error:
-        if _CANCELLED.match(why := said(error)):
-            raise GeoskipError(f"the build was called off: {why}") from error
+        unless_called_off(said(error))
         return None
 
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.analysis import Source, sentence, source_of
+from geoskip.spark.failures import said
 from geoskip.spark.known import default_store, local_path
 from geoskip.spark.listing import Files, listing
-from geoskip.spark.reading import said
 from geoskip.spark.roots import is_glob, qualified, root_of
 from geoskip.spark.session import java, known
 from geoskip.spark.state import State

@@ -13,6 +13,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,6 +30,7 @@ from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import arrow_type, columns_for, quietly
+from geoskip.spark.failures import OF_A_FILE, blamed, first_line, message_of, said, unless_called_off
 from geoskip.spark.holding import Piece, parts_released, released
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import Listed
@@ -44,7 +46,6 @@ __all__ = [
     "explained",
     "payloads",
     "plain_uri",
-    "said",
     "storable",
     "tasks_for",
     "through_spark",
@@ -119,10 +120,12 @@ def through_spark(
         try:
             found += _one_job(spark, frame, entries, group, run, is_json)
         except (PySparkException, Py4JJavaError) as error:
-            message = _message(error)
+            message = message_of(error)
             culprit = _culprit(message, group)
-            if culprit is None and not _OF_A_FILE.search(message):
-                raise GeoskipError(f"the indexed expressions could not be evaluated: {_first_line(message)}") from error
+            if culprit is None and not OF_A_FILE.search(message):
+                why = unless_called_off(first_line(message))
+                failing = blamed(entries, partial(_evaluation, spark, frame, group))
+                raise GeoskipError(failing or f"the indexed expressions could not be evaluated: {why}") from error
             if culprit is None and len(group) == 1:
                 culprit = group[0]
             if culprit is None:  # Spark 3.5 does not name every file that it cannot read
@@ -132,53 +135,14 @@ def through_spark(
             if failed > _MOST_UNREADABLE:
                 raise GeoskipError(
                     f"more than {_MOST_UNREADABLE} files cannot be read; the last was {culprit.uri}: "
-                    f"{_first_line(message)}"
+                    f"{first_line(message)}"
                 ) from error
-            found.append(FileResult(culprit.uri, problem=f"unreadable: {_first_line(message)}"))
+            found.append(FileResult(culprit.uri, problem=f"unreadable: {first_line(message)}"))
             group.remove(culprit)
             groups += [group] if group else []
     return found
 
 
-def said(error: BaseException) -> str:
-    """What was wrong, in one sentence of Spark's."""
-    return _first_line(_message(error))
-
-
-def _message(error: BaseException) -> str:
-    """All that Spark says of a failure: the messages of the whole chain of causes."""
-    java_error: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    texts = [] if isinstance(error, Py4JJavaError) else [str(error)]
-    for _ in range(20):
-        if java_error is None:
-            break
-        texts.append(str(java_error.getMessage() or java_error.getClass().getSimpleName()))
-        java_error = java_error.getCause()
-    return "\n".join(texts)
-
-
-_FRAME = re.compile(r"\s+at |\s*\.\.\. \d+ more|\s*Suppressed|Driver stack")
-_PREFIXES = re.compile(
-    r"(?:Caused by: |.*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *|(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *"
-    r"|\[[A-Z0-9_.]+\] *)+"
-)
-_SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
-
-
-def _first_line(message: str) -> str:
-    """The first line that says what was wrong, without the classes and places that led there."""
-    for line in message.splitlines():
-        plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
-        if not _FRAME.match(line) and not _SAYS_NOTHING.match(plain):
-            return plain[:300]
-    return "Spark gives no reason"
-
-
-_OF_A_FILE = re.compile(
-    r"(?:\): |Caused by: |^)(?:java\.io|java\.util\.zip|org\.apache\.(?:orc|parquet|hadoop))\."
-    r"|\[MALFORMED_RECORD_IN_PARSING|\[INCONSISTENT_BEHAVIOR_CROSS_VERSION\.",
-    re.MULTILINE,
-)
 _NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) +'?([a-z0-9+.-]+:/\S+|/\S+)")
 
 
@@ -196,6 +160,16 @@ def _culprit(message: str, files: Sequence[Listed]) -> Listed | None:
 
 def _path_only(uri: str) -> str:
     return re.sub(r"^[a-z0-9+.-]+:/*", "/", uri)
+
+
+def _evaluation(spark: SparkSession, frame: DataFrame, files: Sequence[Listed], texts: Sequence[str]) -> str | None:
+    """What goes wrong where Spark evaluates these expressions over all rows of some files; None where nothing does."""
+    chosen = chosen_from(spark, frame, files)
+    try:
+        chosen.select(*storable(chosen, texts)).write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError) as error:
+        return unless_called_off(said(error))
+    return None
 
 
 def _one_job(

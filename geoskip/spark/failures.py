@@ -1,0 +1,78 @@
+"""What Spark says of a job that fails, in a sentence, and the index that made it fail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from geoskip.errors import GeoskipError
+from geoskip.metadata import IndexEntry
+
+__all__ = ["OF_A_FILE", "blamed", "first_line", "message_of", "said", "unless_called_off"]
+
+
+def blamed(entries: Sequence[IndexEntry], evaluation: Callable[[Sequence[str]], str | None]) -> str | None:
+    """Which expression fails of those that together do, and whose it is; None where none fails alone.
+
+    ``evaluation`` says what goes wrong with some of them: asked of halves, it is asked few times of many.
+    """
+    texts = list(dict.fromkeys(text for entry in entries for text in entry.index.expressions()))
+    while len(texts) > 1:
+        first, second = texts[: len(texts) // 2], texts[len(texts) // 2 :]
+        texts = second if evaluation(first) is None else first
+    why = evaluation(texts)
+    if why is None:
+        return None
+    names = ", ".join(entry.name for entry in entries if texts[0] in entry.index.expressions())
+    return f"{names} cannot be built: {texts[0]} could not be evaluated: {why}"
+
+
+def said(error: BaseException) -> str:
+    """What was wrong, in one sentence of Spark's."""
+    return first_line(message_of(error))
+
+
+def unless_called_off(why: str) -> str:
+    """What was wrong; raises where somebody cancelled the job, so that nothing starts over."""
+    if re.match(r"Job \d+ cancelled", why):
+        raise GeoskipError(f"the build was called off: {why}")
+    return why
+
+
+def message_of(error: BaseException) -> str:
+    """All that Spark says of a failure: the messages of the whole chain of causes."""
+    java_error: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    texts = [] if isinstance(error, Py4JJavaError) else [str(error)]
+    for _ in range(20):
+        if java_error is None:
+            break
+        texts.append(str(java_error.getMessage() or java_error.getClass().getSimpleName()))
+        java_error = java_error.getCause()
+    return "\n".join(texts)
+
+
+_FRAME = re.compile(r"\s+at |\s*\.\.\. \d+ more|\s*Suppressed|Driver stack")
+_PREFIXES = re.compile(
+    r"(?:Caused by: |.*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *|(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *"
+    r"|\[[A-Z0-9_.]+\] *)+"
+)
+_SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
+
+
+def first_line(message: str) -> str:
+    """The first line that says what was wrong, without the classes and places that led there."""
+    for line in message.splitlines():
+        plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
+        if not _FRAME.match(line) and not _SAYS_NOTHING.match(plain):
+            return plain[:300]
+    return "Spark gives no reason"
+
+
+OF_A_FILE = re.compile(
+    r"(?:\): |Caused by: |^)(?:java\.io|java\.util\.zip|org\.apache\.(?:orc|parquet|hadoop))\."
+    r"|\[MALFORMED_RECORD_IN_PARSING|\[INCONSISTENT_BEHAVIOR_CROSS_VERSION\.",
+    re.MULTILINE,
+)
