@@ -78,6 +78,21 @@ def test_what_somebody_else_began_for_a_copy_meanwhile_stays(
     assert set(report.indexes) == {"minmax(a)", "valuelist(a)"}
 
 
+def test_the_indexes_of_a_copy_outlive_a_repair_that_fails(
+    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path, monkeypatch: Any
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(place, copy)
+    copied = geoskip.dataset(spark, str(copy))
+    with monkeypatch.context() as patch:
+        patch.setattr("geoskip.spark.verbs.building.begin", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            copied.repair()
+    assert kept(spark, copy) == 4
+    assert copied.refresh_index().read == 4
+    assert kept(spark, copy) == 1
+
+
 def test_a_table_that_is_renamed_takes_its_metadata_along(spark: Any) -> None:
     spark.range(4).selectExpr("id AS a").repartitionByRange(4, "a").write.saveAsTable("old_name")
     try:

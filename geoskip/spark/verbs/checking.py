@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,7 @@ def repair(place: Place) -> BuildReport:
 
 def _begun_anew(place: Place, state: State, store: Store, header: Header) -> BuildReport:
     """The indexes of metadata that came here with the data, in a log of this place: where they were copied from, the
-    old one goes on.
+    old one goes on. It begins with the indexes alone, so that they are known whatever becomes of the build.
     """
     if header.unread:
         why = header.unread[0].get("why", "an index of it is unknown here")
@@ -155,10 +155,12 @@ def _begun_anew(place: Place, state: State, store: Store, header: Header) -> Bui
             f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
         )
     indexes = [entry.index for entry in header.entries]
-    bind(java(place.spark), state.frame, state.source, indexes)
+    entries = tuple(bind(java(place.spark), state.frame, state.source, indexes))
     if (nothing := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(nothing)
     dropped(store, header)
+    alone = Commit(replace(SparkData(place, state).header(), entries=entries), build_table(entries, []))
+    perform(store, Verb.REPAIR, lambda turn: alone if turn.snapshot is None else None, by=ENGINE)
     return create(place, indexes)
 
 
