@@ -27,7 +27,7 @@ from tests.mapped import kept, metadata
 X, Y = Column("lng", "double"), Column("lat", "double")
 PAIR = GeoBox("lng", "lat", boxes=2).bind((X, Y))
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
-NAMES = {"+": "Add", "-": "Subtract", "*": "Multiply", "abs": "Abs"}
+NAMES = {"+": "Add", "-": "Subtract", "*": "Multiply", "abs": "Abs", "pow": "Pow"}
 ORDERS = {
     "=": lambda a, b: a == b,
     "<": lambda a, b: a < b,
@@ -60,7 +60,15 @@ def value_of(node: Predicate, row: tuple[Any, Any]) -> Any:
                 return None
             with np.errstate(all="ignore"):
                 a, *rest = map(np.float64, values)
-                return abs(a) if name == "abs" else {"+": a.__add__, "-": a.__sub__, "*": a.__mul__}[name](*rest)
+                steps = {
+                    "+": np.add,
+                    "-": np.subtract,
+                    "*": np.multiply,
+                    "abs": np.abs,
+                    "pow": np.power,
+                    "sqrt": np.sqrt,
+                }
+                return steps[name](a, *rest)
         case Comparison(op, left, right):
             a, b = value_of(left, row), value_of(right, row)
             if a is None or b is None:
@@ -90,6 +98,9 @@ expressions = st.recursive(
         st.builds(lambda e: of("abs", e), inner),
         st.builds(lambda op, e, c: of(op, e, number(c)), st.sampled_from(["+", "-", "*"]), inner, small),
         st.builds(lambda e, c: of("-", number(c), e), inner, small),
+        st.builds(lambda e: of("pow", e, number(2.0)), inner),
+        st.builds(lambda e: of("*", e, e), inner),
+        st.builds(lambda e, other: of("+", e, other), inner, inner),
     ),
     max_leaves=3,
 )
@@ -126,6 +137,10 @@ CASES: list[tuple[list[list[Any]], Predicate]] = [
     ([[(-6.0, -5.0), (1.0, 5.0)]], Comparison(">", of("*", X, Y), number(5.5))),
     ([[(1.0, None)]], IsNull(of("+", X, Y))),
     ([[(1.0, None)]], Comparison(">", of("*", X, X), number(0.5))),
+    (
+        [[(x, y) for y in (0.0, 900.0) for x in (-6.0, 0.5, 6.0)]],
+        Comparison("<", of("+", of("*", X, X), of("pow", Y, number(2.0))), number(0.5)),
+    ),
     ([[(0.0, 5.0), (9.0, -9.0)]], And((Comparison("<", of("abs", X), number(1.0)), SHIFTED))),
 ]
 
@@ -276,6 +291,20 @@ def test_weighted_sums_are_bounded() -> None:
         assert kept(Comparison(op, weighted, number(value)), PAIR, files) == expected
 
 
+def squared(e: Predicate, name: str) -> Predicate:
+    return of("pow", e, number(2.0)) if name == "pow" else of("*", e, e)
+
+
+@pytest.mark.parametrize("name", ["pow", "*"])
+def test_the_distance_from_a_place_is_bounded(name: str) -> None:
+    about = [(1.0, 1.0), (3.0, 3.0), (1.0, 3.0), (3.0, 1.0)]
+    files = collected(PAIR, [about, [(10.0, -5.0), (11.0, -4.0)], [(2.0, 9.0)], [(None, 2.0)]])
+    apart = of("+", squared(of("-", X, number(2.0)), name), squared(of("-", Y, number(2.0)), name))
+    for op, value, expected in (("<", 2.1, "YNNN"), (">", 3.0, "NYYN"), ("<=", 49.0, "YNYN"), ("<", 0.0, "NNNN")):
+        node = Comparison(op, apart, number(value))
+        assert kept(node, PAIR, files) == [letter == "Y" for letter in expected], node
+
+
 def test_few_of_many_sums_are_remembered() -> None:
     files = collected(PAIR, [[(1.0, 1.0)]])
     for factor in range(40):
@@ -316,10 +345,16 @@ def _of_doubles(op: str, kind: str, left: Any, right: Any, *, right_one: Any = g
     return right_one(op, "double", left, right)
 
 
+def _of_ends(op: str, kind: str, left: Any, right: Any, *, right_one: Any = geobox_arithmetic._operated) -> Any:
+    low, high, sure = right_one(op, kind, left, right)
+    return (np.minimum(left[0] ** 2, left[1] ** 2) if op == "square" else low), high, sure
+
+
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "a row that lacks one coordinate lacks the other": (Line, "null", _either),
     "a row that lacks one coordinate has no other kind of NULL": (Line, "null", lambda self: (Boxless.NULL,)),
     "ends are paired as they come": (geobox_arithmetic, "_operated", _paired),
+    "a square is no less than those of the ends": (geobox_arithmetic, "_operated", _of_ends),
     "all numbers are doubles": (geobox_arithmetic, "_operated", _of_doubles),
     "nothing leaves its type": (geobox_arithmetic, "_fits", lambda kind, low, high: True),
     "doubles hold every number": (geobox_arithmetic, "_ROUNDINGS", 0.0),

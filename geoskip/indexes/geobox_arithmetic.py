@@ -9,10 +9,11 @@ merged box by box with all others.
 its rows. In a box that is its ends, for whole numbers and decimals rounded outwards to values of the type. A row with a
 NULL may still have the other coordinate, anything at all; a file with a coordinate that is not finite has one unit more
 of which only is known that neither is NULL. A sum of doubles lies between the sums of the ends, since rounding keeps
-the order; so do differences, and a product between the least and the greatest of the four corners'. Of single precision
-that is as true, with the ends rounded to it, and outwards. Whole numbers and decimals are exact to Spark and not in
-doubles, so the ends are moved outwards by more than all roundings. Where a step may leave its type, which makes it
-wrap around, be NULL or throw, or a double be infinite, nothing at all is known of the box.
+the order; so do differences, and a product between the least and the greatest of the four corners'. What is multiplied
+by itself is never negative, nor is its ``pow(.., 2)``, whose last digit is the platform's and is left open. Of single
+precision that is as true, with the ends rounded to it, and outwards. Whole numbers and decimals are exact to Spark and
+not in doubles, so the ends are moved outwards by more than all roundings. Where a step may leave its type, which makes
+it wrap around, be NULL or throw, or a double be infinite, nothing at all is known of the box.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ _BOTH = {
     "-": Function("-", classes=(_CATALYST + "Subtract",)),
     "*": Function("*", classes=(_CATALYST + "Multiply",)),
 }
+_POWERS = tuple(Function(name, classes=(_CATALYST + "Pow",)) for name in ("pow", "power"))
 _WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """Bits."""
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)$")
@@ -133,7 +135,10 @@ def _is_number(kind: str | None) -> bool:
 
 
 def _operation(node: Predicate) -> str | None:
-    """The sign of a sum, difference or product of numbers."""
+    """The sign of a sum, difference or product of numbers, or ``pow`` of a square."""
+    match node:
+        case Call(_, (_, Literal(2.0)), type="double") if any(power.is_called(node) for power in _POWERS):
+            return "pow"
     if isinstance(node, Call) and len(node.args) == 2 and _is_number(node.type) and node.name in _BOTH:
         return node.name if _BOTH[node.name].is_called(node) else None
     return None
@@ -177,13 +182,20 @@ def _ends(node: Predicate, coordinates: Sequence[Predicate], sides: Sequence[tup
         case Cast(child):
             return _ends(child, coordinates, sides)
         case Call(op, (left, right), type=kind):
-            return _operated(op, kind or "", *(_ends(arg, coordinates, sides) for arg in (left, right)))
+            operation = "square" if op == "*" and left == right else _operation(node) or op
+            return _operated(operation, kind or "", *(_ends(arg, coordinates, sides) for arg in (left, right)))
     raise AssertionError(f"{node} is not computed by operations")
 
 
 def _operated(op: str, kind: str, left: Ends, right: Ends) -> Ends:
     (a, b, first), (c, d, second) = left, right
-    if op == "*":
+    if op in ("square", "pow"):
+        corners = np.broadcast_arrays(a * a, b * b)
+        low, high = np.where((a <= 0) & (b >= 0), 0.0, np.minimum(*corners)), np.maximum(*corners)
+        if op == "pow":
+            low = np.maximum(np.nextafter(low * (1 - _ROUNDINGS), -1.0), 0.0)
+            high = np.nextafter(high * (1 + _ROUNDINGS), math.inf)
+    elif op == "*":
         corners = np.broadcast_arrays(a * c, a * d, b * c, b * d)
         low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
     else:
