@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import pickle
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -50,6 +51,7 @@ __all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "type_name"]
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_BY_BYTES = re.compile(r" collate UTF8_BINARY\b")
 AND = _EXPRESSIONS + "And"
 _COMPARISONS = {
     "EqualTo": "=",
@@ -266,15 +268,18 @@ def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
 
 
 def type_name(text: str) -> str:
-    """Spark's catalogue name of a type; a Sedona geometry is ``geometry``.
+    """Spark's catalogue name of a type; a Sedona geometry is ``geometry``, and text compared by bytes ``string``, which
+    Spark 4.3 calls so only where nobody has asked for it.
 
     >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("decimal(10,2)")
     ('geometry', 'decimal(10,2)')
+    >>> type_name("array<string collate UTF8_BINARY>"), type_name("string collate UTF8_BINARY_RTRIM")
+    ('array<string>', 'string collate UTF8_BINARY_RTRIM')
     """
     if text.startswith("udt "):
         kind = text.rpartition(".")[2].rstrip("$")
         return "geometry" if kind == "GeometryUDT" else kind
-    return text
+    return _BY_BYTES.sub("", text)
 
 
 def quoted(part: str) -> str:
