@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 import geoskip
@@ -136,6 +137,10 @@ def test_what_is_repeated_is_short(spark: Any, parts: Callable[..., Path], texts
     assert [row["minmax(length(s))"][end] for end in ("min", "max")] == sorted(map(len, texts))
 
 
+@pytest.mark.skipif(
+    pyspark.__version__.startswith("3."),
+    reason="Spark 3.5 keeps closed workers of a job that was called off for others",
+)
 def test_a_build_that_is_called_off_does_not_start_over(spark: Any, parts: Callable[..., Path], tmp_path: Path) -> None:
     begun, over = tmp_path / "begun", threading.Event()
 
