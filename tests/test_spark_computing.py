@@ -139,7 +139,7 @@ def test_what_is_repeated_is_short(spark: Any, parts: Callable[..., Path], texts
 
 @pytest.mark.skipif(
     pyspark.__version__.startswith("3."),
-    reason="Spark 3.5 keeps closed workers of a job that was called off for others",
+    reason="Spark 3.5 keeps a cancelled job's closed workers for others",
 )
 def test_a_build_that_is_called_off_does_not_start_over(spark: Any, parts: Callable[..., Path], tmp_path: Path) -> None:
     begun, over = tmp_path / "begun", threading.Event()
