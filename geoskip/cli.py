@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from geoskip.errors import GeoskipError, NotIndexedError
+from geoskip.report import count_of
 
 __all__ = ["app"]
 
@@ -81,7 +82,9 @@ def describe(folder: Folder, keys: Keys = None) -> None:
             e.name: len(snapshot.files) - snapshot.files.column(e.name).null_count for e in snapshot.header.stored
         }
     header, sizes = snapshot.header, store.size()
-    typer.echo(f"snapshot {header.number} of {header.created[:19].replace('T', ' ')} (UTC), {header.files:,} files")
+    typer.echo(
+        f"snapshot {header.number} of {header.created[:19].replace('T', ' ')} (UTC), {count_of(header.files, 'file')}"
+    )
     typer.echo(f"of {header.root}")
     rows = []
     for entry in header.stored:
@@ -93,7 +96,8 @@ def describe(folder: Folder, keys: Keys = None) -> None:
     for told in (*header.unread, *header.unread_deleted):
         typer.echo(str(told.get("why", f"{told.get('name')} is of a kind that is unknown here")))
     if header.pending:
-        typer.echo(f"{header.pending.get('files')} files were without metadata at the last quick refresh")
+        count = "1 file was" if header.pending.get("files") == 1 else f"{header.pending.get('files')} files were"
+        typer.echo(f"{count} without metadata at the last quick refresh")
 
 
 def _store(folder: Path, keys: Path | None) -> Any:

@@ -98,7 +98,7 @@ class Scan:
         name = self.dataset.rstrip("/").rpartition("/")[2]
         return plot_map(
             self.decisions(), self.kept_files(), self.skipped_files(), self.rows,
-            title=f"{name}: {self.files_kept:,} of {_count(self.files_total, 'file')} kept",
+            title=f"{name}: {self.files_kept:,} of {count_of(self.files_total, 'file')} kept",
             condition=_plainly(self.predicate), ax=ax, index=index, most_rows=rows, extent=extent, beneath=beneath,
         )  # fmt: skip
 
@@ -223,13 +223,13 @@ def _unindexed(scan: Scan) -> tuple[str, ...]:
     """The sentence on files without metadata, where there are any."""
     if not scan.files_unindexed:
         return ()
-    count = _count(scan.files_unindexed, "file")
+    count = count_of(scan.files_unindexed, "file")
     return (f"{count} without metadata, new, changed or left out: dataset.refresh_index() indexes what it can",)
 
 
 def _share(read: Report | Scan) -> str:
     """Files and bytes read of all."""
-    files = f"{read.files_kept:,} of {_count(read.files_total, 'file')}"
+    files = f"{read.files_kept:,} of {count_of(read.files_total, 'file')}"
     return f"{files}, {size_of(read.bytes_kept)} of {size_of(read.bytes_total)}"
 
 
@@ -250,7 +250,12 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _count(number: int, noun: str) -> str:
+def count_of(number: int, noun: str) -> str:
+    """A number of things for people.
+
+    >>> count_of(1, "file"), count_of(2000, "row")
+    ('1 file', '2,000 rows')
+    """
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 

@@ -72,7 +72,7 @@ def _moved(
         return Amend.nothing(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
 
     attempt(Turn(0, first))  # says at once what is wrong
-    perform(store, verb, attempt, parameters={"which": list(which)}, by=by, since=first.header.number)
+    perform(store, verb, attempt, parameters={"which": list(which)} if which else {}, by=by, since=first.header.number)
     return tuple(moved)
 
 

@@ -168,9 +168,8 @@ class Bridge:
                 continue
             reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
             if pending := snapshot.header.pending:
-                reasons.append(
-                    f"{pending.get('files')} files were without metadata at the last quick refresh of {root}"
-                )
+                count = "1 file was" if pending.get("files") == 1 else f"{pending.get('files')} files were"
+                reasons.append(f"{count} without metadata at the last quick refresh of {root}")
             watch.root = root
             bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
             roots.extend([root] * (len(decisions) - len(roots)))

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import GeoskipError
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
-from geoskip.report import size_of
+from geoskip.report import count_of, size_of
 from geoskip.spark.analysis import Source
 from geoskip.spark.begun import Begun
 from geoskip.spark.computing import computed, over_one_column
@@ -68,18 +68,19 @@ class BuildReport:
     def __str__(self) -> str:
         size = size_of(self.bytes)
         now = f"{self.read:,} of them read now, in {self.seconds:.1f} s"
-        lines = [f"indexed {self.files:,} files, {self.rows:,} rows, {size}: {now} (snapshot {self.snapshot})"]
+        files, rows = count_of(self.files, "file"), count_of(self.rows, "row")
+        lines = [f"indexed {files}, {rows}, {size}: {now} (snapshot {self.snapshot})"]
         for name in self.indexes:
             stored = self.metadata_bytes.get(name, 0)
             how = f"read by {self.readers[name]}" if name in self.readers else "as before"
             lines.append(f"  {name}: {size_of(stored)} of metadata, {how if self.files else 'of no file'}")
             lines += [f"    {self.details[name]}"] if name in self.details else []
         if self.pending:
-            lines.append(f"  {self.pending:,} files have none yet and are read whole; refresh_index() indexes them")
+            lines.append(f"  {count_of(self.pending, 'file')} without metadata yet, read whole until refresh_index()")
         lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]
         lines += [f"  without metadata: {path}: {why}" for path, why in list(self.excluded.items())[:10]]
         if len(self.excluded) > 10:
-            lines.append(f"  and {len(self.excluded) - 10:,} more files without metadata")
+            lines.append(f"  and {count_of(len(self.excluded) - 10, 'more file')} without metadata")
         return "\n".join(lines)
 
 
@@ -103,7 +104,10 @@ class Built:
 
     def incomplete(self) -> dict[str, str]:
         """Indexes of which some files have no summary, with the first reason."""
-        return {name: f"{len(texts):,} files, the first of them {texts[0]}" for name, texts in self.failures.items()}
+        return {
+            name: f"{count_of(len(texts), 'file')}, the first of them {texts[0]}"
+            for name, texts in self.failures.items()
+        }
 
 
 def build(

@@ -18,7 +18,7 @@ from geoskip.spark.build import Built, build
 from geoskip.spark.known import local_path
 from geoskip.spark.listing import UNNAMEABLE, Listed
 from geoskip.spark.place import Place
-from geoskip.spark.roots import below
+from geoskip.spark.roots import below, globbed, is_glob, qualified
 from geoskip.spark.session import java
 from geoskip.spark.state import State
 
@@ -95,7 +95,9 @@ class SparkData:
         roots = self.state.source.roots
         if list(roots) == [self.root]:
             return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
-        return pa.array([below(self._uri(path), roots) for path in paths.to_pylist()], pa.bool_())
+        globs = [globbed(qualified(self.place.spark, path)) for path in self.place.paths or () if is_glob(path)]
+        uris = map(self._uri, paths.to_pylist())
+        return pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
 
     def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
         asked = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,11 +33,11 @@ __all__ = ["Dataset", "dataset", "datasets"]
 
 def dataset(
     spark: SparkSession,
-    path: str | Sequence[str] | None = None,
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
     table: str | None = None,
     format: str = "parquet",
-    metadata: str | None = None,
+    metadata: str | os.PathLike[str] | None = None,
     store: Store | None = None,
     encryption: Encryption | None = None,
     auto_refresh: bool | int | str | None = None,
@@ -57,6 +58,9 @@ def dataset(
     """
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
+    for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):
+        if given is not None and not isinstance(given, kind):
+            raise InvalidSpecificationError(f"dataset({name}=) takes a geoskip.stores.{kind.__name__}, got {given!r}")
     if store is not None and metadata is not None:
         raise InvalidSpecificationError("dataset() takes metadata= (a folder) or store= (a store), and not both")
     if store is not None and encryption is not None:
@@ -64,11 +68,25 @@ def dataset(
             f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
         )
     bound = Bound.of(auto_refresh)
-    found = Dataset(Place(spark, path, table, format, reader_options, metadata, store, encryption), bound)
+    folder = None if metadata is None else _path(metadata, "metadata=")
+    place = Place(spark, _paths(path), table, format, reader_options, folder, store, encryption)
+    found = Dataset(place, bound)
     found._store()  # says at once what is wrong with it
     if auto_refresh is not None:
         keeping.refresh_after_queries(found._place, bound)
     return found
+
+
+def _path(given: object, name: str) -> str:
+    if not isinstance(given, str | os.PathLike):
+        raise InvalidSpecificationError(f"dataset({name}) takes the path of a folder, got {given!r}")
+    return os.fsdecode(given)
+
+
+def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> str | list[str] | None:
+    if given is None or isinstance(given, list | tuple):
+        return None if given is None else [_path(path, "path") for path in given]
+    return _path(given, "path")
 
 
 class Dataset:

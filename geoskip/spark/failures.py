@@ -64,11 +64,15 @@ _SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An erro
 
 def first_line(message: str) -> str:
     """The first line that says what was wrong, without the classes and places that led there."""
+    before = ""
     for line in message.splitlines():
         plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
-        if not _FRAME.match(line) and not _SAYS_NOTHING.match(plain):
-            return plain[:300]
-    return "Spark gives no reason"
+        if _FRAME.match(line) or _SAYS_NOTHING.match(plain) or (before and plain == line.strip()):
+            continue
+        if before or not plain.endswith(":"):
+            return (before + plain)[:300]
+        before = plain + " "  # what it is of, such as schemas that cannot be merged; the cause is a later line
+    return before.rstrip(": ") or "Spark gives no reason"
 
 
 OF_A_FILE = re.compile(

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = ["below", "is_glob", "qualified", "root_of", "shared_folder"]
+__all__ = ["below", "globbed", "is_glob", "qualified", "root_of", "shared_folder"]
 
 _WILDCARDS = re.compile(r"[{}\[\]*?\\]")  # what Spark takes for a glob
 _URI = re.compile(r"(?P<system>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?P<path>.*)", re.DOTALL)
@@ -44,6 +44,41 @@ def literal_head(glob: str) -> str:
     head = path[: wildcard.start()] if wildcard else path
     folder = head.rpartition("/")[0]
     return system + folder if folder else system + "/" if path.startswith("/") else "."
+
+
+_IN_A_GLOB = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+
+
+def globbed(glob: str) -> re.Pattern[str]:
+    """What a glob of Hadoop's finds when it is there, and what lies below that; for no glob, nothing.
+
+    >>> [bool(globbed("/d/p=*/{a,b}?.x").fullmatch(path)) for path in ("/d/p=7/b1.x", "/d/p=7/b1.x/y", "/d/p=7/e/b1.x")]
+    [True, True, False]
+    """
+    text, depth, position = "", 0, 0
+    while position < len(glob):
+        sign = glob[position]
+        position += 1
+        end = glob.find("]", position + 1)
+        if sign == "\\" and position < len(glob):
+            text += re.escape(glob[position])
+            position += 1
+        elif sign == "[" and end > 0:
+            negated = glob[position] in "!^"
+            members = glob[position + negated : end].replace("\\", r"\\").replace("[", r"\[")
+            text += f"[{'^' * negated}{members}]"
+            position = end + 1
+        elif sign == "," and depth:
+            text += "|"
+        elif sign != "}" or depth:
+            depth += {"{": 1, "}": -1}.get(sign, 0)
+            text += _IN_A_GLOB.get(sign, re.escape(sign))
+        else:
+            text += r"\}"
+    try:
+        return re.compile(f"{text}(?:/.*)?", re.DOTALL)
+    except re.error:
+        return re.compile(r"(?!)")
 
 
 def shared_folder(uris: Sequence[str]) -> str:

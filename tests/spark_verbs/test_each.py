@@ -30,8 +30,9 @@ def test_a_deleted_index_is_not_used_until_it_is_restored(spark: Any, place: Pat
     assert handle.delete_index() == ("valuelist(a)",)
     assert handle.indexes == ()
     assert kept(spark, place, "a > 25") == 4
-    with pytest.raises(NotIndexedError, match="create one"):
+    with pytest.raises(NotIndexedError, match=r"in use: minmax\(a\), valuelist\(a\) were deleted; restore_index\(\)"):
         handle.refresh_index()
+    assert [row["state"] for row in handle.describe().collect()] == ["deleted", "deleted"]
     assert handle.restore_index("minmax(a)") == ("minmax(a)",)
     assert kept(spark, place, "a > 25") == 1
     assert {(row["index"], row["state"]) for row in handle.describe().collect()} == {
@@ -52,7 +53,7 @@ def test_a_quick_refresh_reads_no_data(spark: Any, place: Path, handle: geoskip.
     with monkeypatch.context() as patch:
         patch.setattr(data_module, "build", lambda *args: pytest.fail("it reads"))
         quick = handle.refresh_index("quick")
-        assert (quick.files, quick.pending, "  2 files have none yet" in str(quick)) == (2, 2, True)
+        assert (quick.files, quick.pending, "  2 files without metadata yet" in str(quick)) == (2, 2, True)
         assert handle.refresh_index("quick").snapshot == 2, "nothing more to say"
     report = same_as_off(lambda: spark.read.parquet(str(place)).where("a > 35"))
     assert (report.files_kept, report.scans[0].files_unindexed) == (2, 2)

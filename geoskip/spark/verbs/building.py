@@ -18,6 +18,7 @@ from geoskip.errors import (
     InvalidSpecificationError,
     MetadataError,
     NotIndexedError,
+    UnknownColumnError,
 )
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.data import Build, Key, Look, Work, left_over
@@ -111,7 +112,10 @@ def refresh(place: Place, mode: str = "incremental") -> BuildReport:
     since = snapshot.header.number
     if mode == "full":
         indexes = [entry.index for entry in snapshot.header.entries]
-        rebound = bind(java(place.spark), state.frame, state.source, indexes)
+        try:
+            rebound = bind(java(place.spark), state.frame, state.source, indexes)
+        except UnknownColumnError as error:
+            raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
         work = Work(Build(data), rebound, renew=True, known=snapshot.header.entries)
         made = perform(store, Verb.FULL, work, parameters=_named(rebound), by=ENGINE, since=since)
     elif mode == "quick":
@@ -141,6 +145,8 @@ def append(place: Place, frame: DataFrame) -> BuildReport | None:
     Where indexing fails, that is a warning: an error would look as if nothing was written, and whoever tries again
     would write the rows twice.
     """
+    if not hasattr(frame, "write"):
+        raise InvalidSpecificationError(f"append() takes a DataFrame of Spark, got {type(frame).__name__}")
     if place.table is not None:
         columns = ("`" + name.replace("`", "``") + "`" for name in place.spark.table(place.table).columns)
         frame.select(*columns).write.insertInto(place.table)
@@ -193,7 +199,13 @@ def required(place: Place, store: Store) -> Snapshot:
 
 
 def indexed(place: Place, snapshot: Snapshot | None) -> Snapshot:
-    """A snapshot, if it has an index."""
+    """A snapshot, if it has an index in use."""
+    if snapshot is not None and snapshot.header.deleted and not _in_use(snapshot.header):
+        names = ", ".join(entry.name for entry in snapshot.header.deleted)
+        raise NotIndexedError(
+            f"{place.name} has no index in use: {names} were deleted; restore_index() brings them back, "
+            "create_index() makes new ones"
+        )
     if snapshot is None or not _in_use(snapshot.header):
         raise NotIndexedError(f"{place.name} has no index yet; create one: dataset.create_index(MinMax('column'))")
     return snapshot
@@ -295,8 +307,8 @@ def _check_unchanged(data: SparkData, entries: Sequence[IndexEntry]) -> None:
     if changed:
         name, why = next(iter(changed.items()))
         raise InvalidSpecificationError(
-            f"{name} was built under other conditions ({why}); set them back, or build everything anew with "
-            "refresh_index(mode='full')"
+            f"{name} was built under other conditions ({why}); set them back, build everything anew with "
+            f"refresh_index(mode='full'), or take it out of use with delete_index({name!r})"
         )
 
 

@@ -17,6 +17,7 @@ from geoskip.lifecycle.data import Build, Look, Work
 from geoskip.lifecycle.operation import Amend, Commit, Turn, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
+from geoskip.report import count_of
 from geoskip.spark.analysis import bind
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
@@ -63,7 +64,9 @@ class Verified:
         return not self.differing and not self.damaged
 
     def __str__(self) -> str:
-        lines = [f"{self.files:,} of {self.of:,} files read again for {', '.join(self.indexes) or 'no index'}"]
+        lines = [
+            f"{self.files:,} of {count_of(self.of, 'file')} read again for {', '.join(self.indexes) or 'no index'}"
+        ]
         lines += [f"  {name} cannot be read: {why}" for name, why in self.damaged.items()]
         lines += [f"  {path}: {', '.join(names)} differs" for path, names in list(self.differing.items())[:20]]
         lines += [f"  not compared: {name}: {why}" for name, why in list(self.passed_over.items())[:20]]
@@ -76,8 +79,8 @@ class Verified:
 
 def verify(place: Place, sample: float | None = None) -> Verified:
     """Collect summaries of some files anew and compare them with those that are stored."""
-    if sample is not None and not 0 < sample <= 1:
-        raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample}")
+    if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
+        raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample!r}")
     state = place.state()
     store = place.store(state.source)
     with store.patiently():

@@ -113,8 +113,8 @@ class Keeper:
     """A thread that refreshes a dataset again and again; made by :meth:`geoskip.spark.dataset.Dataset.keep_fresh`."""
 
     def __init__(self, place: Place, every: float) -> None:
-        if not every > 0:
-            raise InvalidSpecificationError(f"keep_fresh(every=) takes seconds above 0, got {every}")
+        if not (isinstance(every, int | float) and every > 0):
+            raise InvalidSpecificationError(f"keep_fresh(every=) takes seconds above 0, got {every!r}")
         self.last: BuildReport | None = None
         self._place = place
         self._every = every

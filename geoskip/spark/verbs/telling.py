@@ -39,8 +39,13 @@ def describe(place: Place) -> DataFrame:
     store = place.store(state.source)
     data = SparkData(place, state)
     with store.patiently():
-        rows = of_the_latest(store, lambda found: _described(indexed(place, found), store, data))
+        rows = of_the_latest(store, lambda found: _described(_stored(place, found), store, data))
     return place.spark.createDataFrame(rows, _DESCRIBED)
+
+
+def _stored(place: Place, snapshot: Snapshot | None) -> Snapshot:
+    """A snapshot, if it has an index, be it a deleted one."""
+    return snapshot if snapshot is not None and snapshot.header.stored else indexed(place, snapshot)
 
 
 def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[Any, ...]]:

@@ -1,0 +1,107 @@
+"""What a handle is given, and what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from geoskip import MinMax
+from geoskip.errors import InvalidSpecificationError
+from geoskip.spark.failures import first_line
+from geoskip.spark.roots import globbed
+from tests.spark_verbs.asking import write
+
+GLOBS = {
+    "of folders": lambda place: f"{place}/day=*",
+    "of files": lambda place: f"{place}/*/[0-9].parquet",
+    "of alternatives": lambda place: f"{place}/day={{1,2/1.parquet,3}}",
+    "among others": lambda place: [f"{place}/day=1", f"{place}/day=[!1]"],
+}
+
+
+@pytest.mark.parametrize("glob", GLOBS)
+def test_a_glob_forgets_what_it_finds_no_more(spark: Any, tmp_path: Path, glob: str) -> None:
+    for day in range(1, 4):
+        write(tmp_path / f"day={day}", "1.parquet", [day])
+    write(tmp_path / "other", "x.parquet", [0])
+    handle = geoskip.dataset(spark, GLOBS[glob](tmp_path))
+    handle.create_index(MinMax("a"))
+    beside = geoskip.dataset(spark, [f"{tmp_path}/other", f"{tmp_path}/day=1"])
+    assert beside.refresh_index().files == 4
+    (tmp_path / "day=2" / "1.parquet").unlink()
+    (tmp_path / "day=2").rmdir()
+    (tmp_path / "other" / "x.parquet").unlink()
+    assert handle.refresh_index().files == 3, "day=2 is forgotten; what is below other is another handle's to forget"
+    assert beside.refresh_index().files == 2
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "is_found"),
+    [
+        ("/d/{a,b{c,d}}/*", "/d/bd/x", True),
+        ("/d/{a,b{c,d}}/*", "/d/bcd/x", False),
+        ("/d/?", "/d//", False),
+        ("/d/*", "/d/a/b/c.parquet", True),
+        ("/d/[^ab]", "/d/c", True),
+        ("/d/[^ab]", "/d/a", False),
+        ("/d/[a-c]x", "/d/bx", True),
+        (r"/d/\*", "/d/*", True),
+        (r"/d/\*", "/d/a", False),
+        ("/d/a,b}.(c)", "/d/a,b}.(c)", True),
+        ("/d/[z-a]", "/d/z", False),
+        ("/d/{a", "/d/a", False),
+    ],
+)
+def test_what_a_glob_of_hadoops_finds(glob: str, path: str, is_found: bool) -> None:
+    assert bool(globbed(glob).fullmatch(path)) is is_found
+
+
+def test_paths_are_texts_or_path_objects(spark: Any, place: Path, tmp_path: Path) -> None:
+    handle = geoskip.dataset(spark, place, metadata=tmp_path / "apart")
+    assert handle.create_index(MinMax("a")).files == 4
+    assert geoskip.dataset(spark, [place / "0.parquet", str(place / "1.parquet")]).to_df().count() == 4
+
+
+WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "a number as path": (lambda spark, handle: geoskip.dataset(spark, 3), "takes the path of a folder, got 3"),
+    "a number in a list": (lambda spark, handle: geoskip.dataset(spark, ["x", 3]), "takes the path of a folder, got 3"),
+    "a number as metadata": (lambda spark, handle: geoskip.dataset(spark, handle.path, metadata=3), "metadata="),
+    "a text as store": (lambda spark, handle: geoskip.dataset(spark, handle.path, store="x"), "stores.Store, got 'x'"),
+    "a text as keys": (lambda spark, handle: geoskip.dataset(spark, handle.path, encryption="x"), "Encryption, got"),
+    "a text as share": (lambda spark, handle: handle.verify("half"), "takes a share above 0 and up to 1, got 'half'"),
+    "a text as interval": (lambda spark, handle: handle.keep_fresh("hourly"), "takes seconds above 0, got 'hourly'"),
+    "rows that are no DataFrame": (lambda spark, handle: handle.append([(1,)]), "takes a DataFrame of Spark, got list"),
+}
+
+
+def test_what_is_no_argument_is_refused_at_once(spark: Any, handle: geoskip.Dataset) -> None:
+    for what, (attempt, why) in WRONG.items():
+        with pytest.raises(InvalidSpecificationError) as refused:
+            attempt(spark, handle)
+        assert why in str(refused.value), what
+    assert handle.refresh_index().files == 4
+
+
+def test_a_column_that_is_gone_has_a_way_out(spark: Any, tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    write(place, "0.parquet", [1], b=[1])
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(MinMax("a"), MinMax("b"))
+    write(place, "0.parquet", [1])
+    with pytest.raises(InvalidSpecificationError, match=r"or take it out of use with delete_index\('minmax\(b\)'\)"):
+        handle.refresh_index()
+    with pytest.raises(InvalidSpecificationError, match=r"no column b; .*; delete_index\(\) takes out of use"):
+        handle.refresh_index("full")
+    assert handle.delete_index("minmax(b)") == ("minmax(b)",)
+    assert handle.history().collect()[-1].parameters == 'which: ["minmax(b)"], indexes: ["minmax(b)"]'
+    assert handle.refresh_index().read == 1
+
+
+def test_a_reason_that_spark_gives_in_two_lines() -> None:
+    said = 'x.Error: [A] Failed merging schemas:\nInitial:\n"S"\n[B] Failed to merge "INT" and "BIGINT". SQLSTATE: 1'
+    assert first_line(said) == 'Failed merging schemas: Failed to merge "INT" and "BIGINT"'
+    assert first_line("Failed merging schemas:\n") == "Failed merging schemas"
