@@ -65,7 +65,7 @@ def test_one_job_builds_all_indexes_over_all_files(spark: Any, parts: Parts) -> 
     handle = geoskip.dataset(spark, str(place))
     report, jobs = jobs_of(spark, lambda: handle.create_index(MinMax("a"), MinMax("s"), GeoBox("x", "y")))
     assert jobs == 1
-    assert report.readers == {"minmax(a)": "footers", "minmax(s)": "arrow", "geobox(x, y)": "arrow"}
+    assert report.readers == {"minmax(a)": "footers", "minmax(s)": "footers", "geobox(x, y)": "arrow"}
     assert (report.files, report.rows, report.read, report.excluded) == (20, 20, 20, {})
     assert report.bytes == sum(path.stat().st_size for path in place.glob("*.parquet"))
     assert min(report.metadata_bytes.values()) > 0
@@ -130,11 +130,27 @@ def test_all_readers_make_the_same_metadata(spark: Any, tmp_path: Path, monkeypa
     monkeypatch.setattr(build_module, "_plans", lambda *_: None)
     slow = geoskip.dataset(spark, str(tmp_path / "data"), store=stores[1]).create_index(*indexes)
     assert set(slow.readers.values()) == {"spark"}
-    assert {mixed.readers[f"minmax({name})"] for name in ("f32", "f64", "text", "bytes")} == {"arrow"}
+    assert {mixed.readers[f"minmax({name})"] for name in ("f32", "f64")} == {"arrow"}
     # the file without rows has no statistics, so that it is read
-    assert {mixed.readers[f"minmax({name})"] for name in ("i8", "day", "at", "ms", "d38")} == {"arrow and footers"}
+    exact = ("i8", "day", "at", "ms", "d38", "text", "bytes")
+    assert {mixed.readers[f"minmax({name})"] for name in exact} == {"arrow and footers"}
     for one, other in zip(table_of(stores[0]), table_of(stores[1]), strict=True):
         assert repr(one) == repr(other)  # NaN, and the sign of zero
+
+
+def test_the_ends_of_text_that_spark_wrote_are_those_in_the_footers(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = ("cast(x'ff41c3' AS string)", "NULL", "'\U0001f600'", "''", "'\ud7ff'", "repeat('z', 99)")
+    for some in (values, values[2:4]):
+        rows = spark.sql(f"SELECT s, cast(s AS binary) AS b FROM VALUES {', '.join(f'({v})' for v in some)} AS t(s)")
+        rows.selectExpr("cast(s AS string) AS s", "b").coalesce(1).write.mode("append").parquet(str(tmp_path / "data"))
+    stores = [MemoryStore(), MemoryStore()]
+    data = [geoskip.dataset(spark, str(tmp_path / "data"), store=store) for store in stores]
+    assert set(data[0].create_index(MinMax("s"), MinMax("b")).readers.values()) == {"footers"}
+    monkeypatch.setattr(build_module, "_plans", lambda *_: None)
+    assert set(data[1].create_index(MinMax("s"), MinMax("b")).readers.values()) == {"spark"}
+    assert table_of(stores[0]) == table_of(stores[1])
 
 
 def test_a_file_without_rows_is_skipped_whoever_read_it(spark: Any, parts: Parts, only_spark: None) -> None:

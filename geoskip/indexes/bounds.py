@@ -17,7 +17,7 @@ from geoskip.errors import UnsupportedColumnError
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.texts import successor
 
-__all__ = ["LONGEST", "bound_type", "bounds", "merged", "ordered", "shortened"]
+__all__ = ["LONGEST", "bound_type", "bounds", "merged", "of_texts", "ordered", "shortened"]
 
 LONGEST = 32
 """Bytes of a string that a bound keeps."""
@@ -81,13 +81,18 @@ def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
     found = pc.min_max(values)
     low, high = found["min"].as_py(), found["max"].as_py()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        short, tall = low[:LONGEST], shortened(high)
-        return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
+        return of_texts(low, high, nulls=nulls, rows=rows)
     if pa.types.is_floating(kind):
         low, high = _outward(low, -0.0), _outward(high, 0.0)
     elif unit != "us":  # widened to whole microseconds
         low, high = low * 10**6 // _PER_SECOND[unit], -(-high * 10**6 // _PER_SECOND[unit])
     return _summary(low, high, nulls=nulls, nans=nans, rows=rows)
+
+
+def of_texts(low: bytes, high: bytes, *, nulls: int, rows: int) -> dict[str, Any]:
+    """The summary of strings or binary between the least and the greatest, which are shortened."""
+    short, tall = low[:LONGEST], shortened(high)
+    return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
 
 
 def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

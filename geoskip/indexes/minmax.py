@@ -23,7 +23,7 @@ import pyarrow as pa
 from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.bounds import bound_type, bounds, merged
+from geoskip.indexes.bounds import bound_type, bounds, merged, of_texts
 from geoskip.indexes.ends import ByOneEnd
 from geoskip.indexes.monotone import Step, apply, as_real, steps_over
 from geoskip.indexes.ordering import Incomparable, Keys
@@ -47,9 +47,8 @@ from geoskip.registry import Function
 __all__ = ["MinMax"]
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
-_EXACT_STATISTICS = frozenset(
-    ["tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "decimal"]
-)
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "decimal")
+_EXACT_STATISTICS = frozenset([*_NUMBERS, "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"])
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -90,12 +89,13 @@ class MinMax(Index):
     def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
         """The summary of a row group from its Parquet statistics, the bounds physical; None where they are not exact.
 
-        Those of floats leave NaN out, those of strings may be shortened.
+        Those of floats leave NaN out. Text that a writer shortened unsaid has equal ends only where all of it is equal.
         """
-        known = low is not None and high is not None and low <= high
+        known = None not in (low, high) and low <= high
         if kind.partition("(")[0] not in _EXACT_STATISTICS or not (known or nulls == rows):
             return None
-        return {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}
+        text = of_texts(low, high, nulls=nulls, rows=rows) if isinstance(low, bytes) else None
+        return text or {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """The least of the minima, the greatest of the maxima, the sums of the counts."""

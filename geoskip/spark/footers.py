@@ -24,8 +24,10 @@ _GREGORIAN = -141_427
 _TIMES_AGREE = -2_208_988_800 * 10**6
 """The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
 
-_ORDERS_DECIMALS = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
-"""Writers whose statistics order the bytes of decimals as numbers; others compared them byte by byte."""
+_ORDERS_BYTES = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
+"""Writers whose statistics order text by unsigned bytes and the bytes of decimals as numbers, and that do not shorten
+them; others compared signed bytes, or keep the beginning of what is long.
+"""
 
 
 @dataclass(frozen=True)
@@ -150,12 +152,13 @@ def summary_of(file: pq.ParquetFile, plan: Plan, layout: Layout) -> Summary | No
     name, kind = plan.columns[0]
     number = layout.leaves[layout.names[name]]
     arrow = layout.arrow.field(layout.names[name]).type
+    if pa.types.is_dictionary(arrow):  # whose statistics some writers took from the dictionary, used or not
+        return None
     footer = file.metadata
     parts = []
     for place in range(footer.num_row_groups):
         group = footer.row_group(place)
-        chunk = group.column(number)
-        statistics = chunk.statistics if chunk.is_stats_set else None
+        statistics = group.column(number).statistics
         if statistics is None or not statistics.has_null_count:
             return None
         low, high = _ends(statistics, arrow, footer)
@@ -171,14 +174,14 @@ def summary_of(file: pq.ParquetFile, plan: Plan, layout: Layout) -> Summary | No
 
 
 def _ends(statistics: Any, arrow: pa.DataType, footer: pq.FileMetaData) -> tuple[Any, Any]:
-    """The least and greatest value, physical: days, microseconds, decimals. Python's dates would end at year 9999."""
+    """The least and greatest value, physical: days, microseconds, bytes. Python's dates would end at year 9999."""
     if not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw
+    if isinstance(low, bytes) and not _ORDERS_BYTES.match(footer.created_by or ""):
+        return None, None
     if pa.types.is_decimal(arrow):
         if isinstance(low, bytes):
-            if not _ORDERS_DECIMALS.match(footer.created_by or ""):
-                return None, None
             low, high = (int.from_bytes(end, "big", signed=True) for end in (low, high))
         return _decimal(low, arrow.scale), _decimal(high, arrow.scale)
     if pa.types.is_timestamp(arrow) and arrow.unit == "ms":
