@@ -44,8 +44,8 @@ def test_the_whole_life_of_an_index_on_another_file_system(spark: Any, mounted: 
     handle.create_index(MinMax("a"), ValueList("a"))
     assert (place / "_geoskip").is_dir(), "and it is there that the metadata are"
     assert kept(spark, uri, "a = 15") == (0, 3)
-    for start in (30, 40):
-        spark.createDataFrame([(start,), (start + 1,)], "a bigint").coalesce(1).write.mode("append").parquet(uri)
+    fill(place, 30)
+    spark.sql("SELECT /*+ COALESCE(1) */ id AS a FROM range(40, 42)").write.mode("append").parquet(uri)
     long_ago(place)
     assert kept(spark, uri, "a = 10") == (3, 5), "what is not indexed is read"
     assert handle.refresh_index().read == 2
@@ -92,7 +92,7 @@ def test_of_many_writers_one_creates_a_file(mounted: tuple[str, Path], spark: An
 
     def write(who: int) -> list[str]:
         won = []
-        for turn in range(15):
+        for turn in range(8):
             start.wait(60)
             try:
                 HadoopFolder(f"{uri}/race").create(f"sub/{turn}", str(who).encode())
@@ -103,7 +103,7 @@ def test_of_many_writers_one_creates_a_file(mounted: tuple[str, Path], spark: An
 
     with ThreadPoolExecutor(4) as pool:
         won = list(pool.map(write, range(4)))
-    assert sorted(name for names in won for name in names) == sorted(map(str, range(15)))
+    assert sorted(name for names in won for name in names) == sorted(map(str, range(8)))
     for who, names in enumerate(won):
         assert {(place / "race" / "sub" / name).read_text() for name in names} <= {str(who)}
 
@@ -133,4 +133,4 @@ def test_a_long_folder_is_listed_at_once(
 
 
 def test_the_parquet_store_there_does_what_the_memory_store_does(spark: Any, mounted: tuple[str, Path]) -> None:  # noqa: F811
-    drive(lambda: ParquetStore(HadoopFolder(f"{mounted[0]}/machine")), 2, 12)
+    drive(lambda: ParquetStore(HadoopFolder(f"{mounted[0]}/machine")), 2, 8)

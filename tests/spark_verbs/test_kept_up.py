@@ -62,17 +62,16 @@ def test_a_table_is_appended_to(spark: Any) -> None:
         spark.sql("DROP TABLE grown")
 
 
-@pytest.mark.parametrize(
-    ("bound", "refreshed"), [(True, True), (2, True), (1, False), ("1 MiB", True), ("10 B", False)]
-)
-def test_what_is_new_is_indexed_before_a_query(
-    bound: Any, refreshed: bool, spark: Any, place: Path, handle: geoskip.Dataset
-) -> None:
-    write(place, "4.parquet", [40])
-    write(place, "5.parquet", [50])
-    keen = geoskip.dataset(spark, str(place), auto_refresh=bound)
-    assert keen.to_df().where("a = 31").count() == 1
-    assert kept(spark, place) == (1 if refreshed else 3)
+def test_what_is_new_is_indexed_before_a_query(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    def read_with(bound: Any) -> int:
+        keen = geoskip.dataset(spark, str(place), auto_refresh=bound)
+        assert keen.to_df().where("a = 31").count() == 1
+        return kept(spark, place)
+
+    for number, too_little, enough in ((4, 1, 2), (6, "10 B", "1 MiB"), (8, False, True)):
+        write(place, f"{number}.parquet", [number * 10])
+        write(place, f"{number + 1}.parquet", [number * 10 + 10])
+        assert (read_with(too_little), read_with(enough)) == (3, 1)
 
 
 def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(

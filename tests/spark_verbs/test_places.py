@@ -40,11 +40,15 @@ def test_datasets_within_one_another_have_metadata_of_their_own(spark: Any, tmp_
     assert kept(spark, inner, "a = 103") == 1
 
 
+@pytest.fixture
+def copy(place: Path, handle: geoskip.Dataset, tmp_path: Path) -> Path:
+    """A copy of the dataset with its metadata."""
+    return Path(shutil.copytree(place, tmp_path / "copy"))
+
+
 def test_a_copied_folder_is_not_mistaken_for_the_original(
-    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path
+    spark: Any, place: Path, handle: geoskip.Dataset, copy: Path
 ) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(place, copy)
     write(copy, "0.parquet", [31])
     assert kept(spark, copy) == 4
     copied = geoskip.dataset(spark, str(copy))
@@ -60,11 +64,7 @@ def test_a_copied_folder_is_not_mistaken_for_the_original(
     assert (kept(spark, place), kept(spark, copy)) == (2, 3)
 
 
-def test_what_somebody_else_began_for_a_copy_meanwhile_stays(
-    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path, monkeypatch: Any
-) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(place, copy)
+def test_what_somebody_else_began_for_a_copy_meanwhile_stays(spark: Any, copy: Path, monkeypatch: Any) -> None:
     other = geoskip.dataset(spark, str(copy))
 
     def meanwhile(*args: Any) -> Any:
@@ -78,11 +78,7 @@ def test_what_somebody_else_began_for_a_copy_meanwhile_stays(
     assert set(report.indexes) == {"minmax(a)", "valuelist(a)"}
 
 
-def test_the_indexes_of_a_copy_outlive_a_repair_that_fails(
-    spark: Any, place: Path, handle: geoskip.Dataset, tmp_path: Path, monkeypatch: Any
-) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(place, copy)
+def test_the_indexes_of_a_copy_outlive_a_repair_that_fails(spark: Any, copy: Path, monkeypatch: Any) -> None:
     copied = geoskip.dataset(spark, str(copy))
     with monkeypatch.context() as patch:
         patch.setattr("geoskip.spark.verbs.building.begin", lambda *_: 1 / 0)
