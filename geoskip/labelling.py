@@ -52,6 +52,7 @@ from geoskip.predicates import (
     normalise,
     transform,
 )
+from geoskip.records import field_by_field
 from geoskip.registry import Registry, constant_name, current
 from geoskip.written import read_back
 
@@ -338,7 +339,7 @@ class Labeller:
 
 def _same(node: Predicate) -> Predicate | None:
     """A condition that is TRUE and FALSE where this one is, on parts of its operand."""
-    return spread(node) or read_back(node)
+    return spread(node) or read_back(node) or field_by_field(node)
 
 
 _WIDENINGS = {

@@ -1,4 +1,7 @@
-"""``if coalesce greatest least`` and maps: what they choose is compared, and no row is lost, under NOT neither."""
+"""``if coalesce greatest least`` and maps: what they choose is compared, and no row is lost, under NOT neither.
+
+So it is with structs, which are compared field by field.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ import pytest
 
 from geoskip.conditionals import spread
 from geoskip.indexes.minmax import MinMax
-from geoskip.predicates import And, Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.records import field_by_field, record
+from tests.evaluator import outcomes
 from tests.mapped import kept, spark, together
 
 X, Y, S = Column("x", "int"), Column("y", "int"), Column("s", "string")
@@ -161,3 +166,45 @@ def test_a_map_of_values_that_do_not_compare_keeps() -> None:
     of_reals = Literal(((1, 0.5),), "map<int,double>")
     looked_up = spark("GetMapValue", "getmapvalue", of_reals, X, type="double")
     assert spread(Comparison("=", looked_up, whole(9))) is None
+
+
+def pair(x: Predicate = X, y: Predicate = Y) -> Call:
+    names = (Literal("x", "string"), Literal("y", "string"))
+    return spark("CreateNamedStruct", "named_struct", names[0], x, names[1], y, type="struct<x:int,y:int>")
+
+
+@pytest.mark.parametrize("op", ["=", "<=>", "<", "<=", ">", ">="])
+def test_structs_are_compared_field_by_field_with_null_below_every_value(op: str) -> None:
+    """Where a field of the literal is NULL, order comparisons are left alone."""
+    said = 0
+    for written, row in itertools.product(ROWS, ROWS):
+        literal = record(tuple(map(whole, written)), "struct<x:int,y:int>")
+        left, right = (tuple((v is not None, v or 0) for v in some) for some in (row, written))
+        order = (left > right) - (left < right)
+        wanted = {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}.get(op, order == 0)
+        for node in (Comparison(op, pair(), literal), Comparison(FLIPPED.get(op, op), literal, pair())):
+            found = field_by_field(node)
+            if found is not None:
+                said += 1
+                assert outcomes(found, dict(zip("xy", row, strict=True))) == {wanted}, (node, row)
+    unordered = 0 if op in ("=", "<=>") else len([row for row in ROWS if None in row])
+    assert said == 2 * len(ROWS) * (len(ROWS) - unordered)
+
+
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def test_structs_of_what_is_not_compared_by_value_are_left_alone() -> None:
+    ones = record((whole(1), whole(1)), "struct<x:int,y:int>")
+    assert field_by_field(Comparison("=", pair(x=Column("x", "string collate UTF8_LCASE")), ones)) is None
+    assert field_by_field(Comparison("=", pair(x=Column("x", "bigint")), ones)) is None
+    cast = Cast(pair(x=Column("x", "bigint")), "struct<x:int,y:int>", ansi=True)
+    narrow = And(
+        (
+            Comparison("<=>", Cast(Column("x", "bigint"), "int", "bigint", True), whole(1)),
+            Comparison("<=>", Y, whole(1)),
+        )
+    )
+    assert field_by_field(Comparison("=", cast, ones)) == narrow
+    lost = record((Literal("A", "string collate UTF8_LCASE"), whole(1)), "struct<x:string collate UTF8_LCASE,y:int>")
+    assert field_by_field(Comparison("=", pair(x=Column("x", "string")), lost)) is None

@@ -79,6 +79,15 @@ CONDITIONS = {
     "map('bb-0 x.yy', 1, 'cc-0 x.xx', 2)[s] = 1": 1,
     "map(10, 'a', 20, 'b')[n] <=> 'b'": 1,
     "coalesce(n, m) IS NULL": 0,
+    "(n, s) IN ((15, 'bb-1 x.yy'), (35, 'dd-1 x.ww'))": 2,
+    f"(n, s) IN ({', '.join(f'({n}, {chr(98)!r})' for n in range(12))}, (15, 'bb-1 x.yy'))": 1,
+    "(n, m) > (40, 60)": 2,
+    "(n, m) > (40, 40)": 2,
+    "NOT (n, m) >= (10, 90)": 2,
+    "substring(s, 1, 2) LIKE 'bb%' OR startswith(left(s, 3), 'cc')": 2,
+    "left(s, 2) BETWEEN 'bb' AND 'cc'": 2,
+    "left(s, 1) < 'bx' AND NOT startswith(left(s, 3), 'aa')": 1,
+    "left(cast(day AS string), 7) < '2020-03'": 1,
     "greatest(n, m) IS NULL": 0,
 }
 

@@ -31,6 +31,8 @@ def substrings() -> Iterator[p.Predicate]:
         for op in ("=", "<=>", "<", "<=", ">", ">="):
             yield p.Comparison(op, beginning, _text(start))
         yield p.In(beginning, (_text(start), _text("zz"), _text(None)))
+        yield p.StartsWith(beginning, start)
+        yield p.Like(beginning, f"{start}_%")
 
 
 def others() -> Iterator[p.Predicate]:

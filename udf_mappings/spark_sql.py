@@ -20,8 +20,22 @@ from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
+from geoskip.indexes.texts import literal_prefix
 from geoskip.labelling import clause_for
-from geoskip.predicates import And, Call, Cast, Comparison, EndsWith, In, Literal, Not, Or, Predicate, StartsWith
+from geoskip.predicates import (
+    And,
+    Call,
+    Cast,
+    Comparison,
+    EndsWith,
+    In,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
 from geoskip.registry import Function, maps
 
 BEGINNINGS = (MinMax, Prefix)
@@ -45,6 +59,10 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
     """``substring(s, 1, n) = 'ab'``: s begins with it, and what begins with n characters more has another beginning.
 
     ``substring(s, 1, n) >= 'ab'``: s is not below its own beginning. (``left`` arrives as ``substring``.)
+
+    ``substring(s, 1, n) < 'ab'``: s is below the first n characters of that too, or begins with them.
+
+    ``substring(s, 1, n) LIKE 'a%'``: s begins with it as well.
     """
     match node:
         case Comparison("=" | "<=>", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)) if (
@@ -57,6 +75,21 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
             return every(values, lambda value: clause_for(StartsWith(text, value.value), [index]))
         case Comparison(">" | ">=" as op, Call(_, (text, Literal(0 | 1), _)), Literal(str()) as start):
             return index.clause(Comparison(op, text, start))
+        case Comparison(
+            "<" | "<=" as op, Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)
+        ):
+            if n < 1 or not start.isascii():
+                return None
+            first = start[:n]
+            below = clause_for(Comparison("<", text, Literal(first, "string")), [index])
+            same = op == "<" and first == start
+            return below if same else any_of([below, clause_for(StartsWith(text, first), [index])])
+        case StartsWith(Call(_, (text, Literal(0 | 1), _)), start):
+            return clause_for(StartsWith(text, start), [index])
+        case Like(Call(_, (text, Literal(0 | 1), _)), pattern, escape):
+            return clause_for(StartsWith(text, literal_prefix(pattern, escape)[0]), [index])
+        case Not(StartsWith(Call(_, (text, Literal(0 | 1), Literal(int() as n))), start)) if len(start) <= n:
+            return index.clause(Not(StartsWith(text, start))) if start.isascii() else None
         case Not(Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start))):
             return index.clause(Not(StartsWith(text, start))) if len(start) == n and start.isascii() else None
     return None

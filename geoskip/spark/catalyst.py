@@ -44,6 +44,7 @@ from geoskip.predicates import (
     normalise,
     walk,
 )
+from geoskip.records import MOST_RECORDS, is_record, record
 from geoskip.registry import SPELLINGS, current
 
 __all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "type_name"]
@@ -119,6 +120,8 @@ class Translator:
                 members = tuple(map(literal, node["values"]))
                 if all(isinstance(v, Literal) for v in members):
                     return In(child, tuple(v for v in members if isinstance(v, Literal)))
+                if len(members) <= MOST_RECORDS and all(map(is_record, members)):
+                    return Or(tuple(Comparison("=", child, v) for v in members))
                 return Opaque(f"{child} in a set of values without an order", tuple(columns_of(child)))
             case "Like", (child, Literal(str() as pattern)):
                 return Like(child, pattern, node["args"][0] if node.get("args") else "\\")
@@ -198,6 +201,8 @@ def literal(node: Json) -> Predicate:
         if isinstance(keys, Literal) and isinstance(values, Literal):
             return Literal(tuple(zip(keys.value, values.value, strict=True)), kind)
         return Opaque("a map of values that have no written form")
+    if "struct" in node:
+        return record(tuple(map(literal, node["struct"])), kind)
     if "bits" in node:
         return Literal(struct.unpack("<d", struct.pack("<q", node["bits"]))[0], kind)
     if "decimal" in node:

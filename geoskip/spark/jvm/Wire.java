@@ -9,6 +9,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -26,6 +27,7 @@ import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.UserDefinedType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -232,6 +234,13 @@ class Wire {
             literal(json, ((MapData) value).keyArray(), new ArrayType(kinds.keyType(), false));
             json.writeFieldName("values");
             literal(json, ((MapData) value).valueArray(), new ArrayType(kinds.valueType(), true));
+        } else if (value instanceof InternalRow && type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            json.writeArrayFieldStart("struct");
+            for (int i = 0; i < fields.length; i++) {
+                literal(json, ((InternalRow) value).get(i, fields[i].dataType()), fields[i].dataType());
+            }
+            json.writeEndArray();
         } else {
             json.writeStringField("opaque", String.valueOf(value));
         }

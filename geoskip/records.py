@@ -1,0 +1,104 @@
+"""Comparisons of structs made of columns, as conditions on the columns: ``(day, id) IN ((d1, 1), (d2, 2))``.
+
+::
+
+    struct(a, b) = struct(1, 2)          a <=> 1 AND b <=> 2
+    struct(a, b) > struct(1, 2)          coalesce(a > 1, FALSE) OR (a <=> 1 AND coalesce(b > 2, FALSE))
+    struct(a, b) <= struct(1, 2)         coalesce(a < 1, TRUE) OR (a <=> 1 AND coalesce(b <= 2, TRUE))
+
+Spark compares structs field by field, NULL being equal to NULL and below every value. A struct that is made of columns
+is never NULL, so neither is the comparison: each condition is TRUE and FALSE where the left one is. A cast of a struct
+is the cast of its fields.
+"""
+
+from __future__ import annotations
+
+import re
+
+from geoskip.predicates import FALSE, TRUE, And, Call, Cast, Comparison, IsNull, Literal, Or, Predicate
+
+__all__ = ["MOST_RECORDS", "field_by_field", "is_record", "record"]
+
+MOST_RECORDS = 100
+_WRITTEN = "a struct of literals"
+_MADE = "org.apache.spark.sql.catalyst.expressions.CreateNamedStruct"
+_PLAIN = re.compile(
+    r"(tinyint|smallint|int|bigint|float|double|boolean|string|binary|date|timestamp(_ntz)?|decimal\(\d+,\s*\d+\))"
+)
+_FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def record(values: tuple[Predicate, ...], kind: str) -> Call:
+    """A struct of literals."""
+    return Call("struct", values, _WRITTEN, (), kind)
+
+
+def is_record(node: Predicate) -> bool:
+    """Is this a struct of literals?"""
+    return isinstance(node, Call) and node.implementation == _WRITTEN
+
+
+def field_by_field(node: Predicate) -> Predicate | None:
+    """The condition on the fields; None for what compares no structs.
+
+    >>> from geoskip.predicates import Column
+    >>> names = (Literal("a", "string"), Literal("b", "string"))
+    >>> a, b = Column("a", "int"), Column("b", "int")
+    >>> made = Call("named_struct", (names[0], a, names[1], b), _MADE)
+    >>> pair = record((Literal(1, "int"), Literal(None, "int")), "struct<a:int,b:int>")
+    >>> print(field_by_field(Comparison("=", made, pair)))
+    (a <=> 1 AND b IS NULL)
+    """
+    match node:
+        case Comparison(op, left, right) if is_record(left) and not is_record(right):
+            return field_by_field(Comparison(_FLIPPED[op], right, left))
+        case Comparison(op, left, Call(_, values)) if is_record(node.right):
+            fields = _fields(left, values)
+            if fields:
+                return _equal(fields) if op in ("=", "<=>") else _ordered(op, fields)
+    return None
+
+
+Fields = list[tuple[Predicate, Literal]]
+
+
+def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
+    """The fields of a struct beside the literals that they are compared with; None where one is no plain value."""
+    cast = left if isinstance(left, Cast) else None
+    made = left if cast is None else cast.child
+    if not isinstance(made, Call) or made.implementation != _MADE or (cast is not None and cast.tries):
+        return None
+    fields: Fields = []
+    for part, value in zip(made.args[1::2], values, strict=True):
+        kind, source = getattr(value, "type", None), getattr(part, "type", None)
+        if not isinstance(value, Literal) or not _PLAIN.fullmatch(kind or "") or not _PLAIN.fullmatch(source or ""):
+            return None
+        if source != kind:
+            if cast is None:
+                return None
+            part = Cast(part, kind or "", source, cast.ansi, cast.zone)
+        fields.append((part, value))
+    return fields
+
+
+def _equal(fields: Fields) -> Predicate:
+    return And(tuple(_same(part, value) for part, value in fields))
+
+
+def _same(part: Predicate, value: Literal) -> Predicate:
+    return IsNull(part) if value.value is None else Comparison("<=>", part, value)
+
+
+def _ordered(op: str, fields: Fields) -> Predicate | None:
+    if any(value.value is None for _, value in fields):
+        return None
+    *others, last = fields
+    found = _before(op, *last)
+    for part, value in reversed(others):
+        found = Or((_before(op[0], part, value), And((_same(part, value), found))))
+    return found
+
+
+def _before(op: str, part: Predicate, value: Literal) -> Predicate:
+    """NULL is below every value."""
+    return Call("coalesce", (Comparison(op, part, value), TRUE if op[0] == "<" else FALSE), type="boolean")
