@@ -13,7 +13,7 @@ from geoskip.lifecycle import actions
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keys import KeyRing
-from tests.crashes import Numbers, create, refresh, write
+from tests.numbered import Numbers, create, refresh, write
 
 RING = KeyRing({"base": bytes(32)})
 

@@ -19,7 +19,8 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.operation import latest
 from geoskip.stores import ParquetStore
 from tests import crashes
-from tests.crashes import (
+from tests.crashes import deaths, dies_at, opened
+from tests.numbered import (
     VERBS,
     Numbers,
     check_chain,
@@ -27,9 +28,6 @@ from tests.crashes import (
     check_complete,
     check_reader,
     create,
-    deaths,
-    dies_at,
-    opened,
     refresh,
     write,
 )

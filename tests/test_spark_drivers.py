@@ -19,8 +19,8 @@ import geoskip
 from geoskip import MinMax
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
-from tests.crashes import check_clean
 from tests.drivers import Driver
+from tests.numbered import check_clean
 from tests.spark_verbs.asking import kept, write
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ from geoskip.lifecycle.history import history
 from geoskip.lifecycle.operation import Turn, latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, ParquetStore, Store
-from tests.crashes import VERBS, Numbers, check_complete, create, rebuild, refresh, write
 from tests.lifecycle.asking import A, B, names, summaries
+from tests.numbered import VERBS, Numbers, check_complete, create, rebuild, refresh, write
 
 
 def test_a_refresh_reads_what_changed_and_nothing_else(store: Store, data: Numbers) -> None:

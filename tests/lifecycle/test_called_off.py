@@ -15,8 +15,8 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.operation import Operation
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import Store
-from tests.crashes import Numbers, check_complete, create, refresh, write
 from tests.lifecycle.asking import A, B, names, overtaken, summaries
+from tests.numbered import Numbers, check_complete, create, refresh, write
 
 
 def test_a_cancelled_operation_does_not_commit(store: Store, data: Numbers) -> None:

@@ -20,8 +20,9 @@ from geoskip.lifecycle.operation import Operation, latest, perform
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, Verb
 from geoskip.metadata import Header
 from geoskip.stores import MemoryStore, ParquetStore, Store
-from tests.crashes import VERBS, Numbers, check_complete, check_reader, create, opened, rebuild, refresh, write
+from tests.crashes import opened
 from tests.lifecycle.asking import A, B, C, names
+from tests.numbered import VERBS, Numbers, check_complete, check_reader, create, rebuild, refresh, write
 from tests.storing import entry
 
 TRIED = {verb: Verb(verb) for verb in VERBS}

@@ -20,8 +20,8 @@ from geoskip.lifecycle.operation import Amend, Operation, Turn, latest, perform
 from geoskip.lifecycle.turns import Line
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, Store
-from tests.crashes import Numbers, check_complete, check_reader, create, rebuild, refresh, write
 from tests.lifecycle.asking import A, B, C, names, overtaken, summaries
+from tests.numbered import Numbers, check_complete, check_reader, create, rebuild, refresh, write
 
 
 def test_a_refresh_overtaken_by_a_refresh_reads_nothing_twice(store: Store, data: Numbers) -> None:

@@ -14,9 +14,9 @@ from geoskip.lifecycle import actions
 from geoskip.lifecycle.operation import latest
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import LocalFolder, ParquetStore
-from tests.crashes import VERBS, Numbers, check_complete, create, refresh, write
 from tests.lifecycle.asking import B, names, overtaken
 from tests.lifecycle.test_called_off import left_open
+from tests.numbered import VERBS, Numbers, check_complete, create, refresh, write
 
 IDENTITY = "_identity.json"
 

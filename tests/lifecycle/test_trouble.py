@@ -19,21 +19,21 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.operation import Turn, latest
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests import crashes
-from tests.crashes import (
+from tests.crashes import FullFolder, opened
+from tests.lifecycle.asking import A, B, C, names, summaries
+from tests.numbered import (
     VERBS,
-    FullFolder,
     Numbers,
     check_chain,
     check_clean,
     check_complete,
     check_reader,
     create,
-    opened,
     rebuild,
     refresh,
     write,
 )
-from tests.lifecycle.asking import A, B, C, names, summaries
+from tests.storing import entry
 from tests.test_crashes import changing
 
 
@@ -77,7 +77,7 @@ def test_a_snapshot_without_a_log_is_carried_on(data: Numbers) -> None:
     """As geoskip wrote them before there was one."""
     store = ParquetStore(data.folder / "_geoskip")
     build = Build(data)
-    first = Work(build, [crashes.entry("a")])(Turn(0, None))
+    first = Work(build, [entry("a")])(Turn(0, None))
     store.commit(first.header, first.table, expected=None)
     write(data.folder, "f3", 3)
     refresh(store, data)
