@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError, StoreError
 from geoskip.lifecycle.log import LEASE, Log, age
 from geoskip.lifecycle.operation import (
     Amend,
@@ -24,7 +25,7 @@ from geoskip.lifecycle.operation import (
     perform,
     writing,
 )
-from geoskip.lifecycle.verbs import CANCELLED, Verb
+from geoskip.lifecycle.verbs import CANCELLED, ROLLED_BACK, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
 from geoskip.metadata.tables import conformed
 from geoskip.stores.base import Store
@@ -120,9 +121,53 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
     A query that was planned with a snapshot removed here reads every file: what is younger stays. Its own snapshot is
     what makes the rest safe: a writer that was taken for dead and is not loses against it, and cannot commit what is
     then removed.
+
+    On a full disk none of that can be written, and what is in the way is what it would remove: then old snapshots go
+    first.
     """
     if retain < timedelta(0):
         raise InvalidSpecificationError(f"vacuum_index(retain=) takes a time that is not negative, got {retain}")
+    try:
+        return _vacuumed(store, retain, by)
+    except StoreError as error:
+        if not _is_full(error):
+            raise
+        snapshots, leftovers = _made_room(store, retain)
+        if not snapshots and not leftovers:
+            raise
+    rest = _vacuumed(store, retain, by)
+    return Vacuumed(rest.indexes, tuple(sorted({*snapshots, *rest.snapshots})), leftovers + rest.leftovers)
+
+
+def _is_full(error: BaseException) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and (
+        cause.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(cause)  # as Java says it
+    )
+
+
+def _made_room(store: Store, retain: timedelta) -> tuple[tuple[int, ...], int]:
+    """Remove old snapshots and what no snapshot uses, without a word in the log; returns what was removed.
+
+    There is no snapshot of this vacuum to lose against. So what writers have made who were taken for dead, or called
+    off, stays as that of running ones does: they might not know it yet.
+    """
+    log = Log(store, store.begin())
+
+    def may_commit() -> set[str]:
+        closed = (e["operation"] for e in log.entries() if e.get("state") in (CANCELLED, ROLLED_BACK))
+        return {*log.open(), *closed}
+
+    old = _succeeded_before(store, retain)
+    with writing(store):
+        store.forget(snapshots=old, operations=_finished_before(log, retain))
+        with suppress(MetadataError):  # a snapshot is damaged: what it uses is not known
+            return old, store.sweep(may_commit)
+    return old, 0
+
+
+def _vacuumed(store: Store, retain: timedelta, by: str | None) -> Vacuumed:
+    """The vacuum as its log tells it."""
     indexes: list[str] = []
     doomed = [entry.name for entry in _required(store, latest(store)).header.deleted]
 

@@ -30,7 +30,7 @@ def test_a_deleted_index_is_not_used_until_it_is_restored(spark: Any, place: Pat
     assert handle.delete_index() == ("valuelist(a)",)
     assert handle.indexes == ()
     assert kept(spark, place, "a > 25") == 4
-    with pytest.raises(NotIndexedError, match=r"in use: minmax\(a\), valuelist\(a\) were deleted; restore_index\(\)"):
+    with pytest.raises(NotIndexedError, match=r"in use; deleted are minmax\(a\), valuelist\(a\): restore_"):
         handle.refresh_index()
     assert [row["state"] for row in handle.describe().collect()] == ["deleted", "deleted"]
     assert handle.restore_index("minmax(a)") == ("minmax(a)",)

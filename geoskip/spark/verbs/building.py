@@ -203,7 +203,7 @@ def indexed(place: Place, snapshot: Snapshot | None) -> Snapshot:
     if snapshot is not None and snapshot.header.deleted and not _in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
         raise NotIndexedError(
-            f"{place.name} has no index in use: {names} were deleted; restore_index() brings them back, "
+            f"{place.name} has no index in use; deleted are {names}: restore_index() brings them back, "
             "create_index() makes new ones"
         )
     if snapshot is None or not _in_use(snapshot.header):

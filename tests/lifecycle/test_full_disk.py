@@ -1,0 +1,69 @@
+"""A vacuum makes the room on a full disk that it needs itself."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geoskip.errors import ConflictError, StoreError
+from geoskip.lifecycle import actions, operation
+from geoskip.lifecycle.verbs import ROLLED_BACK, Verb
+from geoskip.stores import ParquetStore
+from tests.numbered import Numbers, check_clean, check_complete, create, refresh, write
+
+
+class FullUntilFreed:
+    """A folder that takes nothing before something of it was removed."""
+
+    def __init__(self, store: ParquetStore) -> None:
+        self.folder, self.freed = store.folder, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.folder, name)
+
+    def delete(self, name: str) -> None:
+        self.freed = True
+        self.folder.delete(name)
+
+    def create(self, name: str, data: bytes) -> None:
+        self._check()
+        self.folder.create(name, data)
+
+    def put(self, name: str, source: Path) -> None:
+        self._check()
+        self.folder.put(name, source)
+
+    def _check(self) -> None:
+        if not self.freed:
+            raise OSError(28, "No space left on device")
+
+
+def test_what_is_removed_first_is_what_nobody_may_commit(data: Numbers) -> None:
+    """What a writer made that was closed as dead stays until there is a snapshot that this one loses against."""
+    store = ParquetStore(data.folder / "_geoskip")
+    create(store, data)
+    write(data.folder, "f0", 7)
+    refresh(store, data)
+    slow = operation.Operation(store, Verb.REFRESH, {}, None)
+    with pytest.raises(ConflictError), slow:
+        raise ConflictError(operation.close(slow.log, slow.id, ROLLED_BACK, "no process carries it on"))
+    made = Path(store.location) / "_parts" / f"_{slow.id[:24]}00000000.parquet"
+    made.write_bytes(b"")
+    swept: list[bool] = []
+    full = FullUntilFreed(store)
+
+    with pytest.raises(StoreError, match="No space left on device; make room"):
+        actions.vacuum(ParquetStore(full), timedelta(days=7))
+    assert not full.freed, "nothing is that old"
+    begin = operation.Operation.__enter__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operation.Operation, "__enter__", lambda self: (swept.append(made.exists()), begin(self))[1])
+        removed = actions.vacuum(ParquetStore(full), timedelta(0))
+    assert (removed.snapshots, removed.leftovers) == ((1, 2), 1)
+    assert swept == [True, True], "when the disk was full, and when it was not any more"
+    assert not made.exists()
+    check_complete(store, data)
+    check_clean(store)
