@@ -37,9 +37,9 @@ def ahead(zone: str, second: int) -> int:
 
 
 def clocks_of(zone: str) -> Clocks:
-    """When the offset changes, found by looking every six hours, and then closer."""
+    """When the offset changes, found by looking every week, which is less than between any two, and then closer."""
     found = []
-    step = 6 * 3600
+    step = 7 * 24 * 3600
     before = ahead(zone, FIRST)
     for start in range(FIRST, LAST, step):
         after = ahead(zone, start + step)
@@ -105,6 +105,7 @@ def truncated(zone: str, unit: int) -> Callable[[int], int]:
     return of
 
 
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
 TS = Column("ts", "timestamp")
 FUNCTIONS: dict[str, tuple[Callable[[str], Call | Cast], Callable[[str], Callable[[int], int]]]] = {
     "date": (lambda zone: Cast(TS, "date", "timestamp", zone=zone), lambda zone: lambda t: local_of(zone, t) // DAY),
@@ -118,6 +119,12 @@ for name, unit in (("day", DAY), ("hour", HOUR), ("minute", 60_000_000)):
         lambda zone, name=name: Call("date_trunc", (Literal(name), TS), module._TRUNCATES, (zone,), "timestamp"),  # type: ignore[misc]
         lambda zone, unit=unit: truncated(zone, unit),  # type: ignore[misc]
     )
+FUNCTIONS["3 days later"] = (
+    lambda zone: Call(
+        "timeadd", (TS, Literal(3 * DAY, "interval day")), f"{CATALYST}TimestampAddInterval", (zone,), "timestamp"
+    ),
+    lambda zone: lambda t: resolved(zone, local_of(zone, t) + 3 * DAY, offset(zone, t)),
+)
 
 
 def bounds(name: str, zone: str, low: int, high: int) -> tuple[int, int]:
@@ -202,3 +209,21 @@ def test_the_first_hour_after_clocks_are_set_is_a_break(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "_breaks", lambda clocks, unit: clocks.at)
     with pytest.raises(AssertionError):
         check("minute", "Africa/Monrovia", at - HOUR, at + 45_000_000, [at + 20_000_000])
+
+
+def test_days_are_added_to_what_the_clocks_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: three days later taken to rise, from when clocks are set back, or to when they are set forth."""
+    forth = 1_205_033_460_000_000  # Newfoundland, 2008-03-09: from 00:01 to 01:01
+    zone = "America/St_Johns"
+    cases = [(BACK - 2 * HOUR, BACK + HOUR // 2), (forth - 3 * DAY - HOUR, forth - 3 * DAY + 3 * HOUR // 2)]
+    for low, high in cases:
+        check("3 days later", zone, low, high, list(range(low, high, 60_000_000)))
+    monkeypatch.setattr(Local, "points", _ends_alone)
+    for low, high in cases:
+        with pytest.raises(AssertionError):
+            check("3 days later", zone, low, high, list(range(low, high, 60_000_000)))
+
+
+def test_months_are_not_taken_for_days() -> None:
+    months = Call("timeadd", (TS, Literal(2, "interval month")), f"{CATALYST}TimestampAddInterval", ("Asia/Tokyo",))
+    assert local(months, "timestamp") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ CONDITIONS = {
     "to_unix_timestamp(day) < 1600000000": 1,
     "next_day(day, 'MO') < DATE'2020-12-31'": 1,
     "ts + INTERVAL 1 HOUR < TIMESTAMP'2020-12-31 00:00:00'": 1,
+    "ts - INTERVAL 2 DAYS < TIMESTAMP'2020-12-31 00:00:00'": 1,
     "timestampadd(DAY, 3, ts) > TIMESTAMP'2025-01-01 00:00:00'": 1,
     "timestampdiff(DAY, TIMESTAMP'2020-01-01 00:00:00', ts) < 100": 1,
     "timestampdiff(DAY, ts, TIMESTAMP'2020-01-01 00:00:00') > -100": 1,
@@ -68,6 +70,8 @@ CONDITIONS = {
     "coalesce(n, 0) = 15": 1,
     "coalesce(n, m) BETWEEN 79 AND 81": 1,
     "coalesce(n, m, 0) > 95": 0,
+    "coalesce(nanvl(x, NULL), 99) > 90": 1,
+    "nanvl(x, n) = 15": 1,
     "nvl(n, 0) <> 15": 6,
     "nvl2(n, n, 0) = 15": 1,
     "if(n > 30, n, m) < 40": 1,
@@ -102,13 +106,14 @@ def place(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = {
             "s": [f"{letter}-{k} x.{other}" for k in range(3)],
             "n": pa.array([10 * i, 10 * i + 5, None if i == 2 else 10 * i + 6], pa.int32()),
+            "x": [10.0 * i, 10.0 * i + 5, math.nan if i == 4 else 10.0 * i + 6],
             "m": pa.array([100 - 10 * i] * 3, pa.int32()),
             "day": [moment.date() for moment in moments],
             "ts": pa.array(moments, pa.timestamp("us", "UTC")),
             "mon": [dt.date(2020 + i % 2, i + 1, k + 1) for k in range(3)],
         }
         pq.write_table(pa.table(table), root / f"part-{i}.parquet")
-    indexes = [MinMax(name) for name in ("s", "n", "m", "day", "ts", "mon")]
+    indexes = [MinMax(name) for name in ("s", "n", "m", "x", "day", "ts", "mon")]
     geoskip.dataset(spark, str(root)).create_index(*indexes, Prefix("s", length=6), Suffix("s", length=6))
     return root
 
@@ -132,6 +137,8 @@ def test_functions_where_clocks_are_set_back(spark: Any, place: Path) -> None:
     assert found["hour(ts) = 5"] == found["timestampdiff(DAY, TIMESTAMP'2020-01-01 00:00:00', ts) < 100"] == FILES
     assert found["unix_timestamp(ts) < 1600000000"] == 1
     assert found["date_format(ts, 'yyyy') = '2021'"] == 1
+    assert found["timestampadd(DAY, 3, ts) > TIMESTAMP'2025-01-01 00:00:00'"] == 1
+    assert found["ts - INTERVAL 2 DAYS < TIMESTAMP'2020-12-31 00:00:00'"] == 1
 
 
 def test_by_the_legacy_policy_years_bc_are_shown_as_those_ad(spark: Any, parts: Callable[..., Path]) -> None:

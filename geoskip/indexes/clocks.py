@@ -10,6 +10,10 @@ instant 36 hours later shows a later time, whatever the clocks do, and what is t
 where it was (a week or a year is told by the day alone). Four days are taken. Beyond what is known of the clocks, the
 function is evaluated four days further out instead.
 
+``ts + INTERVAL 3 DAYS`` is three days later by the clocks of both days: within 36 hours of three times 24 hours later,
+or, where the clocks leave that time out, a day more. So what is added to the instants four days before and after bounds
+it.
+
 What the zone's rules are, the engine says (:class:`geoskip.evaluation.Clocks`), from the tables that it uses itself.
 
 A *break* is an instant at which a function may fall: where clocks are set, and for those that truncate to hours or
@@ -18,6 +22,7 @@ minutes also the end of the first such unit after it, because the beginning of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +43,11 @@ _TRUNCATES = "org.apache.spark.sql.catalyst.expressions.TruncTimestamp"
 _UNITS = {"minute": 60_000_000, "hour": _HOUR, "day": _DAY, "dd": _DAY}
 _BY_THE_DAY = ("week", "month", "mon", "mm", "quarter", "year", "yyyy", "yy")
 
+_ADDS = frozenset(f"org.apache.spark.sql.catalyst.expressions.{name}" for name in ("TimeAdd", "TimestampAddInterval"))
+_ADDS_UNITS = "org.apache.spark.sql.catalyst.expressions.TimestampAdd"
+_INTERVAL = re.compile("interval (day|hour|minute|second)")
+_OF_ONE_LENGTH = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+
 Points = tuple[Ints, Ints]
 """The numbers of files, and instants at which to evaluate a function for them."""
 
@@ -46,7 +56,8 @@ Points = tuple[Ints, Ints]
 class Local:
     """A function of the time that the clocks of a zone show; ``unit`` is what it truncates to, where that is short.
 
-    ``wide``: from local times to instants, so that nothing is to be said of single times that clocks never show.
+    ``wide``: from local times to instants, so that nothing is to be said of single times that clocks never show; or
+    from instants to others some days away, by what the clocks show of both.
     """
 
     zone: str
@@ -92,6 +103,10 @@ def local(node: Call | Cast, source: str | None) -> Local | None:
         case Call(_, (Literal(str() as unit), _), flags=(str() as zone, *_)) if node.implementation == _TRUNCATES:
             name = unit.lower()
             return Local(zone, _UNITS.get(name, 0)) if name in _UNITS or name in _BY_THE_DAY else None
+        case Call(_, (_, Literal(int(), str() as kind)), flags=(*_, str() as zone)) if node.implementation in _ADDS:
+            return Local(zone, wide=True) if _INTERVAL.match(kind) else None
+        case Call(_, (Literal(int()), _), flags=(unit, str() as zone)) if node.implementation == _ADDS_UNITS:
+            return Local(zone, wide=True) if unit.upper() in _OF_ONE_LENGTH else None
     return None
 
 

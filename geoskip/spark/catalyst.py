@@ -133,6 +133,9 @@ class Translator:
                 return _case(children, node)
             case "If", (test, then, other):
                 return Call("if", (test, then, other), type=type_name(node["type"]))
+            case "NaNvl", (number, other):
+                is_nan = Call("isnan", (number,), _EXPRESSIONS + "IsNaN", (), "boolean")
+                return Call("if", (is_nan, other, number), type=type_name(node["type"]))
         if kind in _COMPARISONS and len(children) == 2:
             return Comparison(_COMPARISONS[kind], *children)
         return self._call(kind, node, children)
