@@ -228,7 +228,7 @@ class Dataset:
 
     def describe(self) -> DataFrame:
         """A row an index: its text, kind, columns, files covered and not, bytes, when it was built and by which reader,
-        what it keeps, and whether it is in use or deleted.
+        what it keeps, and whether it is in use, deleted, or came along from another place and is not used.
         """
         return telling.describe(self._place)
 

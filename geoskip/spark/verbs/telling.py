@@ -17,6 +17,7 @@ from geoskip.metadata import Snapshot
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
 from geoskip.spark.session import known
+from geoskip.spark.signature import same_place
 from geoskip.spark.verbs.building import indexed, of_the_latest
 from geoskip.stores.base import Store
 
@@ -50,12 +51,13 @@ def _stored(place: Place, snapshot: Snapshot | None) -> Snapshot:
 
 def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[Any, ...]]:
     current = Look.at(snapshot, data).is_fresh
+    elsewhere = "" if same_place(data.root, snapshot.header.root) else f"not used here: of {snapshot.header.root}"
     sizes = store.size()
     rows = []
     for entry in snapshot.header.stored:
         in_use = entry in snapshot.header.entries
         valid = snapshot.files.column(entry.name).is_valid().to_numpy(zero_copy_only=False)
-        covered = int((valid & current).sum())
+        covered = 0 if elsewhere else int((valid & current).sum())
         built = snapshot.header.built.get(entry.name, {})
         rows.append(
             (
@@ -68,7 +70,7 @@ def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[
                 str(built.get("when", snapshot.header.created)),
                 snapshot.header.number,
                 entry.index.describe(),
-                "in use" if in_use else "deleted",
+                (elsewhere or "in use") if in_use else "deleted",
                 str(built.get("reader", "")),
             )
         )
@@ -88,7 +90,7 @@ def datasets(spark: SparkSession) -> dict[str, Snapshot]:
     for root in known.roots():
         with suppress(MetadataError):
             snapshot = latest(known.store(root))
-            if snapshot is not None and snapshot.header.entries:
+            if snapshot is not None and snapshot.header.entries and same_place(root, snapshot.header.root):
                 found[root] = snapshot
     return found
 
