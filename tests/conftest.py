@@ -24,9 +24,12 @@ CONFIG = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
-    # a short run of many small queries: the second compiler would take half of the processor time
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # many small queries: the second compiler would take half of the processor time, and without it Java has no more
+    # than 48 MB for compiled code, which half of the run fills; garbage is young, and no class is unloaded
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC "
+    "-Xms1g -Xmn512m -XX:MetaspaceSize=512m",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.daemon.module": "tests.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task a folder
 }
