@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nbformat
+import pytest
 
-from examples.run_notebook import NOTEBOOK, executed, tidied
+from examples.run_notebook import NOTEBOOK, tidied
 
 OF_A_MACHINE = re.compile(r"/(?:tmp|home|root|Users|work|var)/|\\\\Users\\\\")
-SMALL = {
-    "GEOSKIP_FILES": "4",
-    "GEOSKIP_EVERY": "100",
-    "GEOSKIP_SEDONA": "",
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    # a short run of small queries, as in conftest.py
-    "PYSPARK_SUBMIT_ARGS": "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' "
-    "--conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 pyspark-shell",
-}
+INLINE = "module://matplotlib_inline.backend_inline"
+SMALL = {"GEOSKIP_FILES": "4", "GEOSKIP_EVERY": "100", "GEOSKIP_SEDONA": ""}
 
 
 def pictures_in(book: Any) -> int:
@@ -40,9 +38,62 @@ def test_what_is_committed_was_executed_and_names_no_machine() -> None:
     assert NOTEBOOK.stat().st_size < 1_500_000
 
 
-def test_it_runs(tmp_path: Path) -> None:
-    """With a session of its own in a process of its own; the other Sparks have enough to do."""
-    book = tidied(executed(environment={**SMALL, "TMPDIR": str(tmp_path)}, seconds=300))
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Any]:
+    """What runs the cells in a kernel, in this process: a kernel of its own would need a Spark of its own."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from matplotlib import pyplot, rc_context
+    from matplotlib_inline.backend_inline import configure_inline_support
+    from matplotlib_inline.config import InlineBackend
+    from traitlets.config import Config
+
+    before, backend = dict(vars(builtins)), pyplot.get_backend()
+    found = InteractiveShell.instance(
+        config=Config({"HistoryManager": {"enabled": False}}),
+        ipython_dir=str(tmp_path / "ipython"),
+        user_module=ModuleType("notebook"),  # and not in the place of pytest's main module
+    )
+    with rc_context({"interactive": True}):
+        pyplot.switch_backend(INLINE)
+        configure_inline_support(found, INLINE)
+        yield found
+    pyplot.close("all")
+    pyplot.switch_backend(backend)
+    InlineBackend.clear_instance()
+    InteractiveShell.clear_instance()
+    for name in vars(builtins).keys() - before.keys():
+        delattr(builtins, name)
+
+
+def run(shell: Any, book: Any) -> None:
+    """Execute the cells in their order; each cell's outputs are then those of this run."""
+    from IPython.utils.capture import capture_output
+
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            with shell.display_trap, capture_output() as captured:
+                done = shell.run_cell(cell.source)
+            done.raise_error()
+            cell.outputs = [nbformat.v4.new_output("display_data", data=shown.data) for shown in captured.outputs]
+            cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=captured.stdout))
+
+
+def test_it_runs(plain: Any, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a session beside the run's own, which its cells find and do not stop; the other Sparks have enough to do."""
+    from pyspark.sql import SparkSession
+
+    session, stopped = plain.newSession(), list[Any]()
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
+    monkeypatch.setattr(SparkSession, "stop", lambda one: stopped.append(one))
+    monkeypatch.setattr("geoskip.spark.sedona.is_there", lambda _: False)  # as where nobody asked for its jar
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(NOTEBOOK.parent)
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    run(shell, book)
+    book = tidied(book)
+    assert stopped == [session]
     assert pictures_in(book) >= 5
     (figures,) = [output for output in book.cells[-3].outputs if "text/html" in output.get("data", {})]
     assert "not in Texas" in figures["data"]["text/html"]

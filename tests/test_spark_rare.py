@@ -24,16 +24,12 @@ pytestmark = pytest.mark.spark
 TWO_SESSIONS = """
 import sys
 import geoskip
-from geoskip import MinMax
 
 place = sys.argv[1]
 config = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
 config["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for turn in range(2):
     spark = geoskip.session("one after the other", sedona=False, config=config)
-    handle = geoskip.dataset(spark, place)
-    if turn == 0:
-        handle.create_index(MinMax("a"))
     frame = spark.read.parquet(place).where("a = 2")
     rows = frame.collect()
     print("found", len(rows), geoskip.report(frame).files_kept, len(geoskip.reports(spark)))
@@ -41,8 +37,9 @@ for turn in range(2):
 """
 
 
-def test_a_session_after_another_in_one_process(parts: Callable[..., Path]) -> None:
+def test_a_session_after_another_in_one_process(spark: Any, parts: Callable[..., Path]) -> None:
     place = parts({"a": [1]}, {"a": [2]}, {"a": [3]})
+    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
     done = subprocess.run(
         [sys.executable, "-c", TWO_SESSIONS, str(place)], capture_output=True, text=True, timeout=180, check=False
     )
