@@ -1,7 +1,7 @@
 """Unsound rules of geometry (SEMANTICS, section 8), planted one by one: rows known to be awkward must catch each.
 
-*Corpora* of rows and predicates: geometries, pairs of coordinates, places on the globe. What each predicate says of
-each row is found out once, or known; a mutant is caught where its clauses skip a file with a matching row.
+The rows and predicates are in :mod:`tests.geometry_corpora`; a mutant is caught where its clauses skip a file with a
+matching row.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import copy
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,156 +27,12 @@ from geoskip.indexes import geobox_clauses, geobox_globe
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.geobox_clauses import BoxLeaves, BoxMeets, View
 from geoskip.indexes.geobox_units import Units
-from geoskip.predicates import And, Call, Comparison, IsNull, Literal, Not, Predicate
+from geoskip.predicates import Call, Predicate
 from geoskip.registry import current
-from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept, literal, matches
-from tests.test_geobox_soundness import PATTERNS, RELATIONS
+from tests.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs
 from tests.test_mutants import Patch, before
 
 MUTANTS: list[Any] = []
-ORDERS = ("<", "<=", ">", ">=", "=")
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Files, and predicates with the files in which some row makes them TRUE."""
-
-    index: GeoBox
-    files: list[list[Any]]
-    cases: list[tuple[Predicate, list[bool]]]
-
-    @classmethod
-    def of(cls, index: GeoBox, files: list[list[Any]], predicates: Iterator[Predicate]) -> Corpus:
-        rows = [[_row(index, row) for row in file] for file in files]
-        cases = [(node, [any(matches(node, row) for row in file) for file in rows]) for node in predicates]
-        return cls(index, files, cases)
-
-    def search(self) -> None:
-        """Fails where a file with a matching row is skipped."""
-        metadata = collected(self.index, self.files)
-        for node, needed in self.cases:
-            keeps = kept(node, self.index, metadata)
-            lost = [file for file, keep, need in zip(self.files, keeps, needed, strict=True) if need and not keep]
-            assert not lost, f"{node} lost a row of {lost[0]}"
-
-
-def _row(index: GeoBox, row: Any) -> dict[str, Any]:
-    if index.is_pair:
-        return {"lng": row[0], "lat": row[1]}
-    return {"geom": None if row is None else shapely.to_wkb(row)}
-
-
-def _holed(shell: Any, hole: Any) -> Any:
-    return shapely.Polygon(shell.exterior, [hole.exterior])
-
-
-SQUARE = shapely.box(0, 0, 10, 10)
-HOLED = _holed(SQUARE, shapely.box(4, 4, 6, 6))
-NOTCHED = shapely.Polygon([(0, 0), (10, 0), (10, 10), (5, 1), (0, 10)])
-SHAPES_ASKED = [SQUARE, HOLED, NOTCHED, shapely.Point(5, 5), shapely.LineString([(0, 0), (10, 10)])]
-OUTSIDE_HOLE = _holed(shapely.box(20, 20, 21, 21), shapely.box(2, 2, 3, 3))
-ROWS = [
-    *map(shapely.Point, [(5, 5), (1, 0.5), (0, 5), (10, 10), (5, 9), (20, 20), (5, 11)]),
-    *map(shapely.LineString, [[(1, 0.2), (3, 0.5)], [(-5, 5), (15, 5)], [(0, 0), (10, 10)]]),
-    *(shapely.box(*box) for box in [(1, 0.1, 2, 0.2), (-5, -5, 15, 15), (4.5, 4.5, 5.5, 5.5), (0, 0, 10, 10)]),
-    *(HOLED, NOTCHED, OUTSIDE_HOLE, shapely.Polygon([(1, 1), (3, 3), (3, 1), (1, 3)])),
-    *map(shapely.from_wkt, ["POINT EMPTY", "POLYGON EMPTY"]),
-    *(shapely.Point(math.nan, 5), shapely.MultiPoint([(1, 0.5), (30, 30)]), None),
-]
-
-
-@functools.cache
-def geometries() -> Corpus:
-    """Rows alone and beside another one; every relation and distance in both orders, plain and negated."""
-    together = [[a, b] for a, b in itertools.combinations([ROWS[1], ROWS[5], ROWS[18], ROWS[20], None], 2)]
-
-    def asked() -> Iterator[Predicate]:
-        for shape in map(literal, SHAPES_ASKED):
-            for name, sides in itertools.product(RELATIONS, ((GEOM, shape), (shape, GEOM))):
-                yield call(name, *sides)
-            yield from (call("ST_Relate", GEOM, shape, pattern) for pattern in PATTERNS)
-            for distance in (0.0, 0.5, 1.0, 7.0, 15.0):
-                yield call("ST_DWithin", GEOM, shape, distance)
-                yield from (Comparison(op, call("ST_Distance", GEOM, shape), literal(distance)) for op in ORDERS)
-        for seen in (call("ST_Boundary", GEOM), call("ST_Buffer", GEOM, 6.0), call("ST_Centroid", GEOM)):
-            yield call("ST_Intersects", seen, literal(SQUARE))
-
-    both = (node for plain in asked() for node in (plain, Not(plain)))
-    return Corpus.of(SHAPES, [*([row] for row in ROWS), *together], both)
-
-
-@functools.cache
-def pairs() -> Corpus:
-    """Points in and around a rectangle that is no square, rows with a NULL or a NaN, clusters in one file."""
-    some: list[Any] = [(5, 2), (2, 5), (5, None), (None, 2), (None, None), (math.nan, 2), (0.4, 0.4), (30, 1)]
-    files = [[row] for row in some]
-    files += [[(5.0, 2.0), (40.0, 40.0), (-30.0, 7.0)], [(9.0, 9.0), (None, 2.0)], [(50.0, 50.0), (5.0, None)]]
-    wide, point = literal(shapely.box(4, 1, 6, 3)), call("ST_Point", LNG, LAT)
-
-    def asked() -> Iterator[Predicate]:
-        for g in (point, call("ST_Point", LAT, LNG), call("ST_FlipCoordinates", point)):
-            yield call("ST_Intersects", g, wide)
-            yield And((call("ST_Contains", wide, g), Comparison("<", LAT, Literal(2.5))))
-        for column, op, value in itertools.product((LNG, LAT), ORDERS, (0.4, 2, 5, 30)):
-            yield Comparison(op, column, Literal(value))
-        yield from (IsNull(LNG), And((IsNull(LNG), Comparison(">", LAT, Literal(1)))))
-
-    return Corpus.of(PAIR, files, (node for plain in asked() for node in (plain, Not(plain))))
-
-
-@functools.cache
-def globe() -> Corpus:
-    """Meridians, parallels, poles and both sides of the antimeridian, at distances just above and below a row's."""
-    steps = np.linspace(0, 1, 40)
-    files: list[list[Any]] = [
-        [(60.0, float(80 * s)) for s in steps],
-        [(float(170 + 20 * s), -17.0) for s in steps],
-        [(-179.5, 10.0)],
-        [(float(360 * s), 88.0) for s in steps],
-        [(0.0, -90.0)],
-        [(120.0, 45.0)],
-    ]
-    places = [(0.0, 45.0), (179.5, 10.0), (-175.0, -17.0), (10.0, 89.0), (-60.0, -45.0), (100.0, 0.0)]
-    point = call("ST_Point", LNG, LAT)
-
-    def asked() -> Iterator[Predicate]:
-        for place, extra in itertools.product(places, ((), (3959.0,), None)):
-            function, more = ("ST_DistanceSpheroid", ()) if extra is None else ("ST_DistanceSphere", extra)
-            distance = call(function, point, shapely.Point(place), *more)
-            for file in files:
-                apart = [_value(distance, row) for row in file]
-                for near, far in ((min(apart), max(apart)),):
-                    yield Comparison("<=", distance, literal(near * (1 + 1e-6)))
-                    yield Comparison(">=", distance, literal(far * (1 - 1e-6)))
-
-    return Corpus.of(PAIR, files, asked())
-
-
-@functools.cache
-def elsewhere() -> Corpus:
-    """What other libraries and releases say: of what is invalid anything, and distances on a globe from centroids."""
-    crossed = shapely.Polygon([(1, 1), (3, 3), (3, 1), (1, 3)])
-    large = shapely.Polygon([(0, 0), (10, 10), (10, 0), (0, 10)])
-    line = shapely.LineString([(0, 0), (0, 60), (60, 60)])
-    between = shapely.Point(5, 9)  # the two triangles of the large one
-    rows = [crossed, between, line]
-    asked: list[tuple[Predicate, Any]] = [
-        (Not(call("ST_Covers", NOTCHED, GEOM)), crossed),
-        (call("ST_Disjoint", SQUARE, GEOM), crossed),
-        (Not(call("ST_Within", GEOM, SQUARE)), crossed),
-        (Comparison(">", call("ST_Distance", GEOM, shapely.Point(2, 2)), literal(9.0)), crossed),
-        (call("ST_Intersects", GEOM, large), between),
-        (Comparison(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), literal(1e7)), line),
-        (Comparison("<", call("ST_DistanceSphere", GEOM, shapely.Point(0, 88)), literal(1e5)), line),
-    ]
-    cases = [(node, [row is needed for row in rows]) for node, needed in asked]
-    return Corpus(SHAPES, [[row] for row in rows], cases)
-
-
-def _value(distance: Call, row: Any) -> float:
-    from tests.geobox_oracle import evaluate
-
-    return float(evaluate(distance, _row(PAIR, row)))
 
 
 def mutant(rule: str, *corpora: Callable[[], Corpus]) -> Callable[[Patch], Patch]:
