@@ -26,7 +26,7 @@ def cases(draw: Any) -> tuple[World, p.Predicate]:
 def test_no_skipped_file_holds_a_row_that_matches_and_enough_is_skipped() -> None:
     tally: Counter[str] = Counter()
 
-    @settings(max_examples=2 * LEAST, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=3 * LEAST // 2, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(cases())
     def holds(case: tuple[World, p.Predicate]) -> None:
         world, predicate = case
