@@ -236,6 +236,17 @@ def test_files_of_several_schemas_in_turn_are_each_resolved(tmp_path, monkeypatc
             assert not result.summaries
 
 
+def test_a_file_that_does_not_fit_costs_no_other_its_summary(write):
+    class Fitted(MinMax):
+        def for_files(self, summaries, sizes):
+            return [{"a quarter": 8 // (summary["max"] - 3)} for summary in summaries]
+
+    paths = [(str(last), write([float(last)])) for last in (2, 3, 4)]
+    found = list(read_files(paths, [Plan("i", Fitted("c"), (("c", "double"),))], False))
+    assert [result.summaries["i"] for result in found] == [{"a quarter": -8}, None, {"a quarter": 8}]
+    assert [list(result.failures) for result in found] == [[], ["i"], []]
+
+
 def test_an_encrypted_file_is_left_to_spark(write):
     path = Path(write([1], pa.int32()))
     path.write_bytes(path.read_bytes()[:-4] + b"PARE")

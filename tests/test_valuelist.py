@@ -20,9 +20,11 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index_from_json
-from geoskip.indexes.bloom_filters import bits_for
+from geoskip.indexes.bloom_filters import bits_for, filter_of
+from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.hybrid import list_costs_less
 from geoskip.indexes.lists import lists_of
+from geoskip.indexes.shared import sharing
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from tests.harness import COLUMNS, POOLS, TYPES, array_of
@@ -207,6 +209,26 @@ def test_parts_of_a_file_become_one_list_or_one_filter() -> None:
     assert as_filter["filters"] == whole["filters"]
     assert as_filter["values"] is None
     assert len(as_filter["filters"]) == 1
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_files_that_are_fitted_together_store_what_each_does_alone(name: str) -> None:
+    """Lists, filters of many sizes and none, next to one another; each value of a file in its own filter."""
+    index = Hybrid(name)
+    pool = [value for value in POOLS[name] if value is not None]
+    rng = np.random.default_rng(7)
+    files = [array_of(name, [pool[n] for n in rng.integers(0, len(pool), count)]) for count in (9, 0, 1, 40, 3, 0, 80)]
+    files += [pa.nulls(3, files[0].type), files[0], pa.array(range(70_000), pa.int64())]
+    sizes = [0, 0, 10**9, 0, 0, 10**9, 0, 0, 0, 0]
+    alone = [index.for_file(index.collect(file) or {}, size) for file, size in zip(files, sizes, strict=True)]
+    with sharing():
+        together = index.for_files([index.collect(file) or {} for file in files], sizes)
+    assert list(map(repr, together)) == list(map(repr, alone))
+    for file, size, stored in zip(files, sizes, together, strict=True):
+        hashes = hashes_of(file)
+        assert hashes is not None
+        if size == 0 and len(hashes):
+            assert stored["filters"] == [filter_of(hashes, index.fpp)]
 
 
 def test_the_parts_of_a_large_file_do_not_hold_its_values() -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -30,12 +31,12 @@ import pyarrow as pa
 from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.bloom_filters import filter_of, filters_of, probes_for
-from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_keys, keys_of
+from geoskip.indexes.bloom_filters import filter_of, filters_for, filters_of, probes_for
+from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_each, hashes_of_keys, keys_of
 from geoskip.indexes.bounds import bound_type
 from geoskip.indexes.minmax import HasNulls, HasValues
 from geoskip.indexes.ordering import Incomparable
-from geoskip.indexes.shared import Remembering, once
+from geoskip.indexes.shared import Remembering, is_known, once
 from geoskip.predicates import (
     Call,
     Cast,
@@ -182,7 +183,10 @@ class HashedPart(Remembering):
     @classmethod
     def of(cls, hashes: Words, fpp: float, *, nulls: int, rows: int) -> HashedPart:
         """The summary of some values; ``filters`` is None where one would be too large."""
-        made = filter_of(hashes, fpp)
+        return cls._with(filter_of(hashes, fpp), hashes, nulls, rows)
+
+    @classmethod
+    def _with(cls, made: bytes | None, hashes: Words, nulls: int, rows: int) -> HashedPart:
         part = cls(filters=None if made is None else [made], version=VERSION, nulls=nulls, rows=rows)
         part.hashes = hashes
         return part
@@ -196,6 +200,18 @@ class HashedPart(Remembering):
     def _collected(cls, array: pa.Array, fpp: float) -> HashedPart | None:
         hashes = hashes_of(array)
         return None if hashes is None else cls.of(hashes, fpp, nulls=array.null_count, rows=len(array))
+
+    @classmethod
+    def of_each(cls, arrays: Sequence[pa.Array], fpp: float) -> list[HashedPart | None]:
+        """The same of each of some files' values, which for small ones is far less work."""
+        new = [array for array in arrays if not is_known(array, ("filter", fpp))]
+        hashed = [(array, found) for array, found in zip(new, hashes_of_each(new), strict=True) if found is not None]
+        made = filters_for([found for _, found in hashed], fpp)
+        parts = {
+            id(array): once(array, ("filter", fpp), partial(cls._with, each, found, array.null_count, len(array)))
+            for (array, found), each in zip(hashed, made, strict=True)
+        }
+        return [parts[id(array)] if id(array) in parts else cls.collected(array, fpp) for array in arrays]
 
     def copy(self) -> HashedPart:
         """The same, to be changed."""

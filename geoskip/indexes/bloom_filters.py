@@ -13,7 +13,7 @@ are probed as they are stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,13 @@ from geoskip.clauses import Files, Mask
 from geoskip.indexes.bloom_hash import Words
 from geoskip.indexes.ordering import Ints
 
-__all__ = ["LARGEST", "Filters", "bits_for", "filter_of", "filters_of", "places_of", "probes_for"]
+__all__ = ["LARGEST", "Filters", "bits_for", "filter_of", "filters_for", "filters_of", "places_of", "probes_for"]
 
 LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
 
+_SMALL = 1 << 18
+"""Bits of a filter that is made together with others: they are looked up as bytes first."""
 _FEW = 256
 _SHORT = 384
 """Words in which bits are looked for one by one."""
@@ -76,11 +78,32 @@ def filter_of(hashes: Words, fpp: float) -> bytes | None:
     return np.packbits(chosen, bitorder="little").tobytes()
 
 
-def places_of(hashes: Words, probes: int, bits: int) -> Iterator[Ints]:
-    """The places of all hashes, the first ones, the second ones, and so on."""
+def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
+    """The same of each of some; small ones are made together, since most of the work on one of them is calls."""
+    sizes = [bits_for(len(each), fpp) for each in hashes]
+    small = [number for number, size in enumerate(sizes) if size <= _SMALL]
+    bits = np.array([sizes[number] for number in small], dtype=np.int64)
+    ends = np.cumsum(bits)
+    chosen = np.zeros(int(bits.sum()), dtype=np.uint8)
+    if len(chosen):
+        lengths = [len(hashes[number]) for number in small]
+        words, starts = np.concatenate([hashes[number] for number in small]), np.repeat(ends - bits, lengths)
+        for places in places_of(words, probes_for(fpp), np.repeat(bits, lengths).astype(np.uint64)):
+            chosen[places + starts] = 1
+    packed = np.packbits(chosen, bitorder="little").tobytes()
+    made = {
+        n: packed[(end - size) >> 3 : end >> 3]
+        for n, end, size in zip(small, ends.tolist(), bits.tolist(), strict=True)
+    }
+    return [made[number] if number in made else filter_of(each, fpp) for number, each in enumerate(hashes)]
+
+
+def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
+    """The places of all hashes, the first ones, the second ones, and so on; each may be for a filter of other bits."""
     step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+    range_of = np.asarray(bits, dtype=np.uint64)
     for _ in range(probes):
-        yield (((hashes >> np.uint64(32)) * np.uint64(bits)) >> np.uint64(32)).astype(np.int64)
+        yield (((hashes >> np.uint64(32)) * range_of) >> np.uint64(32)).astype(np.int64)
         hashes = hashes + step
 
 

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from geoskip.indexes.bounds import ordered
 from geoskip.indexes.ordering import Incomparable, comparable, physical
-from geoskip.indexes.shared import distinct, once
+from geoskip.indexes.shared import distinct, is_known, once
 from geoskip.indexes.texts import encoded
 from geoskip.predicates import Literal
 
-__all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_keys", "keys_of"]
+__all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_each", "hashes_of_keys", "keys_of"]
 
 VERSION = 1
 Words = NDArray[np.uint64]
@@ -42,6 +42,9 @@ Key = int | float | bytes | tuple[int, int]
 """What is hashed: an integer, a double, bytes, or a decimal as (unscaled, scale) where it is no integer of 64 bits."""
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_SHORT = 1 << 18
+"""Bytes of distinct values up to which arrays are hashed together, and how many of them at once."""
+_TOGETHER = 256
 _LONG = 512
 """Strings above this many bytes are hashed by BLAKE2b, one by one."""
 
@@ -54,6 +57,33 @@ def hashes_of(array: pa.Array) -> Words | None:
     1
     """
     return once(array, "hashes", lambda: _hashes_of(array))
+
+
+def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
+    """The same of each of some arrays. Short ones are hashed together: most of the work on one of them is calls."""
+    together: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
+    for array in arrays:
+        if _is_plain(array.type) and not is_known(array, "hashes"):
+            values = ordered(distinct(array))
+            if values.nbytes <= _SHORT:
+                together.setdefault(values.type, []).append((array, values))
+    found: dict[int, Words] = {}
+    for some in together.values():
+        for at in range(0, len(some), _TOGETHER):
+            several = some[at : at + _TOGETHER]
+            words = _of_plain(pa.concat_arrays([values for _, values in several]))
+            ends = np.cumsum([len(values) for _, values in several])
+            for (array, _), each in zip(several, np.split(words, ends[:-1]), strict=True):
+                found[id(array)] = once(array, "hashes", lambda each=each: each)  # type: ignore[misc]
+    return [found[id(array)] if id(array) in found else hashes_of(array) for array in arrays]
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Is a value's hash that of one integer, or of its bytes?"""
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "us")
+    texts = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return bool(texts or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind))
 
 
 def _hashes_of(array: pa.Array) -> Words | None:
@@ -70,12 +100,17 @@ def _hashes_of(array: pa.Array) -> Words | None:
         values = pc.multiply(values, scale) if scale else whole
     if pa.types.is_decimal(values.type):
         return _of_decimals(values)
-    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        return _of_bytes(values)
     if pa.types.is_floating(values.type):
         doubles = values.to_numpy(zero_copy_only=False).astype(np.float64)
         several = bool(np.any((doubles == 0) | np.isnan(doubles)))  # bits of one value
         return np.unique(_of_doubles(doubles)) if several else _of_doubles(doubles)
+    return _of_plain(values)
+
+
+def _of_plain(values: pa.Array) -> Words:
+    """The hashes of bytes and integers, one each."""
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        return _of_bytes(values)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     return hash_integers(values.cast(pa.int64()).to_numpy(zero_copy_only=False))

@@ -39,7 +39,7 @@ from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom import BloomFilter, HashedPart
 from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.shared import Remembering
-from geoskip.indexes.valuelist import joined, list_clause, list_type, listed
+from geoskip.indexes.valuelist import bytes_of, in_order, joined, list_clause, list_type, listed
 from geoskip.predicates import Predicate
 
 __all__ = ["Hybrid", "list_costs_less"]
@@ -86,9 +86,9 @@ class Hybrid(Index):
         return pa.struct([values, *(filters.field(number) for number in range(filters.num_fields))])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The list of one file's values, or of a part of them; hashes where it would be long."""
+        """The list of one file's values, in no order yet, or of a part of them; hashes where it would be long."""
         (array,) = values
-        found = listed(array, _MOST_VALUES, _MOST_BYTES)
+        found = listed(array, _MOST_VALUES, _MOST_BYTES, lazily=True)
         if found["values"] is not None:
             part = ListedPart(_with_list(found))
             part.array = weakref.ref(array)
@@ -106,10 +106,28 @@ class Hybrid(Index):
 
     def for_file(self, summary: Summary, size: int) -> Summary:
         """The summary of a whole file of ``size`` bytes: the list is kept if it costs less than a filter would."""
-        values = summary["values"]
-        if not values or list_costs_less(_bits_of(values), len(values), self.fpp, self.psi, size):
-            return summary
-        return self._as_filter(summary)
+        return self.for_files([summary], [size])[0]
+
+    def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> list[Summary]:
+        """The same of some files; the filters of small ones are made together."""
+        found = list(summaries)
+        arrays: dict[int, pa.Array] = {}
+        for number, (summary, size) in enumerate(zip(summaries, sizes, strict=True)):
+            values = summary["values"]
+            if values is None:
+                continue
+            if not values or list_costs_less(_bits_of(values), len(values), self.fpp, self.psi, size):
+                found[number] = {**summary, "values": in_order(values)}
+                continue
+            array = summary.array() if isinstance(summary, ListedPart) else None
+            if array is None:
+                found[number] = self._as_filter(summary)
+            else:
+                arrays[number] = array
+        for number, part in zip(arrays, HashedPart.of_each(list(arrays.values()), self.fpp), strict=True):
+            assert part is not None
+            found[number] = _without_list(part)
+        return found
 
     def told_of(self, summaries: pa.ChunkedArray) -> str:
         """How many files have a list and how many a filter, for the build's report."""
@@ -132,15 +150,12 @@ class Hybrid(Index):
         return filters
 
     def _as_filter(self, summary: Summary) -> HashedPart:
-        array = summary.array() if isinstance(summary, ListedPart) else None
-        if array is not None:
-            hashed = HashedPart.collected(array, self.fpp)
-        else:  # physical values hash alike, whatever type they are kept in
-            hashes = hashes_of(pa.array(summary["values"]))
-            assert hashes is not None
-            hashed = HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"])
-        assert hashed is not None
-        return _without_list(hashed)
+        """The summary of parts with a filter in place of the list."""
+        hashes = hashes_of(
+            pa.array(list(summary["values"]))
+        )  # physical values hash alike, whatever type they are kept in
+        assert hashes is not None
+        return _without_list(HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
 
 
 class ListedPart(Remembering):
@@ -165,7 +180,8 @@ def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, fil
 
 def _bits_of(values: Sequence[Any]) -> int:
     """The bits of a list: of text and binary their bytes', of other values 64 each."""
-    return 8 * sum(map(len, values)) if isinstance(values[0], bytes) else 64 * len(values)
+    size = bytes_of(values)
+    return 64 * len(values) if size is None else 8 * size
 
 
 def _with_list(summary: Summary) -> Summary:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from geoskip.indexes.bounds import ordered
 
-__all__ = ["Remembering", "distinct", "once", "sharing"]
+__all__ = ["Remembering", "distinct", "is_known", "once", "sharing"]
 
 T = TypeVar("T")
 _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = ContextVar("known", default=None)
@@ -48,6 +48,12 @@ def once(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
         known[key] = (array, compute())
     found: T = known[key][1]
     return found
+
+
+def is_known(array: pa.Array, what: Hashable) -> bool:
+    """Was this found out of the very same array already?"""
+    known = _known.get()
+    return known is not None and (id(array), what) in known
 
 
 def distinct(array: pa.Array) -> pa.Array:

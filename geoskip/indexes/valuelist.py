@@ -19,8 +19,9 @@ them differ, and equality finds both; all NaN are one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,7 +37,7 @@ from geoskip.indexes.lists import ListMeets, reals_as_bits
 from geoskip.indexes.shared import distinct
 from geoskip.predicates import And, Literal, Not, Or, Predicate
 
-__all__ = ["MOST_BYTES", "ValueList", "list_clause", "list_type", "listed"]
+__all__ = ["MOST_BYTES", "ValueList", "bytes_of", "in_order", "list_clause", "list_type", "listed"]
 
 MOST_BYTES = 1 << 20
 """Bytes of text or binary that a file's list may hold."""
@@ -105,8 +106,11 @@ def list_type(column: SourceColumn, kind: str) -> pa.DataType:
     return pa.struct([("values", pa.list_(bound_type(column, kind))), ("nulls", pa.int64()), ("rows", pa.int64())])
 
 
-def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
-    """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many."""
+def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily: bool = False) -> dict[str, Any]:
+    """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many.
+
+    ``lazily`` they are :class:`Values`, in no order.
+    """
     rows, nulls = len(values), values.null_count
     plain = physical(distinct(values))
     if pa.types.is_floating(plain.type):
@@ -115,10 +119,62 @@ def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES) -> dict[s
     found = pc.unique(plain) if pa.types.is_date64(values.type) else plain
     if len(found) > limit or found.nbytes > most_bytes + 16 * len(found):
         return _summary(None, limit, most_bytes, nulls, rows)
-    ordered = found.take(pc.array_sort_indices(found))
-    plain = ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered
-    values_of = plain.to_numpy(zero_copy_only=False).tolist()  # to_pylist makes a scalar of each first: 20 times slower
-    return _summary(values_of, limit, most_bytes, nulls, rows)
+    ordered = found if lazily else found.take(pc.array_sort_indices(found))
+    several = Values(ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered)
+    return _summary(several if lazily else several.made, limit, most_bytes, nulls, rows)
+
+
+class Values(Sequence[Any]):
+    """Physical values that become Python's when one is asked for: those that a filter is made of never do."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self._array = array
+
+    @cached_property
+    def made(self) -> list[Any]:
+        """The values."""
+        # to_pylist makes a scalar of each first: 20 times slower
+        found: list[Any] = self._array.to_numpy(zero_copy_only=False).tolist()
+        return found
+
+    @cached_property
+    def bytes(self) -> int | None:
+        """How many bytes of text or binary they are; None of other values."""
+        array = self._array
+        if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
+            return None
+        if not len(array):
+            return 0
+        ends = np.frombuffer(array.buffers()[1], np.int32 if pa.types.is_binary(array.type) else np.int64)
+        return int(ends[array.offset + len(array)] - ends[array.offset])
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.made[number]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.made)
+
+    def __eq__(self, other: object) -> bool:
+        return self.made == (other.made if isinstance(other, Values) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return list, (self.made,)
+
+
+def bytes_of(values: Sequence[Any]) -> int | None:
+    """How many bytes of text or binary these are; None of other values.
+
+    >>> bytes_of([b"ab", b"c"]), bytes_of(Values(pa.array([b"ab", b"c"]))), bytes_of([1]), bytes_of([])
+    (3, 3, None, None)
+    """
+    if isinstance(values, Values):
+        return values.bytes
+    return sum(map(len, values)) if values and isinstance(values[0], bytes) else None
 
 
 def joined(summaries: Sequence[Summary], limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
@@ -128,15 +184,22 @@ def joined(summaries: Sequence[Summary], limit: int, most_bytes: int = MOST_BYTE
     if any(values is None for values in lists):
         return _summary(None, limit, most_bytes, nulls, rows)
     several = {repr(value) if type(value) is float else value: value for values in lists for value in values}
-    ordered = sorted(several.values(), key=_place)
-    return _summary(ordered, limit, most_bytes, nulls, rows)
+    return _summary(in_order(list(several.values())), limit, most_bytes, nulls, rows)
+
+
+def in_order(values: Sequence[Any]) -> list[Any]:
+    """Physical values in the order of lists: numbers, -0.0 before 0.0 and NaN last; text by its bytes.
+
+    >>> in_order([float("nan"), 0.0, 2.0, -0.0]), in_order([b"b", b"a"])
+    ([-0.0, 0.0, 2.0, nan], [b'a', b'b'])
+    """
+    return sorted(values, key=_place if values and type(values[0]) is float else None)
 
 
 def _place(value: Any) -> Any:
     return (value != value, value, str(value)[:1] != "-") if type(value) is float else value
 
 
-def _summary(values: list[Any] | None, limit: int, most_bytes: int, nulls: int, rows: int) -> dict[str, Any]:
-    size = sum(map(len, values)) if values and isinstance(values[0], bytes) else 0
-    fits = values is not None and len(values) <= limit and size <= most_bytes
+def _summary(values: Sequence[Any] | None, limit: int, most_bytes: int, nulls: int, rows: int) -> dict[str, Any]:
+    fits = values is not None and len(values) <= limit and (bytes_of(values) or 0) <= most_bytes
     return {"values": values if fits else None, "nulls": nulls, "rows": rows}

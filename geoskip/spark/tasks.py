@@ -21,7 +21,18 @@ from geoskip.indexes.base import Index, Summary
 from geoskip.indexes.shared import Remembering, sharing
 from geoskip.spark.footers import Differs, Layout, Layouts, Plan, is_old, least, summary_of
 
-__all__ = ["SPARK", "FileResult", "Gatherer", "Part", "Plan", "collected", "one_array", "put_together", "read_files"]
+__all__ = [
+    "SPARK",
+    "FileResult",
+    "Gatherer",
+    "Part",
+    "Plan",
+    "all_put_together",
+    "collected",
+    "one_array",
+    "put_together",
+    "read_files",
+]
 
 SPARK = "spark"
 _ROWS_AT_ONCE = 1 << 20
@@ -102,23 +113,65 @@ def put_together(result: FileResult, plans: Sequence[tuple[str, Index]], parts: 
 
     An index whose summaries depend on the size of the file (``for_file``) says then what is stored.
     """
-    result.rows = sum(part.rows for part in parts)
-    for number, (name, index) in enumerate(plans):
-        pieces = [part.summaries[number] for part in parts]
-        failure = next((piece for piece in pieces if isinstance(piece, str)), None)
-        known = [piece for piece in pieces if isinstance(piece, Mapping)]
-        result.readers[name] = reader
-        result.summaries[name] = None
-        if failure is None and known and len(known) == len(pieces):
-            try:
-                merged = known[0] if len(known) == 1 else index.merge(known)
-                fit: Callable[[Summary, int], Summary] | None = getattr(index, "for_file", None)
-                found = merged if fit is None or result.size is None else fit(merged, result.size)
-                result.summaries[name] = dict(found) if isinstance(found, Remembering) else found
-            except Exception as error:
-                failure = f"{type(error).__name__}: {error}"
-        if failure is not None:
-            result.failures[name] = failure
+    all_put_together([(result, plans, parts)], reader)
+
+
+def all_put_together(
+    found: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[Part]]], reader: str
+) -> None:
+    """The same of several files; an index may say what is stored of all of them at once (``for_files``)."""
+    whole: dict[str, list[_Whole]] = {}
+    for result, plans, parts in found:
+        result.rows = sum(part.rows for part in parts)
+        for number, (name, index) in enumerate(plans):
+            pieces = [part.summaries[number] for part in parts]
+            failure = next((piece for piece in pieces if isinstance(piece, str)), None)
+            known = [piece for piece in pieces if isinstance(piece, Mapping)]
+            result.readers[name] = reader
+            result.summaries[name] = None
+            if failure is None and known and len(known) == len(pieces):
+                try:
+                    merged = known[0] if len(known) == 1 else index.merge(known)
+                    whole.setdefault(name, []).append((result, index, merged))
+                except Exception as error:
+                    failure = f"{type(error).__name__}: {error}"
+            if failure is not None:
+                result.failures[name] = failure
+    for name, some in whole.items():
+        _fit(name, some)
+
+
+_Whole = tuple[FileResult, Index, Summary]
+"""A file with the summary of all its parts by one index."""
+
+
+def _fit(name: str, whole: Sequence[_Whole]) -> None:
+    """Put the summaries of some files by one index into the results, as they are stored of files of their sizes."""
+    try:
+        found = _fitted(whole)
+    except Exception as error:
+        if len(whole) == 1:
+            whole[0][0].failures[name] = f"{type(error).__name__}: {error}"
+        else:
+            for each in whole:
+                _fit(name, [each])
+        return
+    for (result, _, _), summary in zip(whole, found, strict=True):
+        result.summaries[name] = dict(summary) if isinstance(summary, Remembering) else summary
+
+
+def _fitted(whole: Sequence[_Whole]) -> Sequence[Summary]:
+    sizes = [result.size for result, _, _ in whole]
+    _, index, _ = whole[0]
+    for_files: Callable[[Sequence[Summary], Sequence[int]], Sequence[Summary]] | None = getattr(
+        index, "for_files", None
+    )
+    if for_files is not None and None not in sizes:
+        return for_files([summary for _, _, summary in whole], [size for size in sizes if size is not None])
+    for_file: Callable[[Summary, int], Summary] | None = getattr(index, "for_file", None)
+    if for_file is None:
+        return [summary for _, _, summary in whole]
+    return [summary if result.size is None else for_file(summary, result.size) for result, _, summary in whole]
 
 
 # --- Parquet through Arrow --------------------------------------------------------------------------------------------
@@ -139,9 +192,21 @@ def read_files(files: Iterable[tuple[str, str]], plans: Sequence[Plan], case_sen
         waiting.append(file)
         size += file.gatherer.waiting if file.gatherer else 0
         if len(waiting) >= _FILES_TOGETHER or size >= _BYTES_TOGETHER:
-            yield from map(_File.finished, waiting)
+            yield from _finished(waiting)
             waiting, size = [], 0
-    yield from map(_File.finished, waiting)
+    yield from _finished(waiting)
+
+
+def _finished(files: Iterable[_File]) -> list[FileResult]:
+    """The results of some files, with everything summarised."""
+    with sharing():
+        for file in files:
+            if file.gatherer is not None:
+                file.attempt(partial(file.summarise, file.gatherer))
+        all_put_together(
+            ((file.result, file.named, file.parts) for file in files if file.gatherer is not None), "arrow"
+        )
+    return [file.result for file in files]
 
 
 @dataclass
@@ -152,16 +217,16 @@ class _File:
     result: FileResult
     plans: Sequence[Plan] = ()
     gatherer: Gatherer | None = None
+    parts: Sequence[Part] = ()
 
-    def finished(self) -> FileResult:
-        """The result, with everything summarised."""
-        if self.gatherer is not None:
-            self.attempt(partial(self._summarise, self.gatherer))
-        return self.result
+    @property
+    def named(self) -> list[tuple[str, Index]]:
+        """The indexes that are still to summarise it, by their names."""
+        return [(plan.name, plan.index) for plan in self.plans]
 
-    def _summarise(self, gatherer: Gatherer) -> None:
-        with sharing():
-            put_together(self.result, [(plan.name, plan.index) for plan in self.plans], gatherer.finish(), "arrow")
+    def summarise(self, gatherer: Gatherer) -> None:
+        """Have all values summarised."""
+        self.parts = gatherer.finish()
 
     def attempt(self, step: Callable[[], None]) -> None:
         """Take a step; where it fails, the file has no summaries but a problem."""
