@@ -1,4 +1,4 @@
-"""Several Spark drivers on one dataset, in processes of their own: they are killed amid their jobs, and they race.
+"""Several writers on one dataset: handles in threads, processes, and Spark drivers that are killed amid their jobs.
 
 With ``GEOSKIP_DRIVERS`` two race, and so many more are killed at random moments: ``make soak`` has some.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,10 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
+from geoskip.spark import data as data_module
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
+from tests.crashes import emptied_elsewhere
 from tests.drivers import Driver
 from tests.numbered import check_clean
 from tests.spark_verbs.asking import kept, write
@@ -56,11 +59,84 @@ def drivers(tmp_path: Path) -> Iterator[tuple[Driver, Driver]]:
         yield one, other
 
 
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[Driver]:
-    with Driver(tmp_path / "driver") as found:
-        assert found.answer() == []
+@pytest.fixture(scope="module", autouse=True)
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Another one, which gets ready while tests without it run."""
+    with Driver(tmp_path_factory.mktemp("drivers") / "driver") as found:
         yield found
+
+
+def test_the_slower_of_two_writers_looks_again(spark: Any, place: Path, monkeypatch: Any) -> None:
+    one, other = (geoskip.dataset(spark, str(place)) for _ in range(2))
+    one.create_index(MinMax("a"))
+    build, interrupted = data_module.build, []
+
+    def overtaken(*args: Any) -> Any:
+        built = build(*args)
+        if not interrupted:
+            interrupted.append(True)
+            other.create_index(MinMax("s"))
+        return built
+
+    monkeypatch.setattr(data_module, "build", overtaken)
+    report = one.create_index(MinMax("a + 1"))
+    assert report.snapshot == 3
+    assert [str(index) for index in one.indexes] == ["minmax(a)", "minmax(s)", "minmax(a + 1)"]
+
+
+def test_handles_in_threads_lose_nothing(spark: Any, place: Path) -> None:
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            geoskip.dataset(spark, str(place)).create_index(MinMax(f"a + {number}"))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(geoskip.dataset(spark, str(place)).indexes) == 3
+    assert kept(spark, place, "a + 2 = 32") == 1
+
+
+def test_another_process_that_indexes_is_seen(spark: Any, place: Path) -> None:
+    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
+    assert kept(spark, place) == 1
+    emptied_elsewhere(place / "_geoskip")
+    assert kept(spark, place) == 4
+
+
+def test_writers_in_threads_and_queries_beside_them(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    errors: list[BaseException] = []
+    start = threading.Barrier(3)
+
+    def work(number: int) -> None:
+        mine = geoskip.dataset(spark, str(place))
+        start.wait()
+        try:
+            for turn in range(2):
+                write(place, f"w{number}-{turn}.parquet", [1000 + 10 * number + turn], s=["t"])
+                mine.refresh_index()
+            mine.optimize_index()
+            mine.vacuum_index(retain=0)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    for _ in range(5):
+        assert [row.a for row in spark.read.parquet(str(place)).where("a = 31").collect()] == [31]
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert handle.refresh_index().files == 8
+    assert kept(spark, place, "a = 1011") == 1
 
 
 @pytest.mark.skipif(not DRIVERS, reason="make soak has them")
@@ -91,6 +167,7 @@ def test_a_driver_that_is_killed_amid_its_jobs(
     spark: Any, place: Path, handle: geoskip.Dataset, driver: Driver
 ) -> None:
     pair(place, 40)
+    assert driver.answer() == []
     for step, hold, where in (
         (("refresh", "full"), "commit", "commit"),
         (("append", 100), "rows", "rows"),

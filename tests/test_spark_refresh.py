@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +21,6 @@ from geoskip.spark.session import java
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.conftest import files_kept, rows_of, same_as_off
-from tests.crashes import emptied_elsewhere
 from tests.test_spark_readers import settings
 
 pytestmark = pytest.mark.spark
@@ -224,51 +222,7 @@ def test_a_snapshot_is_served_while_another_is_written(spark: Any, place: Path, 
     assert reading(spark, place, "a = 31").files_kept == 1
 
 
-# --- several writers --------------------------------------------------------------------------------------------------
-
-
-def test_the_slower_of_two_writers_looks_again(spark: Any, place: Path, monkeypatch: Any) -> None:
-    one, other = (geoskip.dataset(spark, str(place)) for _ in range(2))
-    one.create_index(MinMax("a"))
-    build, interrupted = data_module.build, []
-
-    def overtaken(*args: Any) -> Any:
-        built = build(*args)
-        if not interrupted:
-            interrupted.append(True)
-            other.create_index(MinMax("s"))
-        return built
-
-    monkeypatch.setattr(data_module, "build", overtaken)
-    report = one.create_index(MinMax("a + 1"))
-    assert report.snapshot == 3
-    assert [str(index) for index in one.indexes] == ["minmax(a)", "minmax(s)", "minmax(a + 1)"]
-
-
-def test_handles_in_threads_lose_nothing(spark: Any, place: Path) -> None:
-    errors: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            geoskip.dataset(spark, str(place)).create_index(MinMax(f"a + {number}"))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert len(geoskip.dataset(spark, str(place)).indexes) == 3
-    assert reading(spark, place, "a + 2 = 32").files_kept == 1
-
-
-def test_another_process_that_indexes_is_seen(spark: Any, place: Path) -> None:
-    geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
-    assert reading(spark, place, "a = 31").files_kept == 1
-    emptied_elsewhere(place / "_geoskip")
-    assert reading(spark, place, "a = 31").files_kept == 4
+# --- metadata in other places -----------------------------------------------------------------------------------------
 
 
 def test_metadata_made_elsewhere_are_found_once_the_look_up_is_old(spark: Any, place: Path, tmp_path: Path) -> None:
@@ -283,9 +237,6 @@ def test_metadata_made_elsewhere_are_found_once_the_look_up_is_old(spark: Any, p
     report = reading(spark, copy, "a = 31")
     assert report.files_kept == 4
     assert f"it was built for file:{place}" in str(report)
-
-
-# --- metadata in other places -----------------------------------------------------------------------------------------
 
 
 def test_metadata_in_a_folder_of_their_own(spark: Any, place: Path, tmp_path: Path) -> None:

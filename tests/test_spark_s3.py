@@ -48,13 +48,19 @@ def put(uri: str, scratch: Path, name: str, *values: int) -> None:
     HadoopFolder(uri).put(name, scratch / name)
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is replaced here within a tick of the store's clock, so nothing need be waited for."""
+    monkeypatch.setattr(listing, "_REMOTE_TICK_MS", 1)
+
+
 def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:
     report = same_as_off(lambda: spark.read.parquet(uri).where(where))
     return report.files_kept, report.files_total
 
 
-def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_REMOTE_TICK_MS", 1)  # nothing is replaced here, so nothing need be waited for
+@pytest.mark.usefixtures("at_once")
+def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path) -> None:
     uri = f"{bucket}/data"
     for number in range(3):
         put(uri, tmp_path, f"{number}.parquet", number * 10, number * 10 + 1)
@@ -74,6 +80,7 @@ def test_the_whole_life_of_an_index(spark: Any, bucket: str, tmp_path: Path, mon
     assert verbs == [(verb, "done") for verb in ("create", "refresh", "delete", "refresh", "vacuum")]
 
 
+@pytest.mark.usefixtures("at_once")
 def test_etags_are_the_stores_own(spark: Any, bucket: str, tmp_path: Path) -> None:
     uri = f"{bucket}/tagged"
     put(uri, tmp_path, "x.parquet", 1, 2)

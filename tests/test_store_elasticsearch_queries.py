@@ -131,19 +131,23 @@ def test_all_summaries_come_back(canned_store: ElasticsearchStore) -> None:
         assert all(encoded(a) == encoded(b) for a, b in pairs), name  # NaN is not equal to itself
 
 
-def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore) -> None:
+def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore, search_server: Any) -> None:
+    """All that is asked of one server, and half of that of the other: the queries are the same."""
     table, found, _ = everything()
+    step = 1 if search_server.kind == "opensearch" else 2
     local, tally = FileMetadata.of(table), Counter[str]()
     header, checked = canned_store.load(1).header, set[str]()
     for index, _, asked in found:
-        for predicate in asked:
+        for predicate in asked[::step]:
             clause = clause_for(predicate, [index])
             files = SearchFiles(canned_store.server, canned_store.name, header, canned_store.ask_above)
             files._checked = checked  # of the one index on the server, that its keys have their types
             assert files.kept(clause).tolist() == keep_mask(clause, local).tolist(), str(clause)
             tally[index.kind] += not any(key[0] == "summary" for key in files._known.held)
     least = {"minmax": 20, "valuelist": 10, "gaplist": 5, "prefix": 4, "suffix": 4, "geobox": 30, "metricdist": 5}
-    assert all(tally[kind] >= most for kind, most in least.items()), f"that many read no column of all files: {tally}"
+    assert all(tally[kind] >= most // step for kind, most in least.items()), (
+        f"that many read no column of all files: {tally}"
+    )
 
 
 def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_server: Any) -> None:

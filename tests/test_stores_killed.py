@@ -1,4 +1,4 @@
-"""Search servers that are killed, amid a build and amid a query.
+"""Search servers that are killed, amid a build and amid a query: after a build one is started again, the other not.
 
 This module is the last of those that use a server, by its name: none has to be started again for another.
 """
@@ -32,14 +32,22 @@ def each_query_asks(spark: Any) -> Iterator[None]:
         yield
 
 
-def test_a_server_that_is_killed_during_a_build_and_during_a_query(
-    spark: Any, search_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = four_tens(tmp_path)
-    store = ElasticsearchStore(search_server.url, "killed", timeout=20, patience=20, ask_above=0)
+def indexed(spark: Any, server: Any, place: Path) -> geoskip.Dataset:
+    """A handle of a dataset that has its metadata on the server, which evaluates the clauses."""
+    store = ElasticsearchStore(server.url, "killed", timeout=20, patience=20, ask_above=0)
     store.drop()
     handle = geoskip.dataset(spark, str(place), store=store)
     handle.create_index(MinMax("temp"))
+    return handle
+
+
+@pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)
+def test_a_server_that_is_killed_during_a_build(
+    spark: Any, search_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = four_tens(tmp_path)
+    handle = indexed(spark, search_server, place)
+    store = handle.store
     pq.write_table(pa.table({"temp": [99]}), place / "part-9.parquet")
     told, server = store.server.tell, store.server
     server.timeout, server.patience = 1.0, 0.3
@@ -65,6 +73,13 @@ def test_a_server_that_is_killed_during_a_build_and_during_a_query(
     assert again.latest() == 2
     report = same_as_off(lambda: spark.read.parquet(str(place)).where("temp = 15"))
     assert (report.files_kept, report.files_total) == (1, 5)
+
+
+def test_a_server_that_is_killed_during_a_query(
+    spark: Any, search_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = four_tens(tmp_path)
+    server = indexed(spark, search_server, place).store.server
     asked = server.ask
 
     def killed(method: str, path: str, *rest: Any, **params: Any) -> Any:
