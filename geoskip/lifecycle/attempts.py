@@ -11,7 +11,7 @@ import pyarrow as pa
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot
 
-__all__ = ["Amend", "Attempt", "Commit", "Result", "Rewrap", "Turn", "Winner"]
+__all__ = ["Amend", "Attempt", "Commit", "Nothing", "Result", "Rewrap", "Turn", "Winner"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,13 @@ class Rewrap:
 
 
 @dataclass(frozen=True)
+class Nothing:
+    """No next snapshot, though something was looked at of which the log tells."""
+
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Winner:
     """An operation that committed before this one."""
 
@@ -72,4 +79,4 @@ class Turn:
 
 
 Result = Commit | Amend | Rewrap
-Attempt = Callable[[Turn], Result | None]
+Attempt = Callable[[Turn], Result | Nothing | None]

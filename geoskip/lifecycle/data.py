@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, NotIndexedError
+from geoskip.lifecycle.attempts import Nothing
 from geoskip.lifecycle.log import now
 from geoskip.lifecycle.operation import Amend, Commit, Turn
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table
@@ -209,8 +210,8 @@ class Work:
     known: Sequence[IndexEntry] | None = None
     look: Look | None = None
 
-    def __call__(self, turn: Turn, distrusted: Mask | None = None) -> Commit | Amend | None:
-        """What the next snapshot is to be; None where this one is as it should be. Rows that are ``distrusted`` count
+    def __call__(self, turn: Turn, distrusted: Mask | None = None) -> Commit | Amend | Nothing | None:
+        """What the next snapshot is to be; none where this one is as it should be. Rows that are ``distrusted`` count
         as those of changed files.
         """
         snapshot = turn.snapshot
@@ -239,7 +240,7 @@ class Work:
         added = self._rows(look.stale, [*(buildable if wanted else kept), *wanted])
         if not wanted:
             if not added and stays.all() and not snapshot.header.pending:
-                return None
+                return Nothing(self._told([], 0, len(stays))) if self.build.excluded else None
             header = self._header(snapshot.header, entries, ())
             told = self._told(added, int((~stays).sum()), int(stays.sum()))
             return Amend(header, pa.array(~stays), build_table(entries, added), told)

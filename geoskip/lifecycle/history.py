@@ -72,6 +72,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     told = {
         **(first.get("parameters") or {}),
         **{k: last[k] for k in ("indexes", "parts", "snapshots", "after") if k in last},
+        **{k: files[k] for k in ("left out",) if k in files},
     }
     by = last.get("closed by")
     message = [f"{last['error']}: {last.get('message', '')}" if "error" in last else str(last.get("message", ""))]

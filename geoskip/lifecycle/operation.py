@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, MissingKeyError, NotIndexedError, StoreError
-from geoskip.lifecycle.attempts import Amend, Attempt, Commit, Result, Rewrap, Turn, Winner
+from geoskip.lifecycle.attempts import Amend, Attempt, Commit, Nothing, Result, Rewrap, Turn, Winner
 from geoskip.lifecycle.log import Entry, Log, Losses, is_dead, now, person_of, versions, who
 from geoskip.lifecycle.turns import LOSSES, Line
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
@@ -175,8 +175,8 @@ class Operation:
                 continue
             except (ConflictError, NotIndexedError) as error:
                 raise self._refused(error, winners) from error
-            if result is None:
-                self.end(message="nothing to do")
+            if result is None or isinstance(result, Nothing):
+                self.end(message="nothing to do", **(result.told if result is not None else {}))
                 return None
             self.check_open()
             try:

@@ -67,6 +67,11 @@ class Store(ABC):
         """
         return nullcontext()
 
+    def reread(self) -> None:  # noqa: B027 - a store may have nothing in memory
+        """What is loaded next is what the store has by then, be it damaged since, and not what is in memory of it. Here
+        for stores without such a memory.
+        """
+
     @abstractmethod
     def latest(self) -> int | None:
         """The number of the newest snapshot, None where there is none; asked at every query, so cheap."""

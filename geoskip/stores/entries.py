@@ -197,7 +197,8 @@ def identity_of(text: bytes, what: str) -> str:
     except MetadataError as error:
         newer = "upgrade geoskip" in str(error)
         way_out = "" if newer else "; nothing there is found without it: remove the folder, and create the indexes anew"
-        raise MetadataError(f"{error}{way_out}") from None
+        told = str(error) if what in str(error) else f"{what}: {error}"
+        raise MetadataError(f"{told}{way_out}") from None
     return found
 
 

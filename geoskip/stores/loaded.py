@@ -18,12 +18,13 @@ class Loaded:
 
     def __init__(self) -> None:
         self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._aside: dict[tuple[str, int], Snapshot] = {}
         self._lock = threading.Lock()
 
     def known(self, identity: str, number: int) -> Snapshot | None:
-        """A snapshot that is kept, None for another."""
+        """A snapshot that is kept or was set aside, None for another."""
         with self._lock:
-            return self._snapshots.get((identity, number))
+            return self._snapshots.get((identity, number)) or self._aside.get((identity, number))
 
     def get(self, identity: str, number: int, read: Callable[[str, int], Snapshot]) -> Snapshot:
         """A snapshot, read if it is not kept; two threads may read the same one, and one of them is kept."""
@@ -45,8 +46,17 @@ class Loaded:
         with self._lock:
             for number in numbers:
                 self._snapshots.pop((identity, number), None)
+                self._aside.pop((identity, number), None)
+
+    def set_aside(self) -> None:
+        """What is asked for next is read anew; what was read before is still known."""
+        with self._lock:
+            self._aside, self._snapshots = {**self._aside, **self._snapshots}, {}
+            while len(self._aside) > _KEPT:
+                del self._aside[next(iter(self._aside))]
 
     def clear(self) -> None:
         """None is there any longer."""
         with self._lock:
             self._snapshots.clear()
+            self._aside.clear()

@@ -138,6 +138,9 @@ class ParquetStore(Store):
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
         return self._loaded.get(identity, number, self._load)
 
+    def reread(self) -> None:
+        self._loaded.set_aside()
+
     def header(self, number: int) -> Header:
         identity = self._log()
         if identity is None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, DatasetNotFoundError, InvalidSpecificationError, MetadataError
+from geoskip.lifecycle.attempts import Nothing
 from geoskip.lifecycle.data import Build, Look, Work
 from geoskip.lifecycle.operation import Amend, Commit, Turn, perform
 from geoskip.lifecycle.verbs import Verb
@@ -83,6 +84,7 @@ def verify(place: Place, sample: float | None = None) -> Verified:
         raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample!r}")
     state = place.state()
     store = place.store(state.source)
+    store.reread()
     with store.patiently():
         return of_the_latest(store, lambda found: _verified(place, state, store, indexed(place, found), sample))
 
@@ -121,6 +123,7 @@ def repair(place: Place) -> BuildReport:
     started = time.perf_counter()
     state = place.state()
     store = place.store(state.source)
+    store.reread()
     try:
         snapshot = required(place, store)
     except MetadataError:
@@ -138,7 +141,7 @@ def repair(place: Place) -> BuildReport:
     refreshed = Work(Build(data))
     wrong = pa.array(list(verified.differing), pa.string())
 
-    def attempt(turn: Turn) -> Amend | Commit | None:
+    def attempt(turn: Turn) -> Amend | Commit | Nothing | None:
         """What a refresh would do to a snapshot without the wrong rows."""
         assert turn.snapshot is not None
         bad = pc.is_in(turn.snapshot.files.column("path"), value_set=wrong)
@@ -174,7 +177,7 @@ def _rebuilt(place: Place, store: Store, header: Header, started: float) -> Buil
     entries = bind(java(place.spark), state.frame, state.source, [entry.index for entry in header.entries])
     work = Work(Build(data), entries)
 
-    def attempt(turn: Turn) -> Commit | Amend | None:
+    def attempt(turn: Turn) -> Commit | Amend | Nothing | None:
         if turn.after:
             raise ConflictError(f"{place.name} was to be built anew as it was before that; repair it again if need be")
         return work(Turn(turn.number, None))
@@ -185,7 +188,7 @@ def _rebuilt(place: Place, store: Store, header: Header, started: float) -> Buil
 
 
 def _readable(store: Store) -> Header:
-    """The newest header that can be read."""
+    """The newest header that can be read, or was before it was damaged."""
     for number in reversed(store.snapshots()):
         try:
             return store.header(number)

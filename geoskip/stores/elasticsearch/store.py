@@ -131,6 +131,9 @@ class ElasticsearchStore(Store):
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
         return self._loaded.get(identity, number, self._read)
 
+    def reread(self) -> None:
+        self._loaded.set_aside()
+
     def snapshots(self) -> tuple[int, ...]:
         identity = self.identity()
         return () if identity is None else self._index.numbers("snapshot", identity)
