@@ -62,7 +62,7 @@ def test_custom_udf_mapping(session: Any, tmp_path: Path) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_the_mappings_shown_are_right(function: Any, rows: list[str]) -> None:
-    check = geoskip.check_mapping(function, rows=rows, seconds=1.0)
+    check = geoskip.check_mapping(function, rows=rows, seconds=0.3)
     assert check.ok, str(check)
 
 

@@ -159,7 +159,7 @@ def test_drivers_that_race(spark: Any, place: Path, handle: geoskip.Dataset, dri
     assert (answers, turns > 1) == (3, True)
     assert handle.refresh_index().files == 4 + len(added)
     assert len(check_settled(handle, place, 0, 10, 20, 30, *added)) == 2 * (4 + len(added))
-    assert kept(spark, place, "s = 't200'") == 1
+    assert kept(spark, place, "s = 't200'", "a BIGINT, s STRING") == 1
     assert [str(index) for index in handle.indexes] == ["minmax(a)", "minmax(s)"]
 
 

@@ -47,8 +47,12 @@ def store_at(proxy: Proxy, **options: Any) -> ElasticsearchStore:
     return ElasticsearchStore(proxy.url, "spark", **{"settings": QUICK, "timeout": 20.0, "patience": 20.0, **options})
 
 
+def reading(spark: Any, place: Path, where: str) -> Any:
+    return spark.read.schema("temp BIGINT, id BIGINT, pad STRING").parquet(str(place)).where(where)
+
+
 def kept(spark: Any, place: Path, where: str) -> tuple[int, int]:
-    report = same_as_off(lambda: spark.read.parquet(str(place)).where(where))
+    report = same_as_off(lambda: reading(spark, place, where))
     return report.files_kept, report.files_total
 
 
@@ -65,7 +69,7 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
     assert kept(spark, place, "NOT temp < 30 OR pad = 'xx'") == (2, 4)
     for where, requests in (("temp = 15", 2), ("temp = 27", 3)):
         del proxy.seen[:]
-        geoskip.explain(spark.read.parquet(str(place)).where(where))
+        geoskip.explain(reading(spark, place, where))
         assert len(proxy.seen) == requests, "as its description says: one more for a clause that was not asked before"
     assert store.describe()["costs"].startswith("two requests a query")
     with settings(spark, {"spark.geoskip.lookup.seconds": "60"}):
@@ -95,7 +99,7 @@ def test_queries_read_every_file_while_the_server_is_away(spark: Any, proxy: Pro
     for fault, why in ((503, "answered 503"), ("hang", "did not answer within 0.7 s"), ("cut", "asked again in")):
         proxy.fault = lambda request, fault=fault: fault
         started = time.monotonic()
-        frame = spark.read.parquet(str(place)).where("temp = 15")
+        frame = reading(spark, place, "temp = 15")
         report = geoskip.explain(frame)
         assert (report.files_kept, frame.count()) == (4, 1)
         assert why in report.scans[0].reasons[0]
@@ -108,12 +112,12 @@ def test_queries_read_every_file_while_the_server_is_away(spark: Any, proxy: Pro
     assert again.refresh_index().read == 1
     assert kept(spark, place, "temp = 15") == (1, 5)
     store.server.tell("DELETE", "/spark-000001")
-    lost = geoskip.explain(spark.read.parquet(str(place)).where("temp = 15"))
+    lost = geoskip.explain(reading(spark, place, "temp = 15"))
     assert (lost.files_kept, "has none" in lost.scans[0].reasons[0]) == (5, True)
     again.create_index(MinMax("temp"))
     assert kept(spark, place, "temp = 15") == (1, 5)
     proxy.close()
-    report = same_as_off(lambda: spark.read.parquet(str(place)).where("temp = 15"))
+    report = same_as_off(lambda: reading(spark, place, "temp = 15"))
     assert (report.files_kept, report.files_total) == (5, 5)
     assert "cannot be reached" in report.scans[0].reasons[0]
 
@@ -126,7 +130,7 @@ def test_the_session_says_how_much_memory_metadata_take(spark: Any, search_serve
         assert kept(spark, place, "temp = 15 AND id > 3") == (1, 4)
         assert (BUDGET.limit, BUDGET.used <= 100) == (100, True)
         spark.conf.set("spark.geoskip.memory.budget", "much")
-        reasons = geoskip.explain(spark.read.parquet(str(place)).where("temp = 16")).scans[0].reasons
+        reasons = geoskip.explain(reading(spark, place, "temp = 16")).scans[0].reasons
         assert any("should be a size such as 512m, got 'much'" in reason for reason in reasons)
     finally:
         spark.conf.unset("spark.geoskip.memory.budget")

@@ -281,7 +281,7 @@ def test_a_handle_sees_columns_that_change(spark: Any, place: Path, handle: geos
     assert handle._place.state().frame is frame, "Spark would not look at it"
     write(place, "+.parquet", [50], b=pa.array(["x"]))
     assert handle.create_index(MinMax("b")).read == 6
-    assert kept(spark, place, "b = 'y'") == 0
+    assert kept(spark, place, "b = 'y'", "a BIGINT, b STRING") == 0
 
 
 def test_a_handle_sees_partitions_that_change(spark: Any, tmp_path: Path) -> None:
