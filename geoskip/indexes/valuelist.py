@@ -162,6 +162,9 @@ class Values(Sequence[Any]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        return repr(self.made)
+
     def __reduce__(self) -> Any:
         return list, (self.made,)
 
