@@ -158,12 +158,13 @@ def _made_room(store: Store, retain: timedelta) -> tuple[tuple[int, ...], int]:
         closed = (e["operation"] for e in log.entries() if e.get("state") in (CANCELLED, ROLLED_BACK))
         return {*log.open(), *closed}
 
-    old = _succeeded_before(store, retain)
+    old, leftovers = _succeeded_before(store, retain), 0
     with writing(store):
-        store.forget(snapshots=old, operations=_finished_before(log, retain))
+        store.forget(snapshots=old)
         with suppress(MetadataError):  # a snapshot is damaged: what it uses is not known
-            return old, store.sweep(may_commit)
-    return old, 0
+            leftovers = store.sweep(may_commit)
+        store.forget(operations=_finished_before(log, retain))  # only now, since they tell of those writers
+    return old, leftovers
 
 
 def _vacuumed(store: Store, retain: timedelta, by: str | None) -> Vacuumed:
@@ -226,8 +227,9 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
         return []
 
     def attempt(turn: Turn) -> Commit | Amend:
-        for name in running:
-            close(log, name, CANCELLED, "called off")
+        with writing(store):
+            for name in running:
+                close(log, name, CANCELLED, "called off")
         if turn.snapshot is None:
             return Commit(empty, files_schema(()).empty_table())
         return Amend.nothing(turn.snapshot)

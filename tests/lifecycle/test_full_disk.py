@@ -10,6 +10,7 @@ import pytest
 
 from geoskip.errors import ConflictError, StoreError
 from geoskip.lifecycle import actions, operation
+from geoskip.lifecycle.history import history
 from geoskip.lifecycle.verbs import ROLLED_BACK, Verb
 from geoskip.stores import ParquetStore
 from tests.numbered import Numbers, check_clean, check_complete, create, refresh, write
@@ -67,3 +68,22 @@ def test_what_is_removed_first_is_what_nobody_may_commit(data: Numbers) -> None:
     assert not made.exists()
     check_complete(store, data)
     check_clean(store)
+
+
+def test_a_disk_that_is_full_when_work_is_called_off(data: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cancel itself can be written down, and what it is to say of the other one cannot."""
+    store = ParquetStore(data.folder / "_geoskip")
+    create(store, data)
+    create_file, made = store.folder.create, []
+
+    def full(name: str, content: bytes) -> None:
+        if made:
+            raise OSError(28, "No space left on device")
+        made.append(name)
+        create_file(name, content)
+
+    with operation.Operation(store, Verb.REFRESH, {}, None), monkeypatch.context() as patch:
+        patch.setattr(store.folder, "create", full)
+        with pytest.raises(StoreError, match="No space left on device; make room"):
+            actions.cancel(store, data.header())
+    assert [row.state for row in history(store)] == ["done", "done", "running: cancelling"]
