@@ -219,6 +219,19 @@ def test_to_lack_a_key_is_told_and_is_no_reason_to_build_anew(tmp_path: Path) ->
     begun(store_of(tmp_path))
     with pytest.raises(MissingKeyError, match=r"not for everybody: it needs the key 'base' \(the key 'base' is not"):
         latest(reader(tmp_path))
+    with pytest.raises(MissingKeyError, match="not for everybody: it needs the key 'base'"):
+        history(reader(tmp_path))  # which would look as if nothing had ever been done
+
+
+def test_many_indexes_are_read_together_without_the_key_of_another(tmp_path: Path) -> None:
+    pay, day = entries()
+    days = [replace(day, index=bound(MinMax(f"day + {n}"), Column("day", "bigint"))) for n in range(7)]
+    made = {entry.name: summaries(1)[PAY if entry is pay else DAY] for entry in (pay, *days)}
+    rows = build_table([pay, *days], [FileRow("b", 5, 6, None, 10, made)])
+    store_of(tmp_path).commit(replace(HEADER, entries=(pay, *days)), rows, expected=None)
+    for names in (["path", "size", *(entry.name for entry in days)], [entry.name for entry in days], None):
+        expected = rows.select(names) if names else rows.drop_columns([PAY])
+        assert reader(tmp_path, "base").load(1).files._load(names).equals(expected)
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["of an index in use", "of a deleted index"])

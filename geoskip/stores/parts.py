@@ -135,20 +135,21 @@ class PartReader:
     def _table(self, paths: Sequence[str]) -> pa.Table:
         """Some leaves, as the columns that they are of.
 
-        To read some columns, pyarrow looks up where the first of the others lies, for which it may lack the key. So the
-        first column of an encrypted part is read by itself: the one after it is never under another key.
+        Where pyarrow reads so many columns, it looks up where as many of the file's first leaves lie, for which it may
+        lack the key. So of an encrypted part no more are read at once than those about files, which come first in it
+        and are never under another key.
         """
         if self.keys is None:
             with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
                 return parquet.read(columns=paths)
-        first = self.footer.schema.column(0).path
+        wanted = list(dict.fromkeys(path.partition(".")[0] for path in paths))
         columns: dict[str, pa.ChunkedArray] = {}
-        for some in ([path for path in paths if path == first], [path for path in paths if path != first]):
-            if some:
-                keys = self.keys.reading()  # they serve one reader
-                with pq.ParquetFile(self.path, decryption_properties=keys, pre_buffer=False) as parquet:
-                    table = parquet.read(columns=some)
-                columns |= dict(zip(table.schema.names, table.columns, strict=True))
+        for start in range(0, len(wanted), len(BASE_SCHEMA)):
+            some = wanted[start : start + len(BASE_SCHEMA)]
+            keys = self.keys.reading()  # they serve one reader
+            with pq.ParquetFile(self.path, decryption_properties=keys, pre_buffer=False) as parquet:
+                table = parquet.read(columns=[path for path in paths if path.partition(".")[0] in some])
+            columns |= dict(zip(table.schema.names, table.columns, strict=True))
         return pa.table(columns)
 
     def _checked(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
