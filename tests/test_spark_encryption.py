@@ -10,7 +10,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, ValueList
-from geoskip.errors import InvalidSpecificationError
+from geoskip.errors import InvalidSpecificationError, MissingKeyError
 from geoskip.spark.session import known
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keys import KeyRing
@@ -59,7 +59,11 @@ def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: py
     report = where("day < 5")
     assert report.files_kept == 4
     assert "needs the key 'base'" in "".join(report.reasons)
-    assert "needs the key 'base'" in repr(geoskip.dataset(spark, place))
+    stranger = geoskip.dataset(spark, place)
+    assert "needs the key 'base'" in repr(stranger)
+    for verb in (stranger.repair, stranger.history):
+        with pytest.raises(MissingKeyError, match="not for everybody"):
+            verb()
 
 
 def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from geoskip.errors import MetadataError
+from geoskip.errors import MetadataError, MissingKeyError
 from geoskip.lifecycle.log import Log, is_dead, person_of
 from geoskip.lifecycle.operation import latest
 from geoskip.lifecycle.verbs import DONE
@@ -45,16 +45,26 @@ class Row:
 
 
 def history(store: Store) -> list[Row]:
-    """The operations, the oldest first; those before there was a log by the snapshots that they left."""
+    """The operations, the oldest first; those before there was a log by the snapshots that they left.
+
+    Raises MissingKeyError where none of them can be told for want of a key: none at all would be another story.
+    """
     identity = store.identity()
     if identity is None:
         return []
-    with suppress(MetadataError):
+    refused = None
+    try:
         latest(store)  # with whose keys older entries can be read too
+    except MissingKeyError as error:
+        refused = error
+    except MetadataError:
+        pass
     log = Log(store, identity)
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in log.entries():
         groups.setdefault(str(entry.get("operation")), []).append(entry)
+    if refused is not None and not groups:
+        raise refused
     running = log.open()
     rows = {name: _row(name, entries, running) for name, entries in groups.items()}
     for row in _unlogged(store, {row.snapshot for row in rows.values()}):
@@ -75,8 +85,8 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
         **{k: files[k] for k in ("left out",) if k in files},
     }
     by = last.get("closed by")
-    message = [f"{last['error']}: {last.get('message', '')}" if "error" in last else str(last.get("message", ""))]
-    message += [f"by {person_of(by)}"] if by else []
+    by_whom = f"by {person_of(by)}" if by else ""
+    why = ": ".join(str(last[k]) for k in ("error", "message") if last.get(k))
     return Row(
         operation=name,
         verb=str(first.get("verb")),
@@ -93,7 +103,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
         bytes=last.get("bytes"),
         parameters=_listed(told),
         versions=_listed(first.get("versions") or {}),
-        message=", ".join(text for text in message if text),
+        message=", ".join(text for text in (why, by_whom) if text),
     )
 
 

@@ -71,8 +71,8 @@ def latest(store: Store) -> Snapshot | None:
             return None
         try:
             return store.load(number)
-        except MissingKeyError as error:  # what somebody else can read is not to be built anew
-            raise MissingKeyError(f"the metadata in {store.location} are not for everybody: {error}") from None
+        except MissingKeyError:  # what somebody else can read is not to be built anew
+            raise
         except MetadataError as error:
             if store.latest() == number:
                 newer = "upgrade geoskip" in str(error)

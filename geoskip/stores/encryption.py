@@ -135,7 +135,10 @@ class Vault:
         place.
         """
         keys, base = _keys(entry, self.location)
-        data = self._opened(keys[base], entry.get("sealed"), _place(kind, identity, number))
+        try:
+            data = self._opened(keys[base], entry.get("sealed"), _place(kind, identity, number))
+        except MissingKeyError as error:
+            raise MissingKeyError(f"the metadata in {self.location} are not for everybody: {error}") from None
         protection = Protection(keys, base)
         if kind != "snapshot":
             return data, protection

@@ -60,3 +60,11 @@ def test_an_identity_that_is_damaged_is_named(place: Path, handle: geoskip.Datas
     (place / "_geoskip" / "_identity.json").write_text('{"crc": 0}')
     with pytest.raises(MetadataError, match=r"_identity\.json in .*'format' is missing; nothing there is found"):
         handle.refresh_index()
+
+
+def test_what_a_later_version_wrote_is_not_built_anew(place: Path, handle: geoskip.Dataset) -> None:
+    (entry,) = (place / "_geoskip").glob("_log/*/*.json")
+    entry.write_text(text := entry.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(MetadataError, match="upgrade geoskip"):
+        handle.repair()
+    assert entry.read_text() == text

@@ -12,7 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.errors import ConflictError, DatasetNotFoundError, InvalidSpecificationError, MetadataError
+from geoskip.errors import (
+    ConflictError,
+    DatasetNotFoundError,
+    InvalidSpecificationError,
+    MetadataError,
+    MissingKeyError,
+)
 from geoskip.lifecycle.attempts import Nothing
 from geoskip.lifecycle.data import Build, Look, Work
 from geoskip.lifecycle.operation import Amend, Commit, Turn, perform
@@ -126,7 +132,9 @@ def repair(place: Place) -> BuildReport:
     store.reread()
     try:
         snapshot = required(place, store)
-    except MetadataError:
+    except MetadataError as error:
+        if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # somebody else can read it
+            raise
         snapshot = None
     header = _readable(store) if snapshot is None else snapshot.header
     if is_elsewhere(place, state, header):
@@ -192,6 +200,8 @@ def _readable(store: Store) -> Header:
     for number in reversed(store.snapshots()):
         try:
             return store.header(number)
+        except MissingKeyError:
+            raise
         except MetadataError:
             continue
     raise MetadataError(
