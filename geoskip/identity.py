@@ -35,9 +35,20 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = ["Unidentifiable", "checked", "digest", "identity", "qualified_name", "state_version"]
+__all__ = [
+    "Unidentifiable",
+    "checked",
+    "digest",
+    "identity",
+    "qualified_name",
+    "restated",
+    "state_version",
+    "written",
+]
 
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_versions: dict[str, str] = {}
+"""The identities of functions whose version was stated, by what they were before that."""
 
 
 class Unidentifiable(InvalidSpecificationError):
@@ -49,6 +60,18 @@ def identity(function: Any) -> str:
 
     Raises :class:`Unidentifiable`. Remembered per function object: redefine a function rather than mutate its globals.
     """
+    return restated(written(function))
+
+
+def restated(found: str) -> str:
+    """An identity, by the version that was stated of the very same content meanwhile: a session may have registered a
+    function, as a copy of it, before its version was stated.
+    """
+    return _versions.get(found, found)
+
+
+def written(function: Any) -> str:
+    """What a function's identity is by itself, whatever was stated since it was copied."""
     try:
         if function in _known:
             return _known[function]
@@ -66,9 +89,14 @@ def checked(function: Any) -> None:
 
 def state_version(function: Any, version: str) -> None:
     """From now on the version stands for the function's content."""
+    content = None
+    with contextlib.suppress(Unidentifiable):
+        content = f"{qualified_name(function)}#{digest(function)}"
     function.__geoskip_version__ = version
     with contextlib.suppress(TypeError):
         _known.pop(function, None)
+    if content is not None:
+        _versions[content] = _identity(function)
 
 
 def _identity(function: Any) -> str:

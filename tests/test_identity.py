@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import operator
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from geoskip.identity import Unidentifiable, digest, identity
+from geoskip.identity import Unidentifiable, digest, identity, state_version
+from geoskip.spark.catalyst import implementation_of
 
 PAIRS = {
     "a constant": ("def f(x): return x + 'a'", "def f(x): return x + 'b'"),
@@ -124,3 +126,18 @@ def test_a_module_of_the_standard_library_is_its_version() -> None:
     names: dict[str, Any] = {"__name__": "made", "operator": operator}
     exec("def f(x): return operator.neg(x)", names)
     assert digest(types.FunctionType(names["f"].__code__, names)) == digest(names["f"])
+
+
+def test_a_version_that_is_stated_after_a_copy_was_registered() -> None:
+    def registered(function: Callable[..., Any]) -> str:
+        """As a session pickles functions of notebooks."""
+        return base64.b64encode(cloudpickle.dumps((function, None))).decode("ascii")
+
+    one, other = (made(f"def f(x): return x + {number}") for number in (8_121, 8_122))
+    copy, another = registered(one), registered(other)
+    before = implementation_of(copy)
+    state_version(one, "1")
+    assert implementation_of(copy) == f"python:{identity(one)}" == "python:made.f#version:1" != before
+    state_version(one, "2")
+    assert implementation_of(copy) == f"python:{identity(one)}"
+    assert implementation_of(another) == f"python:{identity(other)}" != f"python:{identity(one)}"

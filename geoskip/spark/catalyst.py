@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from geoskip.identity import Unidentifiable, identity
+from geoskip.identity import Unidentifiable, restated, written
 from geoskip.inlining import Template
 from geoskip.predicates import (
     And,
@@ -302,7 +302,8 @@ def quoted(part: str) -> str:
 def implementation_of(command: str) -> str:
     """What identifies the Python function of a UDF, from Spark's pickled command in base64."""
     data = base64.b64decode(command)
-    return _implementation(hashlib.sha256(data).digest(), _Bytes(data))
+    kind, colon, found = _implementation(hashlib.sha256(data).digest(), _Bytes(data)).partition(":")
+    return f"{kind}{colon}{restated(found)}"
 
 
 class _Bytes:
@@ -331,7 +332,7 @@ def _implementation(digest: bytes, command: _Bytes) -> str:
         if hasattr(function, "__wrapped__"):
             function = function.__wrapped__
     try:
-        return "python:" + identity(function)
+        return "python:" + written(function)
     except Unidentifiable:
         name = getattr(function, "__qualname__", "function")
         return f"python:{getattr(function, '__module__', '')}.{name}{UNIDENTIFIED}"
