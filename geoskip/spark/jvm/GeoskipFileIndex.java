@@ -1,7 +1,6 @@
 package geoskip;
 
 import java.util.ArrayList;
-import java.io.IOException;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -17,25 +16,18 @@ class GeoskipFileIndex implements FileIndex {
     final Decision decision;
     boolean isUnreported; // read by geoskip itself, not by a query of the user's
     final long files; // of the whole listing
-    private final long bytes;
-    private final double share;
+    private long bytes = -1; // of what is kept, once somebody has asked
+    private double share;
 
-    GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) throws IOException {
+    GeoskipFileIndex(FileIndex inner, FileIndex original, Decision decision, List directories) {
         this.inner = inner;
         this.original = original;
         this.decision = decision;
         long count = 0;
-        long all = 0;
-        long kept = 0;
         for (Iterator i = directories.iterator(); i.hasNext();) {
-            PartitionDirectory directory = (PartitionDirectory) i.next();
-            count += directory.files().size();
-            all += Scala.bytes(directory);
-            kept += Scala.bytes(decision.keep(directory));
+            count += ((PartitionDirectory) i.next()).files().size();
         }
         this.files = count;
-        this.bytes = kept;
-        this.share = all == 0 ? 1.0 : (double) kept / all;
     }
 
     private GeoskipFileIndex(GeoskipFileIndex other) {
@@ -43,8 +35,6 @@ class GeoskipFileIndex implements FileIndex {
         original = other.original;
         decision = other.decision;
         files = other.files;
-        bytes = other.bytes;
-        share = other.share;
     }
 
     /** The same files, for a query that reports leave out. */
@@ -54,18 +44,41 @@ class GeoskipFileIndex implements FileIndex {
         return same;
     }
 
-    double share() { return share; }
+    /** How much of all the files is kept, by size. */
+    double share() {
+        weigh();
+        return share;
+    }
+
+    /** Looks up every listed file, which a query without a join spares: of most partitions it lists none. */
+    private synchronized void weigh() {
+        if (bytes >= 0) {
+            return;
+        }
+        long all = 0;
+        long left = 0;
+        for (Iterator i = Scala.list(Scala.unpruned(inner)).iterator(); i.hasNext();) {
+            PartitionDirectory directory = (PartitionDirectory) i.next();
+            all += Scala.bytes(directory);
+            left += Scala.bytes(kept(directory));
+        }
+        share = all == 0 ? 1.0 : (double) left / all;
+        bytes = left;
+    }
+
+    private PartitionDirectory kept(PartitionDirectory directory) {
+        try {
+            return decision.keep(directory);
+        } catch (Exception failure) {
+            return directory;
+        }
+    }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         List kept = new ArrayList();
         Seq listed = inner.listFiles(partitionFilters, dataFilters);
         for (Iterator i = Scala.list(listed).iterator(); i.hasNext();) {
-            PartitionDirectory directory = (PartitionDirectory) i.next();
-            try {
-                kept.add(decision.keep(directory));
-            } catch (Exception failure) {
-                kept.add(directory);
-            }
+            kept.add(kept((PartitionDirectory) i.next()));
         }
         return Scala.seq(kept);
     }
@@ -76,7 +89,10 @@ class GeoskipFileIndex implements FileIndex {
 
     public void refresh() { inner.refresh(); }
 
-    public long sizeInBytes() { return Math.max(1, bytes); }
+    public synchronized long sizeInBytes() {
+        weigh();
+        return Math.max(1, bytes);
+    }
 
     public StructType partitionSchema() { return inner.partitionSchema(); }
 
