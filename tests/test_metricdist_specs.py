@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from decimal import Decimal
 from typing import Any
@@ -219,6 +220,16 @@ def test_a_declared_metric_that_is_none_is_refused_by_its_sample() -> None:
         geoskip.declare(squared, metric=True)
         with pytest.raises(InvalidSpecificationError, match=r"by way of \("):
             MetricDist("x", metric=squared).prepare(pa.array([0.0, 1.0, 2.0]))
+
+
+def test_rows_that_are_not_finite_are_odd_to_a_declared_metric() -> None:
+    with mappings():
+        geoskip.declare(single, metric=True)
+        values = pa.array([0.0, 5.0, math.inf, math.nan, math.nan, None])
+        index = MetricDist("x", metric=single).prepare(values)
+        found = index.collect(values)
+        assert found is not None
+        assert (found["odd"], found["nulls"], found["rows"], max(found["hi"])) == (3, 1, 6, 5)
 
 
 def test_a_declared_metric_may_have_the_name_of_one_of_ours() -> None:

@@ -1,7 +1,8 @@
 """A user's own metric: a Python function that was declared to be one.
 
 It takes the coordinates of one point and then those of the other, as a query calls it: ``f(a, b)`` over one
-expression, ``f(x1, y1, x2, y2)`` over two. It is called once a distinct point and origin when an index is built.
+expression, ``f(x1, y1, x2, y2)`` over two. It is called once a distinct point and origin when an index is built, with
+finite numbers only: rows with NaN or an infinity are odd, as they are to the metrics over numbers.
 """
 
 from __future__ import annotations
@@ -48,10 +49,13 @@ class Declared(Metric):
         good = pa.array(~some)
         columns = [value.filter(good) for value in values]
         try:
-            rows = list(dict.fromkeys(zip(*(map(_hashable, column.to_pylist()) for column in columns), strict=True)))
+            rows = list(zip(*(map(_hashable, column.to_pylist()) for column in columns), strict=True))
         except UnicodeDecodeError:  # a string that is not UTF-8: all are odd then
             return Points([], len(some), int(some.sum()), int(every.sum()), len(columns[0]))
-        return Points(rows, len(some), int(some.sum()), int(every.sum()), 0)
+        distinct = list(dict.fromkeys(rows))
+        finite = [row for row in distinct if _is_finite(row)]
+        odd = 0 if len(finite) == len(distinct) else sum(not _is_finite(row) for row in rows)
+        return Points(finite, len(some), int(some.sum()), int(every.sum()), odd)
 
     def point(self, constants: Sequence[Any], like: Any = None) -> tuple[Any, ...] | None:
         point = tuple(map(_hashable, constants))
@@ -84,6 +88,13 @@ class Declared(Metric):
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def _is_finite(value: Any) -> bool:
+    """NaN and infinities are at no distance from themselves by most functions."""
+    if isinstance(value, tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _given(value: Any) -> Any:
