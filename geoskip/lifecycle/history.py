@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from geoskip.errors import MetadataError, MissingKeyError
-from geoskip.lifecycle.log import Log, is_dead, person_of
+from geoskip.lifecycle.log import UNTOLD, Log, is_dead, person_of
 from geoskip.lifecycle.operation import latest
 from geoskip.lifecycle.verbs import DONE
 from geoskip.stores.base import Store
@@ -77,7 +77,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     first, last = entries[0], entries[-1]
     state = str(last.get("state"))
     if name in running:
-        state = f"{'dead' if is_dead(running[name]) else 'running'}: {state}"
+        state = f"{'dead' if name in UNTOLD or is_dead(running[name]) else 'running'}: {state}"
     files = last.get("files") or {}
     told = {
         **(first.get("parameters") or {}),

@@ -29,8 +29,9 @@ after. Where a process dies between the two, the next writer finds the snapshot 
 where there is none it writes that the operation was rolled back. A log that cannot be written stops a verb before it
 begins, never one that has committed.
 
-*Is it dead?* At once where it ran on this machine and its process is gone; else when its last heartbeat is more than a
-minute away from now, in either direction: clocks may be set back. Taking a live one for dead harms nothing but that
+*Is it dead?* At once where it ran on this machine and its process is gone, or in this process and is over, which could
+not be written down; else when its last heartbeat is more than a minute away from now, in either direction: clocks may
+be set back. Taking a live one for dead harms nothing but that
 operation, which is told when it tries to commit.
 """
 
@@ -56,7 +57,7 @@ from geoskip.metadata import FORMAT
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import Store
 
-__all__ = ["LEASE", "Entry", "Log", "Losses", "is_dead", "now", "person_of", "who"]
+__all__ = ["LEASE", "UNTOLD", "Entry", "Log", "Losses", "is_dead", "now", "person_of", "who"]
 
 LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
@@ -65,6 +66,9 @@ _FEWEST = 10
 """Nobody who loses gives up earlier, however long an attempt takes."""
 _HALF_WRITTEN = 0.5
 """Seconds that an unreadable newest entry is given: some file systems show it before it is complete."""
+
+UNTOLD: set[str] = set()
+"""The operations of this process that are over, though the log does not say so: its disk was full, as it may be."""
 
 Entry = Mapping[str, Any]
 

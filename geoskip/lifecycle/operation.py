@@ -27,7 +27,7 @@ from typing import Any
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, MissingKeyError, NotIndexedError, StoreError
 from geoskip.lifecycle.attempts import Amend, Attempt, Commit, Nothing, Result, Rewrap, Turn, Winner
-from geoskip.lifecycle.log import Entry, Log, Losses, is_dead, now, person_of, versions, who
+from geoskip.lifecycle.log import UNTOLD, Entry, Log, Losses, is_dead, now, person_of, versions, who
 from geoskip.lifecycle.turns import LOSSES, Line
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, Then, Verb
 from geoskip.metadata import Header, Snapshot
@@ -294,8 +294,10 @@ class Operation:
         self._ended = True
         self._stop.set()
         seconds = round(time.monotonic() - self._began, 3)
-        with suppress(OSError, GeoskipError):
+        try:
             self.log.append(lambda _: self._entry(state, ended=True, seconds=seconds, **more))
+        except (OSError, GeoskipError):
+            UNTOLD.add(self.id)
 
     def _beat(self) -> None:
         log = Log(self.store, self.log.identity)
@@ -310,7 +312,7 @@ class Operation:
 def close_the_dead(log: Log) -> None:
     """Close the operations that nobody carries on."""
     for name, told in log.open().items():
-        if is_dead(told):
+        if name in UNTOLD or is_dead(told):
             close(log, name, ROLLED_BACK, "no process carries it on")
 
 

@@ -86,4 +86,29 @@ def test_a_disk_that_is_full_when_work_is_called_off(data: Numbers, monkeypatch:
         patch.setattr(store.folder, "create", full)
         with pytest.raises(StoreError, match="No space left on device; make room"):
             actions.cancel(store, data.header())
-    assert [row.state for row in history(store)] == ["done", "done", "running: cancelling"]
+    assert [row.state for row in history(store)] == ["done", "done", "dead: cancelling"]
+
+
+def test_what_failed_on_a_full_disk_is_over_at_once(data: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it could not write so, and its process lives on: what it made goes with the next vacuum."""
+    store = ParquetStore(data.folder / "_geoskip")
+    create(store, data)
+    write(data.folder, "f3", 3)
+    create_file = store.folder.create
+
+    def full(name: str, content: bytes) -> None:
+        if list(parts.iterdir()) != before:
+            raise OSError(28, "No space left on device")
+        create_file(name, content)
+
+    parts = Path(store.location) / "_parts"
+    before = list(parts.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(store.folder, "create", full)
+        with pytest.raises(StoreError, match="No space left on device; make room"):
+            refresh(store, data)
+    assert [row.state for row in history(store)] == ["done", "dead: refreshing"]
+    assert len(list(parts.iterdir())) == 2
+    assert actions.vacuum(store, timedelta(0)).leftovers == 1
+    check_clean(store)
+    assert [row.state for row in history(store)] == ["done", "rolled back", "done"]
