@@ -11,7 +11,7 @@ from typing import Any
 from geoskip.errors import MetadataError, MissingKeyError
 from geoskip.lifecycle.log import UNTOLD, Log, is_dead, person_of
 from geoskip.lifecycle.operation import latest
-from geoskip.lifecycle.verbs import DONE
+from geoskip.lifecycle.verbs import CANCELLED, DONE
 from geoskip.stores.base import Store
 
 __all__ = ["Row", "history"]
@@ -85,7 +85,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
         **{k: files[k] for k in ("left out",) if k in files},
     }
     by = last.get("closed by")
-    by_whom = f"by {person_of(by)}" if by else ""
+    by_whom = f"{'by' if state == CANCELLED else 'written down by'} {person_of(by)}" if by else ""
     why = ": ".join(str(last[k]) for k in ("error", "message") if last.get(k))
     return Row(
         operation=name,

@@ -112,3 +112,4 @@ def test_what_failed_on_a_full_disk_is_over_at_once(data: Numbers, monkeypatch: 
     assert actions.vacuum(store, timedelta(0)).leftovers == 1
     check_clean(store)
     assert [row.state for row in history(store)] == ["done", "rolled back", "done"]
+    assert history(store)[1].message.startswith("no process carries it on, written down by ")
