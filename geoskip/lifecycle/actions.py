@@ -132,11 +132,10 @@ def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuume
     except StoreError as error:
         if not _is_full(error):
             raise
-        snapshots, leftovers = _made_room(store, retain)
-        if not snapshots and not leftovers:
+        first = _made_room(store, retain)
+        if not first.snapshots and not first.leftovers:
             raise
-    rest = _vacuumed(store, retain, by)
-    return Vacuumed(rest.indexes, tuple(sorted({*snapshots, *rest.snapshots})), leftovers + rest.leftovers)
+    return _vacuumed(store, retain, by, first)
 
 
 def _is_full(error: BaseException) -> bool:
@@ -146,7 +145,7 @@ def _is_full(error: BaseException) -> bool:
     )
 
 
-def _made_room(store: Store, retain: timedelta) -> tuple[tuple[int, ...], int]:
+def _made_room(store: Store, retain: timedelta) -> Vacuumed:
     """Remove old snapshots and what no snapshot uses, without a word in the log; returns what was removed.
 
     There is no snapshot of this vacuum to lose against. So what writers have made who were taken for dead, or called
@@ -164,11 +163,12 @@ def _made_room(store: Store, retain: timedelta) -> tuple[tuple[int, ...], int]:
         with suppress(MetadataError):  # a snapshot is damaged: what it uses is not known
             leftovers = store.sweep(may_commit)
         store.forget(operations=_finished_before(log, retain))  # only now, since they tell of those writers
-    return old, leftovers
+    return Vacuumed((), old, leftovers)
 
 
-def _vacuumed(store: Store, retain: timedelta, by: str | None) -> Vacuumed:
-    """The vacuum as its log tells it."""
+def _vacuumed(store: Store, retain: timedelta, by: str | None, first: Vacuumed | None = None) -> Vacuumed:
+    """The vacuum as its log tells it, with what was removed ``first``."""
+    before = first or Vacuumed((), (), 0)
     indexes: list[str] = []
     doomed = [entry.name for entry in _required(store, latest(store)).header.deleted]
 
@@ -184,15 +184,16 @@ def _vacuumed(store: Store, retain: timedelta, by: str | None) -> Vacuumed:
     with Operation(store, Verb.VACUUM, parameters, by) as operation:
         operation.run(attempt, final=False)
         old = _succeeded_before(store, retain)
-        leftovers, message = 0, ""
+        snapshots = tuple(sorted({*before.snapshots, *old}))
+        leftovers, message = before.leftovers, ""
         with writing(store):
             store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
             try:
-                leftovers = store.sweep(lambda: tuple(operation.log.open()))
+                leftovers += store.sweep(lambda: tuple(operation.log.open()))
             except MetadataError as error:  # what a damaged snapshot uses is not known, so everything stays
                 message = f"leftovers stay: {error}"
-        operation.end(snapshots=list(old), leftovers=leftovers, indexes=indexes, message=message)
-    return Vacuumed(tuple(indexes), old, leftovers)
+        operation.end(snapshots=list(snapshots), leftovers=leftovers, indexes=indexes, message=message)
+    return Vacuumed(tuple(indexes), snapshots, leftovers)
 
 
 def rotate(store: Store, *, by: str | None = None) -> Header | None:

@@ -64,6 +64,7 @@ def test_what_is_removed_first_is_what_nobody_may_commit(data: Numbers) -> None:
         patch.setattr(operation.Operation, "__enter__", lambda self: (swept.append(made.exists()), begin(self))[1])
         removed = actions.vacuum(ParquetStore(full), timedelta(0))
     assert (removed.snapshots, removed.leftovers) == ((1, 2), 1)
+    assert history(store)[-1].parameters.endswith("snapshots: [1, 2]")
     assert swept == [True, True], "when the disk was full, and when it was not any more"
     assert not made.exists()
     check_complete(store, data)
