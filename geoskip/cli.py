@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from geoskip.errors import GeoskipError, NotIndexedError
+from geoskip.errors import GeoskipError, MetadataError, NotIndexedError
 from geoskip.report import count_of
 
 __all__ = ["app"]
@@ -45,16 +45,21 @@ def history(
 ) -> None:
     """Print what was done to the indexes of a dataset: by whom, when, to how many files, and what became of it."""
     from geoskip.lifecycle.history import history as rows_of
-    from geoskip.lifecycle.operation import latest
 
     with _said():
         store = _store(folder, keys)
-        latest(store)  # or why it cannot be read
-        if entries:
-            for number in store.operations():
-                typer.echo(json.dumps(store.operation(number), indent=2))
-            return
         found = rows_of(store)
+        numbers = store.operations() if entries else ()
+    if entries:
+        damaged = []
+        for number in numbers:
+            try:
+                typer.echo(json.dumps(store.operation(number), indent=2))
+            except MetadataError as error:
+                damaged.append(str(error))
+        for why in damaged:
+            typer.echo(f"geoskip: {why}", err=True)
+        raise typer.Exit(1 if damaged else 0)
     columns = ("began (UTC)", "verb", "state", "seconds", "who", "snapshot", "read", "added", "removed", "kept", "told")
     told = [
         (

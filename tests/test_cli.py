@@ -73,3 +73,14 @@ def test_what_is_protected_is_not_shown_without_keys(tmp_path: Path) -> None:
     for verb in ("history", "describe"):
         done = CliRunner().invoke(app, [verb, str(tmp_path)])
         assert (done.exit_code, "no keys were given" in done.output, "test_least" in done.output) == (1, True, False)
+
+
+def test_of_damaged_metadata_is_told_what_can_be_read(place: tuple[Path, tuple[str, ...]]) -> None:
+    folder, keys = place
+    for path in ("_log/*/_00000003.json", "_operations/*/_00000002.json"):
+        (damaged,) = (folder / "_geoskip").glob(path)
+        damaged.write_text("{")
+    rows = told("history", folder, *keys).splitlines()[1:]
+    assert [row.split()[2] for row in rows] == ["create", "refresh", "delete"]
+    done = CliRunner().invoke(app, ["history", str(folder), "--entries", *map(str, keys)])
+    assert (done.exit_code, done.stdout.count('"operation":'), "_00000002.json in" in done.stderr) == (1, 5, True)
