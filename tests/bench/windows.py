@@ -8,11 +8,10 @@ once without geoskip, and with it the median of some runs counts, all with the s
 from __future__ import annotations
 
 import shutil
+import statistics
 import time
 from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 import geoskip
 from datasets.generate_weather import FIRST_MONTH
@@ -51,7 +50,10 @@ def run() -> None:
         for window in WINDOWS:
             status.update(f"{window} months")
             off, expected, all_read = _off(spark, between(window))
-            on, found, read = _on(spark, between(window))
+            console.print(f"{window} months, seconds off: {off:.2f}")
+            each, found, read = _on(spark, between(window))
+            console.print(f"{window} months, seconds on, each run:", " ".join(f"{on:.3f}" for on in each))
+            on = statistics.median(each)
             if not expected.equals(found):
                 raise AssertionError(f"{window} months: the rows differ")
             gaps.append(off / on)
@@ -102,15 +104,18 @@ def _off(spark: Any, window: str) -> tuple[float, Any, Report]:
         return time.perf_counter() - began, _ordered(rows), geoskip.report(frame)
 
 
-def _on(spark: Any, window: str) -> tuple[float, Any, Report]:
-    frames = []
+def _on(spark: Any, window: str) -> tuple[list[float], Any, Report]:
+    found: list[tuple[float, Any, Any]] = []
 
     def ask(_: int) -> None:
-        frames.append((frame := _asked(spark, window), frame.toPandas()))
+        began = time.perf_counter()
+        frame = _asked(spark, window)
+        rows = frame.toPandas()
+        found.append((time.perf_counter() - began, frame, rows))
 
-    (seconds,) = interleaved([ask], times=TIMES, warm=2, of=lambda found: float(np.median(found)))
-    frame, rows = frames[-1]
-    return seconds, _ordered(rows), geoskip.report(frame)
+    interleaved([ask], times=TIMES, warm=2)
+    _, frame, rows = found[-1]
+    return [seconds for seconds, _, _ in found[-TIMES:]], _ordered(rows), geoskip.report(frame)
 
 
 def _ordered(rows: Any) -> Any:
