@@ -43,8 +43,8 @@ Key = int | float | bytes | tuple[int, int]
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _SHORT = 1 << 18
-"""Bytes of distinct values up to which arrays are hashed together, and how many at once: caches hold so many."""
-_TOGETHER = 1 << 20
+"""Bytes of distinct values up to which arrays are hashed together, and how many of them at once."""
+_TOGETHER = 256
 _LONG = 512
 """Strings above this many bytes are hashed by BLAKE2b, one by one."""
 
@@ -69,9 +69,8 @@ def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
                 together.setdefault(values.type, []).append((array, values))
     found: dict[int, Words] = {}
     for some in together.values():
-        group = np.cumsum([values.nbytes for _, values in some]) // _TOGETHER
-        for number in np.unique(group).tolist():
-            several = [some[at] for at in np.flatnonzero(group == number).tolist()]
+        for at in range(0, len(some), _TOGETHER):
+            several = some[at : at + _TOGETHER]
             words = _of_plain(pa.concat_arrays([values for _, values in several]))
             ends = np.cumsum([len(values) for _, values in several])
             for (array, _), each in zip(several, np.split(words, ends[:-1]), strict=True):
@@ -306,15 +305,14 @@ def _of_bytes(values: pa.Array) -> Words:
     found = _mixed(lengths.astype(np.uint64))
     order = np.argsort(-lengths, kind="stable")
     order = order[np.searchsorted(-lengths[order], -_LONG) :]
-    left, at, mixed = lengths[order], starts[order], found[order]
-    for _ in range(-(-int(left[0]) // 8) if len(left) else 0):
-        active, whole = np.searchsorted(-left, [0, -7]).tolist()  # the longest come first
-        read = at_byte[at[:active]]
-        bits = np.uint64(8) * left[whole:active].astype(np.uint64)
-        read[whole:] &= (np.uint64(1) << bits) - np.uint64(1)
-        mixed[:active] = _mixed(mixed[:active] ^ read)
-        left, at = left - 8, at + 8
-    found[order] = mixed
+    words = -(-lengths[order] // 8)
+    for word in range(int(words[0]) if len(words) else 0):
+        active = order[: np.searchsorted(-words, -word)]
+        left = lengths[active] - 8 * word
+        read = at_byte[starts[active] + 8 * word]
+        short = left < 8
+        read[short] &= (np.uint64(1) << (np.uint64(8) * left[short].astype(np.uint64))) - np.uint64(1)
+        found[active] = _mixed(found[active] ^ read)
     for number in np.flatnonzero(lengths > _LONG).tolist():
         text = padded[starts[number] : starts[number] + lengths[number]].tobytes()
         found[number] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
