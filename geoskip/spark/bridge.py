@@ -167,6 +167,9 @@ class Bridge:
             if snapshot is None:
                 continue
             reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+            if not (snapshot.header.entries or snapshot.header.unread):
+                back = ", restore_index() brings back a deleted one" if snapshot.header.deleted else ""
+                reasons.append(f"no index of {root} is in use: create_index() makes one{back}")
             if pending := snapshot.header.pending:
                 count = "1 file was" if pending.get("files") == 1 else f"{pending.get('files')} files were"
                 reasons.append(f"{count} without metadata at the last quick refresh of {root}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import geoskip
 from geoskip.errors import MetadataError
 from geoskip.lifecycle.operation import latest
 from geoskip.stores import ParquetStore
+from geoskip.stores.entries import written
 from tests.spark_verbs.asking import kept, write
 
 
@@ -68,3 +70,14 @@ def test_what_a_later_version_wrote_is_not_built_anew(place: Path, handle: geosk
     with pytest.raises(MetadataError, match="upgrade geoskip"):
         handle.repair()
     assert entry.read_text() == text
+
+
+def test_an_index_that_only_others_know_is_not_lost(place: Path, handle: geoskip.Dataset) -> None:
+    (entry,) = (place / "_geoskip").glob("_log/*/*.json")
+    header = json.loads(entry.read_text())["header"]
+    header["indexes"].append({"name": "later(a)", "index": {"type": "later"}})
+    entry.write_bytes(written("header", header, 1 << 20))
+    bounds(next((place / "_geoskip").glob("_parts/*.parquet")))
+    assert [str(index) for index in handle.indexes] == ["minmax(a)"]
+    with pytest.raises(MetadataError, match=r"cannot be read: later\(a\) is of a kind that is unknown here"):
+        handle.repair()

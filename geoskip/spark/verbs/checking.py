@@ -163,11 +163,7 @@ def _begun_anew(place: Place, state: State, store: Store, header: Header) -> Bui
     """The indexes of metadata that came here with the data, in a log of this place: where they were copied from, the
     old one goes on. It begins with the indexes alone, so that they are known whatever becomes of the build.
     """
-    if header.unread:
-        why = header.unread[0].get("why", "an index of it is unknown here")
-        raise MetadataError(
-            f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
-        )
+    _check_read(store, header)
     indexes = [entry.index for entry in header.entries]
     entries = tuple(bind(java(place.spark), state.frame, state.source, indexes))
     if (nothing := nothing_to_index(place.name, state.files)) is not None:
@@ -180,6 +176,7 @@ def _begun_anew(place: Place, state: State, store: Store, header: Header) -> Bui
 
 def _rebuilt(place: Place, store: Store, header: Header, started: float) -> BuildReport:
     """Everything anew, from what a header says of the indexes."""
+    _check_read(store, header)
     state = place.state()
     data = SparkData(place, state)
     entries = bind(java(place.spark), state.frame, state.source, [entry.index for entry in header.entries])
@@ -193,6 +190,16 @@ def _rebuilt(place: Place, store: Store, header: Header, started: float) -> Buil
     since = store.latest() or 0
     perform(store, Verb.REPAIR, attempt, parameters={"everything": True}, by=ENGINE, since=since, unreadable=True)
     return report(place, state, store, data, started)
+
+
+def _check_read(store: Store, header: Header) -> None:
+    """Raise where an index would be lost that somebody else can read."""
+    if header.unread:
+        told = header.unread[0]
+        why = told.get("why") or f"{told.get('name')} is of a kind that is unknown here"
+        raise MetadataError(
+            f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
+        )
 
 
 def _readable(store: Store) -> Header:
