@@ -229,7 +229,7 @@ class Labeller:
             case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
                 return KEEP_NONE
         same = _same(node)
-        return all_of([*([] if same is None else [self.true(same)]), *self._own(node)])
+        return all_of([*([] if same is None else [self.true(same)]), *self._own(node), *self._as_value(node, True)])
 
     def _false(self, node: Predicate) -> Clause:
         match node:
@@ -266,7 +266,8 @@ class Labeller:
             case Comparison("<" | "<=" | ">" | ">="):
                 return self.true(normalise(Not(node)))
         same = _same(node)
-        return all_of([*([] if same is None else [self.false(same)]), *self._own(Not(node))])
+        found = [*self._own(Not(node)), *self._as_value(node, False)]
+        return all_of([*([] if same is None else [self.false(same)]), *found])
 
     def _null(self, node: Predicate) -> Clause:
         merged = self._null_merged(node)
@@ -330,6 +331,11 @@ class Labeller:
             for declared in (inverted, values_needed):
                 self._asking.ask(f"what is declared of {calls[0].name}", self._following, (node, declared), found)
         return found
+
+    def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
+        """What indexes over the condition say of its value, as over a boolean column."""
+        over = any(index.reads(node) for index in self.indexes)
+        return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
 
     def _following(self, node: Predicate, declared: Callable[[Predicate], Predicate | None]) -> Clause | None:
         """What follows for a vertex from what is declared of a function in it."""

@@ -64,6 +64,9 @@ INDEXES = (
     MinMax("to_date(day, 'yyyy-MM-dd')"),
     Hybrid("map_keys(props)[0]"),
     MinMax("size(tags)"),
+    ValueList("exists(tags, tag -> tag > 30)"),
+    MinMax("aggregate(tags, 0, (total, tag) -> total * 2 - coalesce(tag, 0))"),
+    MinMax("array_contains(tags, 10)"),
 )
 KEPT = {
     "get_json_object(body, '$.user') = 'bob1'": 1,
@@ -87,6 +90,13 @@ KEPT = {
     "to_date(day, 'yyyy-MM-dd') IS NULL": 1,
     "map_keys(props)[0] = 'other'": 1,
     "size(tags) = 0": 1,
+    "cardinality(tags) = 0": 1,
+    "exists(tags, x -> x > 30)": 1,
+    "NOT exists(tags, tag -> tag > 30)": 1,
+    "aggregate(tags, 0, (a, b) -> a * 2 - coalesce(b, 0)) < -150": 1,
+    "aggregate(tags, 0, (a, b) -> b * 2 - coalesce(a, 0)) < -150": 4,
+    "array_contains(tags, 10)": 1,
+    "NOT array_contains(tags, 10)": 1,
     "body LIKE '%dan%'": 4,
 }
 

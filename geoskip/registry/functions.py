@@ -77,6 +77,7 @@ class Given:
 
 
 SPELLINGS = {
+    "cardinality": "size",
     "char_length": "length",
     "character_length": "length",
     "len": "length",

@@ -46,6 +46,7 @@ from geoskip.predicates import (
 )
 from geoskip.records import MOST_RECORDS, is_record, record
 from geoskip.registry import SPELLINGS, current
+from geoskip.spark.lambdas import closed
 
 __all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "type_name"]
 
@@ -157,7 +158,8 @@ class Translator:
             name = SPELLINGS.get(name.lower(), name.lower())
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
-        return Call(name, children, node["class"], tuple(node.get("args", ())), result)
+        call = Call(name, children, node["class"], tuple(node.get("args", ())), result)
+        return closed(call) if kind == "LambdaFunction" else call
 
 
 def inlined(name: str, written: str | None) -> Template | None:
