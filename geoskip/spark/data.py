@@ -28,6 +28,10 @@ _TICK = 0.05
 """Seconds by which the time of a folder may lag behind the clock."""
 
 
+_CHOOSES = ("pathglobfilter", "modifiedbefore", "modifiedafter")
+"""Options by which a handle looks at some of the files in its folders alone; of the others it knows nothing."""
+
+
 class SparkData:
     """The files of a place, listed anew each time but the first, and built by Spark's jobs."""
 
@@ -93,11 +97,16 @@ class SparkData:
 
     def sees(self, paths: pa.Array) -> pa.Array:
         roots = self.state.source.roots
-        if list(roots) == [self.root]:
+        chooses = any(name.lower() in _CHOOSES for name in self.place.options)
+        if list(roots) == [self.root] and not chooses:
             return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
         globs = [globbed(qualified(self.place.spark, path)) for path in self.place.paths or () if is_glob(path)]
-        uris = map(self._uri, paths.to_pylist())
-        return pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
+        uris = [self._uri(path) for path in paths.to_pylist()]
+        seen = pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
+        if not chooses:
+            return seen
+        listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
+        return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
 
     def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
         asked = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
@@ -131,6 +140,12 @@ class SparkData:
 
     def _uri(self, path: str) -> str:
         return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
+
+
+def _is_gone(uri: str) -> bool:
+    """Is it certain, and cheap to know, that a file is not there any more?"""
+    path = local_path(uri)
+    return path is not None and not os.path.lexists(path)
 
 
 def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,17 @@ def test_a_glob_forgets_what_it_finds_no_more(spark: Any, tmp_path: Path, glob: 
     (tmp_path / "other" / "x.parquet").unlink()
     assert handle.refresh_index().files == 3, "day=2 is forgotten; what is below other is another handle's to forget"
     assert beside.refresh_index().files == 2
+
+
+@pytest.mark.parametrize("option", ["pathGlobFilter", "modifiedAfter"])
+def test_files_that_a_handle_chooses_not_to_look_at_are_not_forgotten(spark: Any, tmp_path: Path, option: str) -> None:
+    for name in ("a1", "a2", "b1"):
+        os.utime(write(tmp_path, f"{name}.parquet", [1]), (1e9 if name == "b1" else 1.7e9,) * 2)
+    geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("a"))
+    value = {"pathGlobFilter": "a*", "modifiedAfter": "2020-01-01T00:00:00"}[option]
+    some = geoskip.dataset(spark, str(tmp_path), **{option: value})
+    (tmp_path / "a1.parquet").unlink()
+    assert some.refresh_index().files == 2, "b1 is not forgotten, and a1 is"
 
 
 @pytest.mark.parametrize(
