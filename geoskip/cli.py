@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from geoskip.errors import GeoskipError, MetadataError, NotIndexedError
-from geoskip.report import count_of
+from geoskip.report import count_of, unindexed_at_last
 
 __all__ = ["app"]
 
@@ -101,8 +101,7 @@ def describe(folder: Folder, keys: Keys = None) -> None:
     for told in (*header.unread, *header.unread_deleted):
         typer.echo(str(told.get("why", f"{told.get('name')} is of a kind that is unknown here")))
     if header.pending:
-        count = "1 file was" if header.pending.get("files") == 1 else f"{header.pending.get('files')} files were"
-        typer.echo(f"{count} without metadata at the last quick refresh")
+        typer.echo(unindexed_at_last(header.pending))
 
 
 def _store(folder: Path, keys: Path | None) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -248,6 +248,17 @@ def _plainly(condition: str) -> str:
 def _short(text: str, most: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def unindexed_at_last(pending: Mapping[str, Any]) -> str:
+    """What a header's ``pending`` says, whatever stands there.
+
+    >>> unindexed_at_last({"files": 1}), unindexed_at_last({"files": 2})[:12]
+    ('1 file was without metadata at the last quick refresh', '2 files were')
+    """
+    files = pending.get("files")
+    count = "1 file was" if files == 1 else f"{files} files were"
+    return f"{count} without metadata at the last quick refresh"
 
 
 def count_of(number: int, noun: str) -> str:

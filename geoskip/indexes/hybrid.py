@@ -151,9 +151,8 @@ class Hybrid(Index):
 
     def _as_filter(self, summary: Summary) -> HashedPart:
         """The summary of parts with a filter in place of the list."""
-        hashes = hashes_of(
-            pa.array(list(summary["values"]))
-        )  # physical values hash alike, whatever type they are kept in
+        # physical values hash alike, whatever type they are kept in
+        hashes = hashes_of(pa.array(list(summary["values"])))
         assert hashes is not None
         return _without_list(HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
 

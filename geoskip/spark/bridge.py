@@ -29,6 +29,7 @@ from geoskip.inlining import Template
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import And, Predicate, columns_of
 from geoskip.registry import current
+from geoskip.report import unindexed_at_last
 from geoskip.skipping import Decision, decide
 from geoskip.spark.audit import lost_rows
 from geoskip.spark.catalyst import AND, Translator, inlined
@@ -171,8 +172,7 @@ class Bridge:
                 back = ", restore_index() brings back a deleted one" if snapshot.header.deleted else ""
                 reasons.append(f"no index of {root} is in use: create_index() makes one{back}")
             if pending := snapshot.header.pending:
-                count = "1 file was" if pending.get("files") == 1 else f"{pending.get('files')} files were"
-                reasons.append(f"{count} without metadata at the last quick refresh of {root}")
+                reasons.append(f"{unindexed_at_last(pending)} of {root}")
             watch.root = root
             bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
             roots.extend([root] * (len(decisions) - len(roots)))
