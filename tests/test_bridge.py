@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
+
+import pytest
 
 from geoskip.spark.bridge import Bridge, Remembered
 from geoskip.spark.known import Known
@@ -22,8 +25,9 @@ class Waiting(Known):
         assert self.stop.wait(60)
 
 
-def request(root: str) -> str:
-    return json.dumps({"datasets": [root], "barriers": [], "conditions": [], "vectors": [[]], "budget": 0.0})
+def request(root: str, **more: float) -> str:
+    asked = {"datasets": [root], "barriers": [], "conditions": [], "vectors": [[]], "budget": 0.0}
+    return json.dumps({**asked, **more})
 
 
 def test_a_dataset_whose_decision_outlasts_its_budget_is_not_asked_about_and_others_are() -> None:
@@ -42,6 +46,29 @@ def test_a_dataset_whose_decision_outlasts_its_budget_is_not_asked_about_and_oth
     first.join()
     other.join()
     assert json.loads(bridge.answer(request("file:/a")))["reasons"] == []
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_budget_runs_from_when_the_question_was_asked(late: bool) -> None:
+    """Who asked stops waiting by its own clock: from then on nobody else may be made to wait for the same."""
+    known = Waiting()
+    bridge = Bridge(known)
+    asked = time.time() - 101 if late else time.time() + 1000  # a clock set back is no reason to wait longer
+    first = threading.Thread(target=bridge.answer, args=(request("file:/a", budget=100, asked=asked),))
+    first.start()
+    assert known.begun.wait(60)
+    known.begun.clear()
+    answers: list[str] = []
+    second = threading.Thread(target=lambda: answers.append(bridge.answer(request("file:/a", budget=100))))
+    second.start()
+    if late:
+        second.join(60)
+        assert "an earlier decision over this dataset has run for 100 s" in answers[0]
+    else:
+        assert known.begun.wait(60), "it is asked about too"
+    known.stop.set()
+    first.join()
+    second.join()
 
 
 def test_decisions_over_very_many_values_are_not_remembered_for_long() -> None:

@@ -138,6 +138,7 @@ class Bridge:
         """
         now, roots = time.monotonic(), frozenset(request["datasets"])
         budget = float(request.get("budget", 5.0))
+        asked = now - min(max(time.time() - float(request.get("asked", time.time())), 0.0), budget)
         overdue = [run for run in list(self._running.values()) if run.roots & roots and now > run.until]
         late = [now - run.since for run in overdue if not _left_out(run, now)]
         if late:
@@ -145,7 +146,7 @@ class Bridge:
             return json.dumps({"reasons": [why, *request["barriers"]]})
         me = next(self._numbers)
         watch = Watch(most=budget)
-        self._running[me] = _Running(now, now + budget, roots, watch)
+        self._running[me] = _Running(asked, asked + budget, roots, watch)
         try:
             return self._decided(request, java, watch)
         finally:

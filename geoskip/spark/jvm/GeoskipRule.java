@@ -319,6 +319,7 @@ class GeoskipRule extends Rule {
         Wire.raw(json, "vectors", slots.vectors());
         Wire.strings(json, "barriers", barriers);
         json.writeNumberField("budget", budget(conf) / 1000.0);
+        json.writeNumberField("asked", System.currentTimeMillis() / 1000.0);
         json.writeStringField("format", files.fileFormat().getClass().getName());
         Wire.map(json, "options", files.options());
         if (Known.byPosition(files)) {
