@@ -162,16 +162,18 @@ class Build:
     readers: dict[str, str] = field(default_factory=dict)
     read: int = 0
 
-    def complete(self, key: Key, entries: Iterable[IndexEntry]) -> FileRow | None:
-        """The row of a file, where it has a summary, be it null, of each of these indexes."""
-        row = self.rows.get(key)
-        if row is None:
-            return None
-        for entry in entries:
-            made = self.made.get(entry.name)
-            if entry.name not in row.summaries or made is None or not means_the_same(made, entry):
-                return None
-        return row
+    def complete(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow | None]:
+        """Of each file its row, where it has a summary, be it null, of each of these indexes."""
+        made = [self.made.get(entry.name) for entry in entries]
+        if not all(was and means_the_same(was, entry) for was, entry in zip(made, entries, strict=True)):
+            return [None] * len(keys)
+        names = {entry.name for entry in entries}
+        rows = map(self.rows.get, keys)
+        return [row if row is not None and names <= row.summaries.keys() else None for row in rows]
+
+    def incomplete(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[Key]:
+        """The files without such a row."""
+        return [key for key, row in zip(keys, self.complete(keys, entries), strict=True) if row is None]
 
     def add(self, entries: Sequence[IndexEntry], keys: Sequence[Key]) -> None:
         """Read the summaries of these indexes in these files."""
@@ -183,9 +185,10 @@ class Build:
         self.excluded |= found.excluded
         self.readers |= found.readers
         self.read += len(found.rows)
+        names = [entry.name for entry in entries]
         for row in found.rows:
             key = (row.path, row.size, row.mtime)
-            summaries = {entry.name: row.summaries.get(entry.name) for entry in entries}
+            summaries = {name: row.summaries.get(name) for name in names}
             old = self.rows.get(key)
             self.rows[key] = row._replace(summaries={**(old.summaries if old else {}), **summaries})
         built = {(row.path, row.size, row.mtime) for row in found.rows}
@@ -296,7 +299,7 @@ class Work:
     def _first(self, listing: Listing, turn: Turn) -> Commit | None:
         keys = _keys(listing)
         if turn.number < _TURNS_THAT_READ:
-            self.build.add(self.wanted, [key for key in keys if self.build.complete(key, self.wanted) is None])
+            self.build.add(self.wanted, self.build.incomplete(keys, self.wanted))
         rows = self._rows(keys, self.wanted)
         header = self._header(self.build.data.header(), self.wanted, self.wanted)
         return Commit(header, build_table(self.wanted, rows), self._told(rows, 0, 0))
@@ -304,13 +307,13 @@ class Work:
     def _read(self, every: Sequence[IndexEntry], wanted: Sequence[IndexEntry], look: Look) -> None:
         new = set(look.stale)
         if wanted:
-            listed = _keys(look.listing)
-            self.build.add(wanted, [k for k in listed if k not in new and self.build.complete(k, wanted) is None])
-        self.build.add(every, [key for key in look.stale if self.build.complete(key, every) is None])
+            listed = [key for key in _keys(look.listing) if key not in new]
+            self.build.add(wanted, self.build.incomplete(listed, wanted))
+        self.build.add(every, self.build.incomplete(look.stale, every))
 
-    def _rows(self, keys: Iterable[Key], entries: Sequence[IndexEntry]) -> list[FileRow]:
+    def _rows(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow]:
         """The rows of those files of which everything is known."""
-        return [row for key in keys if (row := self.build.complete(key, entries)) is not None]
+        return [row for row in self.build.complete(keys, entries) if row is not None]
 
     def _whole(
         self,
@@ -328,20 +331,16 @@ class Work:
         names = {entry.name for entry in wanted}
         old = table.select([name for name in table.schema.names if name not in names])
         paths = old["path"].to_pylist()
-        known = {}
-        for path, here in zip(paths, is_fresh, strict=True):
-            row = self.build.complete(by_path[path], wanted) if here else None
-            if row is not None:
-                known[path] = row
-        is_known = pc.is_in(old["path"], value_set=pa.array(list(known), pa.string()))
-        base = add_indexes(old.filter(is_known), build_table(wanted, known.values()))
+        known = self._rows([by_path[path] for path, here in zip(paths, is_fresh, strict=True) if here], wanted)
+        is_known = pc.is_in(old["path"], value_set=pa.array([row.path for row in known], pa.string()))
+        base = add_indexes(old.filter(is_known), build_table(wanted, known))
         same = [name for name in names if name in before and means_the_same(before[name], _named(wanted, name))]
         rest = table.select([name for name in table.schema.names if name not in names or name in same])
         rest = rest.filter(pa.array(stays & ~is_fresh))  # other handles' files
         header = self._header(snapshot.header, entries, wanted)
         schema = pa.schema({f.name: f for t in (base, rest) for f in t.schema}.values())
         whole = _stacked([base, rest, build_table(entries, added)], schema)
-        told = self._told(added, int((~stays).sum()), len(whole) - len(added), again=known.values())
+        told = self._told(added, int((~stays).sum()), len(whole) - len(added), again=known)
         return Commit(header, whole, told)
 
     def _noted(self, snapshot: Snapshot, stays: Mask, stale: Sequence[Key]) -> Amend | None:

@@ -11,6 +11,7 @@ import binascii
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -47,7 +48,7 @@ class IndexEntry:
         if not pa.types.is_struct(self.arrow) or not self.arrow.num_fields:
             raise MetadataError(f"{self.name} must store a struct with at least one field, got {self.arrow}")
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The text that names the index everywhere, and its column of the files table."""
         return str(self.index)

@@ -5,10 +5,12 @@ A file whose values Arrow and Spark would read differently raises :class:`Differ
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
 
-__all__ = ["Differs", "Layout", "Layouts", "Plan", "is_old", "is_readable", "least", "summary_of", "unquoted"]
+__all__ = ["Differs", "Footer", "Layout", "Layouts", "Plan", "is_old", "is_readable", "least", "summary_of", "unquoted"]
 
 _GREGORIAN = -141_427
 """The day (1582-10-15) from which both calendars agree."""
@@ -51,6 +53,33 @@ class Layout:
     parquet: pq.ParquetSchema
     names: Mapping[str, str]
     leaves: Mapping[str, int]
+
+    @cached_property
+    def bounded(self) -> Mapping[str, tuple[int, _Reading | None] | None]:
+        """By column its leaf, and what statistics of such a type are read by.
+
+        None for dictionaries, whose statistics some writers took from the dictionary, used or not.
+        """
+        kinds = {column: self.arrow.field(name).type for column, name in self.names.items()}
+        return {
+            column: None if pa.types.is_dictionary(kind) else (self.leaves[self.names[column]], _reading(kind))
+            for column, kind in kinds.items()
+        }
+
+
+class Footer:
+    """One file's footer: what all plans ask of it is looked up once."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        metadata = file.metadata
+        self.file = file
+        self.groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+        self.rows = [group.num_rows for group in self.groups]
+
+    @cached_property
+    def orders_bytes(self) -> bool:
+        """Is the file of a writer whose statistics of text are Spark's?"""
+        return _ORDERS_BYTES.match(self.file.metadata.created_by or "") is not None
 
 
 class Layouts:
@@ -146,25 +175,23 @@ def _serves_from_footers(plan: Plan) -> bool:
         return True
 
 
-def summary_of(file: pq.ParquetFile, plan: Plan, layout: Layout) -> Summary | None:
+def summary_of(footer: Footer, plan: Plan, layout: Layout) -> Summary | None:
     """The summary from the row groups' statistics, for an index that can use them; None where they do not suffice."""
     build: Callable[..., Summary | None] = plan.index.from_statistics  # type: ignore[attr-defined]
     name, kind = plan.columns[0]
-    number = layout.leaves[layout.names[name]]
-    arrow = layout.arrow.field(layout.names[name]).type
-    if pa.types.is_dictionary(arrow):  # whose statistics some writers took from the dictionary, used or not
+    bounded = layout.bounded[name]
+    if bounded is None:
         return None
-    footer = file.metadata
+    number, reading = bounded
     parts = []
-    for place in range(footer.num_row_groups):
-        group = footer.row_group(place)
+    for group, rows in zip(footer.groups, footer.rows, strict=True):
         statistics = group.column(number).statistics
         if statistics is None or not statistics.has_null_count:
             return None
-        low, high = _ends(statistics, arrow, footer)
-        if is_old(low, kind, file):
+        low, high = _ends(statistics, reading, footer)
+        if is_old(low, kind, footer.file):
             raise Differs
-        part = build(kind, low, high, statistics.null_count, group.num_rows)
+        part = build(kind, low, high, statistics.null_count, rows)
         if part is None:
             return None
         parts.append(part)
@@ -173,24 +200,33 @@ def summary_of(file: pq.ParquetFile, plan: Plan, layout: Layout) -> Summary | No
     return parts[0] if len(parts) == 1 else plan.index.merge(parts)
 
 
-def _ends(statistics: Any, arrow: pa.DataType, footer: pq.FileMetaData) -> tuple[Any, Any]:
+def _ends(statistics: Any, reading: _Reading | None, footer: Footer) -> tuple[Any, Any]:
     """The least and greatest value, physical: days, microseconds, bytes. Python's dates would end at year 9999."""
     if not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw
-    if isinstance(low, bytes) and not _ORDERS_BYTES.match(footer.created_by or ""):
+    if isinstance(low, bytes) and not footer.orders_bytes:
         return None, None
-    if pa.types.is_decimal(arrow):
-        if isinstance(low, bytes):
-            low, high = (int.from_bytes(end, "big", signed=True) for end in (low, high))
-        return _decimal(low, arrow.scale), _decimal(high, arrow.scale)
-    if pa.types.is_timestamp(arrow) and arrow.unit == "ms":
-        return low * 1000, high * 1000
-    return low, high
+    return (low, high) if reading is None else (reading(low), reading(high))
 
 
-def _decimal(unscaled: int, scale: int) -> Decimal:
+_Reading = Callable[[Any], Any]
+"""From what statistics have to a value as builds have it."""
+
+
+def _reading(kind: pa.DataType) -> _Reading | None:
+    """What statistics of a type are read by; None where they have the values themselves."""
+    if pa.types.is_decimal(kind):
+        return partial(_decimal, scale=kind.scale)
+    if pa.types.is_timestamp(kind) and kind.unit == "ms":
+        return partial(operator.mul, 1000)
+    return None
+
+
+def _decimal(unscaled: int | bytes, scale: int) -> Decimal:
     """A decimal with all its digits, whatever Python's context says."""
+    if isinstance(unscaled, bytes):
+        unscaled = int.from_bytes(unscaled, "big", signed=True)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 

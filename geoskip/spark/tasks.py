@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
 from geoskip.indexes.shared import Remembering, sharing
-from geoskip.spark.footers import Differs, Layout, Layouts, Plan, is_old, least, summary_of
+from geoskip.spark.footers import Differs, Footer, Layout, Layouts, Plan, is_old, least, summary_of
 
 __all__ = [
     "SPARK",
@@ -272,8 +272,9 @@ def _read_file(file: _File, plans: Sequence[Plan], layouts: Layouts) -> None:
         result = file.result
         result.rows, result.size = parquet.metadata.num_rows, opened.size()
         left: list[Plan] = []
+        footer = Footer(parquet)
         for plan in plans:
-            summary = summary_of(parquet, plan, layout) if plan.name in layouts.in_footers else None
+            summary = summary_of(footer, plan, layout) if plan.name in layouts.in_footers else None
             if summary is None:
                 left.append(plan)
             else:
