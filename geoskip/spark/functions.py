@@ -3,6 +3,11 @@
 The rules of conversion are Spark's for functions that are pickled row by row, where they leave no doubt: a value comes
 as the plain Python type of its column, and a result counts only if it is of the declared type's own Python type. All
 else is unknown: what Spark would make of it depends on the setting of Arrow for Python functions, and on its version.
+Decimals come with the digits of their type, and are rounded to it half up on the way back.
+
+Timestamps come as the clocks of the worker's process show them, not those of the session (``TZ``, else the machine's).
+So they are given, and results without a zone taken, only where workers run on this machine and in this process's zone
+(:mod:`geoskip.spark.clocks`); what clocks show twice or never is not taken, for C's ``mktime`` is free to choose.
 
 Workers hash with a seed of their own (PYTHONHASHSEED=0): a function that hashes, or goes through a set, may give
 another result here, and is not called. Nor are two functions called at once: they need not be safe for threads.
@@ -15,19 +20,23 @@ import datetime as dt
 import functools
 import hashlib
 import pickle
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import types as T
 
 from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.spark.catalyst import UNIDENTIFIED, implementation_of
+from geoskip.spark.clocks import clocks_of_workers
 from geoskip.spark.hashing import hashes
 from geoskip.spark.reassigned import Constant, constants, reassigned
 
@@ -73,7 +82,10 @@ def called(
     if node["evalType"] == _THROUGH_ARROW and not _AS_THEY_ARE.issuperset([*kinds, result]):
         raise Declined(f"{name} goes through Arrow, where numbers depend on what else is NULL")
     take = _taking(result, name)
-    columns = [_column(argument, kind, len(thrown), name) for argument, kind in zip(arguments, kinds, strict=True)]
+    columns = [
+        _column(argument, _giving(kind, name, settings), len(thrown))
+        for argument, kind in zip(arguments, kinds, strict=True)
+    ]
     found: list[Any] = [None] * len(thrown)
     unknown = np.array(thrown, dtype=bool)
     if not _calling.acquire(timeout=max(0.0, min(_WAIT, deadline - time.monotonic()))):
@@ -82,7 +94,8 @@ def called(
         for number, row in enumerate(zip(*columns, strict=True)):
             if time.monotonic() > deadline:
                 raise Declined(f"after {number:,} calls of {name} the planning budget was spent")
-            if unknown[number]:
+            if unknown[number] or _NONE_SUCH in row:
+                unknown[number] = True
                 continue
             try:
                 found[number] = take(function.call(*row))
@@ -139,17 +152,50 @@ def _unpickled(digest: bytes, command: _Hidden) -> _Function:
     return _Function(function, bool(sys.flags.hash_randomization) and hashes(function), constants(function))
 
 
-def _column(argument: pa.Array | Literal, kind: str, length: int, name: str) -> list[Any]:
+_NONE_SUCH = object()
+"""Stands for a value that Python has none for, as a day of the year 10000: Spark fails on it."""
+
+
+def _column(argument: pa.Array | Literal, give: Callable[[Any], Any], length: int) -> list[Any]:
     """An argument's values as a worker would get them."""
-    if kind not in _GIVEN:
-        raise Declined(f"{name} takes a {kind}, which is not given to functions here")
-    give = _GIVEN[kind]
+
+    def given(value: Any) -> Any:
+        try:
+            return None if value is None else give(value)
+        except (ValueError, OverflowError, OSError):
+            return _NONE_SUCH
+
     if isinstance(argument, Literal):
         value = argument.value
-        if isinstance(value, str):
-            value = value.encode("utf-8", "surrogateescape")
-        return [None if value is None else give(value)] * length
-    return [None if value is None else give(value) for value in argument.to_pylist()]
+        return [given(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)] * length
+    return [given(value) for value in argument.to_pylist()]
+
+
+def _giving(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """From a physical value to what a worker would get; raises where Python has no such value."""
+    if decimal := _DECIMAL.fullmatch(kind):
+        scale = int(decimal[2])
+        return lambda value: Decimal(_of_scale(value, scale).to_eng_string())  # as Spark writes it to workers
+    if kind == "binary":  # since Spark 4.1 bytes, where nobody asks for what was before
+        return bytes if str(settings.get(_AS_BYTES)).lower() == "true" else bytearray
+    if kind == "timestamp" and (why := clocks_of_workers()) is not None:
+        raise Declined(f"{name} takes a timestamp, and {why}")
+    if _INTERVAL.fullmatch(kind):
+        return T.DayTimeIntervalType().fromInternal
+    if kind not in _GIVEN:
+        raise Declined(f"{name} takes a {kind}, which is not given to functions here")
+    return _GIVEN[kind]
+
+
+_AS_BYTES = "spark.sql.execution.pyspark.binaryAsBytes"
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
+_ALL_DIGITS = Context(prec=100, rounding=ROUND_HALF_UP)
+
+
+def _of_scale(value: Decimal, scale: int) -> Decimal:
+    """The number with so many digits after the point, rounded half up."""
+    return value.quantize(Decimal((0, (1,), -scale)), context=_ALL_DIGITS)
 
 
 def _text(value: bytes) -> str:
@@ -166,42 +212,94 @@ _GIVEN: Mapping[str, Callable[[Any], Any]] = {
     "boolean": bool,
     "string": _text,
     "date": lambda days: dt.date.fromordinal(_EPOCH + days),
+    "timestamp": T.TimestampType().fromInternal,
+    "timestamp_ntz": T.TimestampNTZType().fromInternal,
 }
 
 
 def _taking(kind: str, name: str) -> Callable[[Any], Any]:
     """From a result to its physical value; raises where it is of another type than declared."""
 
-    def exactly(wanted: type, physical: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def exactly(*wanted: type, physical: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def take(value: Any) -> Any:
             if value is None:
                 return None
-            if type(value) is not wanted:
+            if type(value) not in wanted:
                 raise TypeError(f"{name} returned {type(value).__name__}")
             return physical(value)
 
         return take
 
-    if kind in _WIDTHS:
-        half = 1 << (_WIDTHS[kind] - 1)
+    def within(bits: int, whole: Callable[[Any], Any]) -> Callable[[Any], int]:
+        half = 1 << (bits - 1)
 
-        def fitting(value: int) -> int:
-            if not -half <= value < half:
+        def fitting(value: Any) -> int:
+            found = int(whole(value))
+            if not -half <= found < half:
                 raise OverflowError(name)
-            return value
+            return found
 
-        return exactly(int, fitting)
+        return fitting
+
+    if kind in _WIDTHS:
+        return exactly(int, physical=within(_WIDTHS[kind], int))
+    if decimal := _DECIMAL.fullmatch(kind):
+        precision, scale = int(decimal[1]), int(decimal[2])
+        return exactly(Decimal, physical=lambda value: _rounded(value, precision, scale))
     match kind:
         case "double":
-            return exactly(float, float)
+            return exactly(float, physical=float)
+        case "float":
+            return exactly(float, physical=_single)
         case "boolean":
-            return exactly(bool, int)
+            return exactly(bool, physical=int)
         case "string":
-            return exactly(str, lambda text: text.encode("utf-8"))
+            return exactly(str, physical=lambda text: text.encode("utf-8"))
+        case "binary":
+            return exactly(bytes, bytearray, physical=bytes)
         case "date":
-            return exactly(dt.date, lambda day: day.toordinal() - _EPOCH)
+            return exactly(dt.date, dt.datetime, physical=lambda day: day.toordinal() - _EPOCH)
+        case "timestamp":
+            return exactly(dt.datetime, physical=_instant(clocks_of_workers()))
+        case "timestamp_ntz":
+            return exactly(dt.datetime, physical=T.TimestampNTZType().toInternal)
+        case "interval day to second":
+            return exactly(dt.timedelta, physical=within(64, T.DayTimeIntervalType().toInternal))
     raise Declined(f"{name} returns a {kind}, which is not taken from functions here")
 
 
+def _single(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
+    if not value.is_finite() or (value and value.adjusted() > precision):
+        raise OverflowError(f"{value} has more than {precision} digits")
+    found = _of_scale(value, scale)
+    if len(found.as_tuple().digits) > precision:
+        raise OverflowError(f"{value} has more than {precision} digits")
+    return found
+
+
+def _instant(unclear: str | None) -> Callable[[dt.datetime], int]:
+    """From a time to its microseconds as a worker finds them; ``unclear`` is why its clocks are not known."""
+    found: Callable[[dt.datetime], int] = T.TimestampType().toInternal
+
+    def instant(time: dt.datetime) -> int:
+        if time.tzinfo is None:
+            if unclear is not None:
+                raise ValueError(unclear)
+            if time.replace(fold=0).timestamp() != time.replace(fold=1).timestamp():
+                raise ValueError(f"clocks show {time} twice, or never")
+        return found(time)
+
+    return instant
+
+
 def _arrow(kind: str) -> pa.DataType:
-    return pa.binary() if kind == "string" else pa.float64() if kind == "double" else pa.int64()
+    if decimal := _DECIMAL.fullmatch(kind):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if kind in ("string", "binary"):
+        return pa.binary()
+    return pa.float64() if kind in ("float", "double") else pa.int64()
