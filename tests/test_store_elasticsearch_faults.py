@@ -7,6 +7,7 @@ import datetime as dt
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from geoskip.errors import ConflictError, MetadataError
 from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import FileRow, Header, IndexEntry, build_table
 from geoskip.skipping import decide
-from geoskip.stores.elasticsearch import ElasticsearchStore
+from geoskip.stores.elasticsearch import ElasticsearchStore, server
 from tests.servers.proxy import Proxy, Request
 from tests.test_store_elasticsearch import QUICK
 
@@ -79,7 +80,10 @@ def first(*answers: Any, of: str = "") -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("ask_above", [0, 2000], ids=["asking", "reading"])
-def test_a_query_that_the_server_fails_reads_every_file(proxy: Proxy, reopen: Any, ask_above: int) -> None:
+def test_a_query_that_the_server_fails_reads_every_file(
+    proxy: Proxy, reopen: Any, ask_above: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geoskip.stores.elasticsearch.server._SLOW", 60.0)  # a slow machine is no slow server
     reopen().commit(HEADER, files(*range(10)), expected=None)
     for fault in (429, 500, 503, "cut", "<html>", "[]", "{}", '{"hits": {"hits": [{}]}}'):
         snapshot = reopen(ask_above=ask_above).load(1)
@@ -92,7 +96,10 @@ def test_a_query_that_the_server_fails_reads_every_file(proxy: Proxy, reopen: An
         assert np.flatnonzero(decide(snapshot, BIG).keep).tolist() == [7, 8, 9], "and skips again when it is well"
 
 
-def test_a_server_that_hangs_costs_one_wait_and_not_one_a_query(proxy: Proxy, reopen: Any) -> None:
+def test_a_server_that_hangs_costs_one_wait_and_not_one_a_query(
+    proxy: Proxy, reopen: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geoskip.stores.elasticsearch.server._PAUSES", 100)  # so that it is not over on a slow machine
     store = reopen()
     store.commit(HEADER, files(*range(10)), expected=None)
     snapshot = store.load(1)
@@ -101,8 +108,8 @@ def test_a_server_that_hangs_costs_one_wait_and_not_one_a_query(proxy: Proxy, re
     del proxy.seen[:]
     started = time.monotonic()
     reasons = [decide(snapshot, BIG).reasons[0] for _ in range(5)]
-    assert len(proxy.seen) == 1
-    assert time.monotonic() - started < 5
+    assert len(proxy.seen) <= 1, "none where the request was given up before it came in"
+    assert time.monotonic() - started < 30
     assert "did not answer within 0.6 s" in reasons[0]
     assert "it is asked again in" in reasons[4]
 
@@ -185,7 +192,9 @@ STEPS = ("_search", "_doc/log", "_create/log", "_mapping", "_bulk", "_refresh", 
 def test_a_build_that_fails_leaves_the_snapshot_before_it_and_can_be_repeated(proxy: Proxy, reopen: Any) -> None:
     header = reopen().commit(HEADER, files(*range(9)), expected=None)
     impatient = reopen(patience=0)
-    for step, fault in (("_bulk", 500), ("_bulk", "<html>"), ("_create/snapshot", "cut"), ("_refresh", 503)):
+    none, other = '{"items": []}', '{"items": [{}]}'
+    steps = (("_bulk", 500), ("_bulk", "<html>"), ("_bulk", none), ("_bulk", other), ("_refresh", 503))
+    for step, fault in (*steps, ("_create/snapshot", "cut"), ("_search", '{"hits": {"hits": [{}]}}')):
         proxy.fault = lambda request, step=step, fault=fault: fault if step in request[1] else None
         with pytest.raises(MetadataError):
             impatient.amend(header, pa.array([False] * 9), files(9), expected=1)
@@ -225,6 +234,91 @@ def test_documents_that_the_server_puts_off_are_sent_again_and_only_those(proxy:
     store.commit(HEADER, files(*range(10)), expected=None)
     assert [body.count('"kind":"file"') for body in sent] == [10, 1]
     assert kept(reopen()) == ([7, 8, 9], "")
+
+
+def test_a_request_that_is_too_long_for_the_server_is_sent_in_parts(reopen: Any) -> None:
+    store, sent = reopen(), list[int]()
+    answers = store.server._answer
+
+    def answer(method: str, path: str, body: Any, *rest: Any) -> Any:
+        if path.endswith("/_bulk"):
+            sent.append(body.count('"kind":"file"'))
+            if len(body) > 1500:
+                raise server._TooLarge("answered 413")
+        return answers(method, path, body, *rest)
+
+    store.server._answer = answer
+    store.commit(HEADER, files(*range(10)), expected=None)
+    assert sent[0] == 10
+    assert len(sent) > 3
+    assert kept(reopen()) == ([7, 8, 9], "")
+    store.server._answer = lambda *request: (_ for _ in ()).throw(server._TooLarge("answered 413"))
+    with pytest.raises(MetadataError, match="413"):
+        store.server.store("faults", [("x-0", "{}")])
+
+
+@pytest.mark.parametrize("their_id", ["1", "log"])
+@pytest.mark.parametrize(("index", "name"), [("theirs", "theirs"), ("theirs", "alias"), ("theirs-000001", "theirs")])
+def test_an_index_that_is_not_ours_is_left_alone(search_server: Any, index: str, name: str, their_id: str) -> None:
+    store = ElasticsearchStore(search_server.url, name, settings=QUICK, timeout=20, patience=5)
+    store.server.tell("PUT", f"/{index}", {"settings": QUICK, "aliases": {name: {}} if name == "alias" else {}})
+    try:
+        store.server.tell("PUT", f"/{index}/_doc/{their_id}", THEIRS, refresh="true")
+        with pytest.raises(MetadataError, match="give the store a"):
+            store.commit(HEADER, files(1), expected=None)
+        with pytest.raises(MetadataError, match="give the store a") if name in (index, "alias") else nullcontext():
+            store.drop()
+        assert store.server.document(index, their_id) == THEIRS
+        if name == "alias":  # as that of one index can
+            store.server.tell("PUT", f"/{name}/_doc/2", THEIRS)
+    finally:
+        store.server.tell("DELETE", f"/{index}")
+
+
+THEIRS = {"kind": "file", "part": "engine", "identity": "me", "number": 5}
+
+
+def test_documents_of_others_in_our_index_are_left_alone(reopen: Any) -> None:
+    store = reopen()
+    store.commit(HEADER, files(*range(10)), expected=None)
+    for kind in ("file", "snapshot"):
+        store.server.tell("PUT", f"/faults/_doc/{kind}", {**THEIRS, "kind": kind}, refresh="true")
+    assert store.sweep(tuple) == 0
+    assert kept(store) == ([7, 8, 9], "")
+    store.drop()
+    assert [store.server.document("faults", kind)["part"] for kind in ("file", "snapshot")] == ["engine"] * 2
+    for kind in ("file", "snapshot"):
+        store.server.tell("DELETE", f"/faults/_doc/{kind}")
+
+
+def test_a_log_begins_anew_in_the_index_that_the_old_one_was_moved_to(reopen: Any) -> None:
+    store = reopen()
+    store.commit(HEADER, files(1), expected=None)
+    told = store.server.tell("GET", "/faults-000001/_mapping")["faults-000001"]["mappings"]
+    store.server.tell("PUT", "/faults-000002", {"mappings": told, "settings": QUICK})
+    copy = {"source": {"index": "faults-000001"}, "dest": {"index": "faults-000002"}}
+    store.server.tell("POST", "/_reindex", copy, refresh="true")
+    add = [{"remove_index": {"index": "faults-000001"}}, {"add": {"index": "faults-000002", "alias": "faults"}}]
+    store.server.tell("POST", "/_aliases", {"actions": add})
+    try:
+        store.drop()
+        reopen().commit(HEADER, files(*range(10)), expected=None)
+        assert kept(reopen()) == ([7, 8, 9], "")
+    finally:
+        store.server.tell("DELETE", "/faults-000002")
+
+
+def test_an_index_that_is_read_only_is_no_question_of_credentials(reopen: Any) -> None:
+    store = reopen()
+    header = store.commit(HEADER, files(*range(10)), expected=None)
+    try:
+        store.server.tell("PUT", "/faults-000001/_settings", {"index.blocks.write": True})
+        with pytest.raises(MetadataError, match="blocked by") as raised:
+            store.record(1, {"verb": "create"}, identity=header.identity)
+        assert "credentials" not in str(raised.value)
+        assert kept(reopen()) == ([7, 8, 9], "")
+    finally:
+        store.server.tell("PUT", "/faults-000001/_settings", {"index.blocks.write": None})
 
 
 def test_a_document_that_the_server_refuses_fails_the_build(reopen: Any) -> None:
@@ -284,3 +378,5 @@ def test_credentials_go_with_every_request_and_into_no_message(proxy: Proxy) -> 
     proxy.fault = lambda request: None
     assert ElasticsearchStore(proxy.url, "none", headers={"Authorization": "ApiKey abc"}, timeout=20).latest() is None
     assert proxy.credentials[-1] == "ApiKey abc"
+    assert ElasticsearchStore(proxy.url, "none", user="me", password="ключ", timeout=20).latest() is None
+    assert proxy.credentials[-1] == "Basic " + base64.b64encode("me:ключ".encode()).decode()

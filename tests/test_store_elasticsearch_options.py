@@ -20,7 +20,13 @@ from geoskip.stores.elasticsearch import ElasticsearchStore
         ("http://me:pw1@search", {}, "not in the URL"),
         ("http://search:9200", {"user": "me", "password": "pw1"}, "in clear"),
         ("http://search:9200", {"headers": {"Authorization": "ApiKey pw1"}}, "in clear"),
+        ("http://search:99999", {"user": "me", "password": "pw1"}, "needs URLs"),
+        ("http://search/?key=pw1", {}, "ends with its port or path"),
+        (None, {}, "URL of a host"),
+        ("http://localhost", {"headers": {"Authorization": "ApiKey pw1\n"}}, "no header can hold"),
+        ("http://localhost", {"user": "me", "password": b"pw1"}, "are texts"),
         ("http://localhost", {"user": "me"}, "together"),
+        ("http://localhost", {"timeout": "3"}, "no seconds"),
         ("http://localhost", {"timeout": 0}, "no seconds"),
     ],
 )

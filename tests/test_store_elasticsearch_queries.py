@@ -169,7 +169,7 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
         for number in range(40)
     ]
     with Proxy(search_server.url) as proxy:
-        store = ElasticsearchStore(proxy.url, "rest", settings=QUICK, ask_above=0)
+        store = ElasticsearchStore(proxy.url, "rest", settings=QUICK, ask_above=0, timeout=20)
         store.drop()
         header = store.commit(Header("file:/data", {}, entries), build_table(entries, rows), expected=None)
         gone = pa.array([number == 12 for number in range(40)])
@@ -186,6 +186,31 @@ def test_the_rest_of_a_clause_is_evaluated_over_what_the_server_kept(search_serv
         del proxy.seen[:]
         assert snapshot.files.kept(clause).tolist() == kept.tolist()
         assert proxy.seen == [], "what the server said of a snapshot holds"
+
+
+def test_a_clause_that_looks_at_more_than_it_names_is_told_it(search_server: Any) -> None:
+    """A comparison with one end looks at the other where the end has nulls; files that are left are asked for both."""
+    least, listed = MinMax("n").bind([p.Column("n", "bigint")]), ValueList("s").bind([p.Column("s", "string")])
+    arrow = pa.struct([(name, pa.int64()) for name in ("min", "max", "nulls", "rows")])
+    values = pa.struct([("values", pa.list_(pa.binary())), ("nulls", pa.int64()), ("rows", pa.int64())])
+    entries = (IndexEntry(least, (("n", "bigint"),), arrow), IndexEntry(listed, (("s", "string"),), values))
+    rows = []
+    for number in range(40):
+        known = {"min": number, "max": number, "nulls": 0, "rows": 1}
+        bounds = {"min": None, "max": None, "nulls": 1, "rows": 1} if number % 2 else known
+        words = {"values": [b"a" if number < 20 else b"b"], "nulls": 0, "rows": 1}
+        rows.append(FileRow(f"f{number}", 5, 6, summaries={str(least): bounds, str(listed): words}))
+    store = ElasticsearchStore(search_server.url, "more", settings=QUICK, ask_above=0, timeout=20)
+    store.drop()
+    store.commit(Header("file:/data", {}, entries), build_table(entries, rows), expected=None)
+    snapshot = store.load(1)
+    big = p.Comparison(">", p.Column("n", "bigint"), p.Literal(10, "bigint"))
+    odd, one_of = (
+        p.EndsWith(p.Column("s", "string"), "z"),
+        p.Comparison("=", p.Column("s", "string"), p.Literal("a", "string")),
+    )
+    clause = clause_for(p.And((one_of, p.Or((big, odd)))), snapshot.indexes)
+    assert np.flatnonzero(snapshot.files.kept(clause)).tolist() == [12, 14, 16, 18]
 
 
 def test_large_summaries_are_read_from_the_documents_of_the_files(search_server: Any) -> None:
@@ -233,7 +258,7 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
     summaries = [{"min": n, "max": n, "nulls": 0, "rows": 1} for n in range(450)]
     rows = [FileRow(f"f{n}", 5, 6, summaries={str(index): summary}) for n, summary in enumerate(summaries)]
     with Proxy(search_server.url) as proxy:
-        store = ElasticsearchStore(proxy.url, "pages", settings=QUICK, ask_above=0)
+        store = ElasticsearchStore(proxy.url, "pages", settings=QUICK, ask_above=0, timeout=20)
         store.drop()
         header = Header("file:/data", {}, (entry,))
         header = store.commit(header, build_table([entry], rows[:200]), expected=None)

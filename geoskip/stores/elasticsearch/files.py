@@ -58,11 +58,12 @@ def read_parts(
     body = {"query": _of(parts), "sort": _ORDER, "_source": columns.members() or False}
     if rows:
         for answer in server.pages(index, body, rows, page, filter_path=_HITS):
-            for hit in answer.get("hits", {}).get("hits", ()):
-                name, row = hit["sort"]
-                if row != len(found[name]):
-                    raise MetadataError(f"{server.location} has lost row {len(found[name])} of {name}")
-                found[name].append(hit.get("_source", {}))
+            with server.understanding():
+                for hit in answer.get("hits", {}).get("hits", ()):
+                    name, row = hit["sort"]
+                    if row != len(found[name]):
+                        raise MetadataError(f"{server.location} has lost row {len(found[name])} of {name}")
+                    found[name].append(hit.get("_source", {}))
     for part in parts:
         if len(found[part.name]) != part.rows:
             raise MetadataError(f"{server.location} has {len(found[part.name])} of {part.rows} rows of {part.name}")
@@ -77,14 +78,15 @@ def _blocks(server: Server, index: str, parts: Sequence[Part], columns: Columns)
     body = {"query": wanted, "sort": [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}], "_source": columns.leaves()}
     count = sum(part.rows for part in parts) // _BLOCKS + len(parts)
     for answer in server.pages(index, body, count * len(columns.names()), _BLOCKS_A_PAGE, filter_path=_HITS):
-        for hit in answer.get("hits", {}).get("hits", ()):
-            part, column, row = hit["sort"]
-            if row != rows.get((part, column), 0):
-                raise MetadataError(f"{server.location} has lost rows of {column} of {part}")
-            cells = hit["_source"]["summaries"]
-            for leaf, values in cells.items():
-                found.setdefault((part, column, leaf), []).extend(values)
-            rows[part, column] = row + max(map(len, cells.values()), default=0)
+        with server.understanding():
+            for hit in answer.get("hits", {}).get("hits", ()):
+                part, column, row = hit["sort"]
+                if row != rows.get((part, column), 0):
+                    raise MetadataError(f"{server.location} has lost rows of {column} of {part}")
+                cells = hit["_source"]["summaries"]
+                for leaf, values in cells.items():
+                    found.setdefault((part, column, leaf), []).extend(values)
+                rows[part, column] = row + max(map(len, cells.values()), default=0)
 
     def of_part(part: Part) -> CellsOf:
         def cells(column: str, leaf: str) -> list[Any]:
@@ -155,7 +157,8 @@ class SearchFiles(FileMetadata):
                 mask &= super().kept(part)
             return mask
         wanted = tuple(dict.fromkeys(column for part in rest for column in part.columns()))
-        few = self.cached(("some", chosen.tobytes(), wanted), lambda: FileMetadata.of(self._some(chosen, wanted)))
+        few = self.cached(("some", chosen.tobytes()), lambda: FileMetadata(len(chosen), partial(self._some, chosen)))
+        few.prefetch(wanted)  # a clause may look at more than it names, where that does not tell it enough
         for part in rest:
             mask[chosen] &= keep_mask(part, few)
         return mask
@@ -197,7 +200,7 @@ class SearchFiles(FileMetadata):
                 raise Refused(f"{name} has other types of {len(others)} indexes' keys than were asked for")
             self._checked.add(name)
 
-    def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted]) -> pa.Table:
+    def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted] | None) -> pa.Table:
         """The wanted columns of some files."""
         columns = Columns(self._slots, wanted, self._server.location)
         pairs = [

@@ -13,9 +13,11 @@ from geoskip.metadata.header import check_format
 from geoskip.stores.base import new_identity
 from geoskip.stores.elasticsearch.server import Absent, Forbidden, Json, Refused, Server, Taken
 
-__all__ = ["SearchIndex", "is_one_of"]
+__all__ = ["DIGITS", "OF_ENTRIES", "OF_PARTS", "SearchIndex", "is_one_of"]
 
-_IDENTITY = re.compile(r"[0-9a-f]{32}")
+DIGITS = "[0-9a-f]{32}"
+"""Of identities and names of parts."""
+_IDENTITY = re.compile(DIGITS)
 _MOST_FIELDS = 3000
 _LOG = "log"
 _FEW = 10
@@ -59,6 +61,42 @@ class SearchIndex:
 
     def begin(self) -> None:
         """Make the index and the log, where they are not there."""
+        known = self._is_there() or self._make()
+        document = {"kind": _LOG, "identity": new_identity(), "number": 2**63 - 1, "format": FORMAT}
+        path = f"/{self.name}/_create/{_LOG}"
+        try:
+            with contextlib.suppress(Taken):
+                self.server.tell("PUT", path, document, require_alias="true", refresh="true")
+        except Absent:
+            if known:
+                raise
+            raise MetadataError(
+                f"{self.server.location} has an index {self.name}-000001 without the alias {self.name}: give it that "
+                "alias again, or remove it if nobody needs it, or give the store another name"
+            ) from None
+
+    def _is_there(self) -> bool | None:
+        """Is there the alias with an index of ours? None where we may not know.
+
+        Raises MetadataError where the name is that of something else: nothing is written there, and less removed.
+        """
+        try:
+            found = self.server.ask("GET", f"/{self.name}/_mapping")
+        except Absent:
+            return False
+        except Forbidden:
+            return None
+        with self.server.understanding():
+            known = {name: kind.get("mappings", {}).get("properties", {}) for name, kind in found.items()}
+        if len(known) == 1 and self.name not in known and all(map(_is_ours, known.values())):
+            return True
+        raise MetadataError(
+            f"{self.location} should be an alias of one index, made by geoskip, and is "
+            f"{'an index' if self.name in known else f'one of {sorted(known)}'}; give the store a name of its own"
+        )
+
+    def _make(self) -> bool:
+        """Make the index; False if it was there already."""
         body = {
             "aliases": {self.name: {}},
             "settings": {"index.mapping.total_fields.limit": _MOST_FIELDS, **self._settings},
@@ -69,33 +107,41 @@ class SearchIndex:
         except Refused as error:
             if "already exists" not in str(error):
                 raise
-        document = {"kind": _LOG, "identity": new_identity(), "number": 2**63 - 1, "format": FORMAT}
-        with contextlib.suppress(Taken):
-            self.server.tell("PUT", f"/{self.name}/_create/{_LOG}", document, require_alias="true", refresh="true")
+            return False
+        return True
 
     def latest(self) -> int | None:
         """The highest number of a snapshot. The log's own document, above all in order, comes with the same search."""
+        order = {"number": {"order": "desc", "unmapped_type": "long"}}  # somebody else's index may have no numbers
         query = is_one_of("kind", _LOG, "snapshot")
-        body = {"query": query, "sort": [{"number": "desc"}], "size": _FEW, "_source": ["kind", "identity", "format"]}
+        body = {"query": query, "sort": [order], "size": _FEW, "_source": ["kind", "identity", "format"]}
         try:
-            hits = self.server.search(self.name, body)["hits"]["hits"]
+            answer = self.server.search(self.name, body)
         except Absent:
             return None
-        if not hits or hits[0]["_source"].get("kind") != _LOG:
-            return None
-        identity = self._identity_in(hits[0]["_source"])
-        found = [hit["sort"][0] for hit in hits[1:] if hit["_source"].get("identity") == identity]
-        if found or len(hits) < _FEW:
-            return max(found, default=None)
+        with self.server.understanding():
+            hits = answer["hits"]["hits"]
+            if not hits or hits[0]["_source"].get("kind") != _LOG:
+                return None
+            identity = self._identity_in(hits[0]["_source"])
+            found = [int(hit["sort"][0]) for hit in hits[1:] if hit["_source"].get("identity") == identity]
+            if found or len(hits) < _FEW:
+                return max(found, default=None)
         return max(self.numbers("snapshot", identity), default=None)
 
     def end(self) -> None:
         """Remove the log's own document, so that nobody finds the rest, and then the rest; the empty index stays."""
+        if self._is_there() is False:
+            return
         self.delete(_LOG)
         with contextlib.suppress(Absent):
-            self.delete_all({"match_all": {}})
+            self.delete_all({"bool": {"should": [OF_PARTS, OF_ENTRIES], "minimum_should_match": 1}})
 
     def _identity_in(self, source: Json) -> str:
+        if source.get("kind") != _LOG:
+            raise MetadataError(
+                f"{self.location} is somebody else's, who has a {_LOG!r} there; give the store a name of its own"
+            )
         check_format(source)
         found = source.get("identity")
         if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
@@ -137,7 +183,8 @@ class SearchIndex:
         try:
             self.refresh()
             pages = self.server.pages(self.name, body, 0, 10_000)
-            return tuple(hit["sort"][0] for page in pages for hit in page["hits"]["hits"])
+            with self.server.understanding():
+                return tuple(int(hit["sort"][0]) for page in pages for hit in page["hits"]["hits"])
         except Absent:
             return ()
 
@@ -162,12 +209,26 @@ class SearchIndex:
         self.refresh()
         path, body = f"/{self.name}/_delete_by_query", {"query": query}
         answer = self.server.tell("POST", path, body, conflicts="proceed", refresh="true")
-        return int(answer.get("deleted", 0))
+        with self.server.understanding():
+            return int(answer.get("deleted", 0))
 
 
 def is_one_of(member: str, *values: str) -> Json:
     """The query for documents whose member has one of these values."""
     return {"terms": {member: list(values)}}
+
+
+OF_PARTS: Json = {"bool": {"filter": [is_one_of("kind", "file", "block"), {"regexp": {"part": DIGITS}}]}}
+OF_ENTRIES: Json = {"bool": {"filter": [is_one_of("kind", "snapshot", "operation"), {"regexp": {"identity": DIGITS}}]}}
+"""The queries for documents that geoskip wrote, all but the log's own: somebody may have others in the same index."""
+
+
+def _is_ours(properties: Mapping[str, Any]) -> bool:
+    """Are these the types of documents' members that an index of geoskip's has?"""
+    types = {name: properties.get(name, {}).get("type") for name in ("kind", "identity", "part", "number", "row")}
+    return types == {name: _MAPPINGS["properties"][name]["type"] for name in types} and (
+        properties.get("summaries", {}).get("enabled") is False
+    )
 
 
 def _entry(kind: str, identity: str, number: int) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError, MetadataError
-from geoskip.stores.elasticsearch.hosts import checked, is_private, opensearch
+from geoskip.stores.elasticsearch.hosts import checked, headers_with, is_private, opensearch
 
 __all__ = ["Absent", "Forbidden", "Json", "Refused", "Server", "Taken"]
 
@@ -28,7 +28,7 @@ _PAUSES = 5
 """How many times as long as a failure took the next request is put off."""
 _SLOW = 0.5
 """A failure that took less seconds costs nobody anything."""
-_LONGEST_BULK = 5 << 20
+_LONGEST_BULK, _SHORTEST_BULK = 5 << 20, 1 << 16
 _PAGE = 10_000
 """What servers give at once, if nobody told them otherwise."""
 
@@ -43,6 +43,10 @@ class Taken(MetadataError):
 
 class Refused(MetadataError):
     """A request that the server does not understand, or finds too large."""
+
+
+class _TooLarge(Refused):
+    """A request that is longer than the server, or what stands before it, takes."""
 
 
 class Forbidden(MetadataError):
@@ -64,7 +68,7 @@ class Server:
         timeout: float,
         patience: float,
     ) -> None:
-        urls = [checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts)]
+        urls = [checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts or ())]
         if not urls:
             raise InvalidSpecificationError("a search store needs the URL of a host, such as 'https://search:9200'")
         if (user is None) is not (password is None):
@@ -75,12 +79,12 @@ class Server:
         self.location = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} others"
         self.timeout, self.patience = timeout, patience
         self._resting, self._why = 0.0, ""
+        self._longest = _LONGEST_BULK
         self._local = threading.local()
         client, self._errors = opensearch()
         self._client = client(
             urls,
-            http_auth=None if user is None else (user, password),
-            headers=dict(headers),
+            headers=headers_with(headers, user, password),
             ca_certs=ca_certs,
             verify_certs=verify_certs,
             ssl_show_warn=False,
@@ -138,7 +142,7 @@ class Server:
         for name, document in documents:
             lines += [f'{{"index":{{"_id":"{name}"}}}}\n', document, "\n"]
             size += len(document)
-            if size > _LONGEST_BULK:
+            if size > self._longest:
                 self._bulk(index, lines)
                 lines, size = [], 0
         if lines:
@@ -147,8 +151,21 @@ class Server:
     def _bulk(self, index: str, lines: list[str]) -> None:
         until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
         while lines:
-            answer = self.tell("POST", f"/{index}/_bulk", "".join(lines), require_alias="true")
-            failed = [(at, item["index"]) for at, item in enumerate(answer["items"]) if item["index"]["status"] >= 300]
+            try:
+                answer = self.tell("POST", f"/{index}/_bulk", "".join(lines), require_alias="true")
+            except _TooLarge:
+                if len(lines) == 3:
+                    raise
+                self._longest = max(self._longest // 2, _SHORTEST_BULK)
+                half = len(lines) // 6 * 3
+                self._bulk(index, lines[:half])
+                lines = lines[half:]
+                continue
+            with self.understanding():
+                items = [item["index"] for item in answer["items"]]
+                failed = [(at, item) for at, item in enumerate(items) if item["status"] >= 300]
+            if len(items) != len(lines) // 3:
+                raise MetadataError(f"{self.location} answered for {len(items)} of {len(lines) // 3} documents")
             lasting = next((item for _, item in failed if item["status"] not in _BUSY), None)
             if failed and (lasting or time.monotonic() > until):
                 _, item = failed[0] if lasting is None else (0, lasting)
@@ -167,6 +184,17 @@ class Server:
         if "filter_path" not in params and not isinstance(answer.get("hits"), dict):
             raise MetadataError(f"{self.location} was not understood: a search's answer without hits")
         return answer
+
+    @contextmanager
+    def understanding(self) -> Iterator[None]:
+        """Within this, an answer that is JSON of another shape than it should be is said to be that."""
+        try:
+            yield
+        except GeoskipError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            told = f"{type(error).__name__}: {_short(error)}"
+            raise MetadataError(f"{self.location} was not understood: an answer of another shape: {told}") from None
 
     def document(self, index: str, name: str) -> Json:
         """What a document holds, as it is at this moment; raises Absent where it is not there."""
@@ -193,10 +221,11 @@ class Server:
                     answer = self.ask("POST", "/_search", request, **params)
                     self._check_whole(answer)
                     pit = answer.get("pit_id", pit)
-                hits = answer.get("hits", {}).get("hits", [])
-                after = hits[-1]["sort"] if len(hits) >= size else None
-                for hit in hits:  # Elasticsearch since 7.12 adds what tells equal ones apart, and wants it back
-                    hit["sort"] = hit["sort"][: len(body["sort"])]
+                with self.understanding():
+                    hits = answer.get("hits", {}).get("hits", [])
+                    after = hits[-1]["sort"] if len(hits) >= size else None
+                    for hit in hits:  # Elasticsearch since 7.12 adds what tells equal ones apart, and wants it back
+                        hit["sort"] = hit["sort"][: len(body["sort"])]
                 yield answer
                 if after is None:
                     return
@@ -241,6 +270,8 @@ class Server:
         except errors.RequestError as error:
             raise Refused(f"{self.location} refused a request: {_reason(error)}") from None
         except (errors.AuthenticationException, errors.AuthorizationException) as error:
+            if error.error == "cluster_block_exception":  # nobody may: it is read-only, for one
+                raise MetadataError(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
             raise Forbidden(f"{self.location} refused the credentials: {error.status_code} {_reason(error)}") from None
         except errors.ConnectionTimeout:
             raise _Busy(f"{self.location} did not answer within {timeout:.1f} s") from None
@@ -249,7 +280,7 @@ class Server:
         except errors.ConnectionError as error:
             raise _Busy(f"{self.location} cannot be reached: {_short(error.error)}") from None
         except errors.TransportError as error:
-            kind = Refused if error.status_code == 413 else _Busy if error.status_code in _BUSY else MetadataError
+            kind = _TooLarge if error.status_code == 413 else _Busy if error.status_code in _BUSY else MetadataError
             raise kind(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
         except GeoskipError:
             raise

@@ -19,7 +19,7 @@ from geoskip.stores.amending import merged_from, without
 from geoskip.stores.base import Store, dated, entry_json, header_json, is_late, lost, new_identity, stamped
 from geoskip.stores.elasticsearch.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.elasticsearch.files import SearchFiles, read_parts
-from geoskip.stores.elasticsearch.index import SearchIndex, is_one_of
+from geoskip.stores.elasticsearch.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
 from geoskip.stores.elasticsearch.server import Absent, Refused, Server, Taken
 from geoskip.stores.entries import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, written
 from geoskip.stores.loaded import Loaded
@@ -93,8 +93,9 @@ class ElasticsearchStore(Store):
             raise InvalidSpecificationError(
                 f"a search store's name needs lower-case letters, digits, dots, dashes and underscores, got {name!r}"
             )
-        if not (timeout > 0 and patience >= 0):
-            raise InvalidSpecificationError(f"timeout={timeout} and patience={patience} are no seconds")
+        seconds = all(isinstance(given, int | float) for given in (timeout, patience))
+        if not (seconds and timeout > 0 and patience >= 0):
+            raise InvalidSpecificationError(f"timeout={timeout!r} and patience={patience!r} are no seconds")
         self.server = Server(
             hosts,
             user=user,
@@ -226,16 +227,16 @@ class ElasticsearchStore(Store):
         identity = self.identity()
         if identity is None:
             return 0
-        parts = {"terms": {"field": "part", "size": 10_000}}
-        found = self.server.search(self.name, {"size": 0, "aggs": {"parts": parts}})
-        there = {bucket["key"] for bucket in found["aggregations"]["parts"]["buckets"]}
+        parts = {"terms": {"field": "part", "size": 10_000, "include": DIGITS}}
+        found = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
+        with self.server.understanding():
+            there = {bucket["key"] for bucket in found["aggregations"]["parts"]["buckets"]}
         owned = tuple(operation[:_OWNER] for operation in running()) or ("/",)
         named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
         left = [name for name in there - named if not name.startswith(owned)]
         if left:
             self._index.delete_all(is_one_of("part", *left))
-        entries = is_one_of("kind", "snapshot", "operation")
-        others = {"bool": {"filter": [entries], "must_not": [is_one_of("identity", identity)]}}
+        others = {"bool": {"filter": [OF_ENTRIES], "must_not": [is_one_of("identity", identity)]}}
         return len(left) + self._index.delete_all(others)
 
     @_patiently
