@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +35,7 @@ CONFIG = {
     "spark.python.daemon.module": "tests.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task a folder
+    "spark.geoskip.planning.budget": "120",  # a machine that stands still for a while keeps no more files
 }
 SEDONA_LINES = ("3.5", "4.0")
 DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
@@ -64,6 +68,14 @@ def unflushed() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture
+def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """check_mapping's seconds are those of the processor: a machine that stands still finds no less."""
+    for module in ("", ".search", ".shrinking"):
+        clock = SimpleNamespace(monotonic=time.process_time)
+        monkeypatch.setattr(import_module(f"geoskip.checking{module}"), "time", clock)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from typing import Any
@@ -63,7 +64,7 @@ def test_a_budget_runs_from_when_the_question_was_asked(late: bool) -> None:
     second.start()
     if late:
         second.join(60)
-        assert "an earlier decision over this dataset has run for 100 s" in answers[0]
+        assert re.search(r"an earlier decision over this dataset has run for 1\d\d s", answers[0])
     else:
         assert known.begun.wait(60), "it is asked about too"
     known.stop.set()

@@ -30,6 +30,8 @@ from geoskip.errors import MappingError
 from geoskip.geometry import Point
 from geoskip.predicates import Call, Comparison, EndsWith, In, IsNull, Literal, Not, StartsWith
 
+pytestmark = pytest.mark.usefixtures("processor_time")
+
 Rule = Callable[[Any, Any], Any]
 
 

@@ -66,6 +66,7 @@ def test_the_mappings_shown_are_right(function: Any, rows: list[str]) -> None:
     assert check.ok, str(check)
 
 
+@pytest.mark.usefixtures("processor_time")
 def test_the_wrong_mapping_shown_is_found_out() -> None:
     check = custom_udf_mapping.a_wrong_mapping()
     assert not check.ok

@@ -57,10 +57,13 @@ KINDS: dict[str, Case] = {
     "metricdist": Case(
         lambda name: MetricDist(name, metric="levenshtein", origins=["", "ab", "z" * 31]),
         ("s",),
-        either("<", "<=", ">", ">=", *_TEXT),
+        either("<", "<=", ">", ">=", *_TEXT) - {"Like"},  # without a wildcard it is an equality
     ),
     "minmax": Case(MinMax, undecided=either("Contains", "EndsWith")),
-    "bloomfilter": Case(BloomFilter, undecided=either("<", "<=", ">", ">=", *_TEXT) | {"NOT =", "NOT In", "NOT isnan"}),
+    "bloomfilter": Case(
+        BloomFilter,
+        undecided=either("<", "<=", ">", ">=", *_TEXT) - {"Like"} | {"NOT =", "NOT In", "NOT isnan"},
+    ),
     "gaplist": Case(lambda name: GapList(name, gaps=2), tuple(name for name in TYPES if name not in "sb")),
     "prefix": Case(lambda name: Prefix(name, length=2), ("s",), either("EndsWith", "Contains")),
     "suffix": Case(lambda name: Suffix(name, length=2), ("s",), either("StartsWith", "Contains", "<", "<=", ">", ">=")),

@@ -102,11 +102,33 @@ def test_an_engine_is_asked_once_a_bound() -> None:
 
 
 def test_a_bound_that_is_null_or_throws_leaves_its_file_unknown() -> None:
-    node = Comparison(">", spark("Log", COLUMNS["x"], type="double"), Literal(100.0, "double"))
+    node = Comparison(">", spark("ToDegrees", COLUMNS["x"], type="double"), Literal(100.0, "double"))
     engine = Engine(math.log, pa.float64())
     assert kept(node, "x", [[1.0, 2.0], [0.0, 1.0], [-1.0, 2.0], [1.0, math.nan], []], engine) == [
         *(False, True, True, True, False)
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "op", "limit", "expected"),
+    [
+        ("Log", math.log, ">", 1.0, [0, 0, 0, 1, 0]),
+        ("Log", math.log, "<", 0.5, [1, 0, 1, 1, 0]),
+        ("Log", math.log, "=", -7.0, [0, 0, 1, 1, 0]),
+        ("Sqrt", lambda x: math.sqrt(x) if x >= 0 else math.nan, ">", 9.0, [0, 1, 1, 1, 0]),
+        ("Sqrt", lambda x: math.sqrt(x) if x >= 0 else math.nan, "<", 9.0, [1, 0, 1, 1, 0]),
+    ],
+)
+def test_of_functions_that_begin_somewhere_the_greatest_result_is_known(
+    kind: str, function: Callable[[float], float], op: str, limit: float, expected: list[int]
+) -> None:
+    """Below, a logarithm is NULL, which is never TRUE, and a square root NaN, which is above all."""
+    node = Comparison(op, spark(kind, COLUMNS["x"], type="double"), Literal(limit, "double"))
+    files = [[1.0, 2.0], [-2.0, -1.0], [-1.0, 2.0], [-1.0, 9.0], []]
+    assert kept(node, "x", files, Engine(function, pa.float64())) == [bool(e) for e in expected]
+    if kind == "Log":
+        unequal = Not(Comparison("=", node.left, Literal(limit, "double")))
+        assert kept(unequal, "x", files, Engine(function, pa.float64())) == [True, False, True, True, False]
 
 
 def test_falling_functions_turn_the_bounds_round() -> None:

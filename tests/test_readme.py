@@ -23,6 +23,7 @@ def settled(text: str) -> list[str]:
     return [VARYING.sub("…", line.rstrip()) for line in text.strip().splitlines()]
 
 
+@pytest.mark.usefixtures("processor_time")
 def test_blocks_run_and_print_what_is_said(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,12 +77,12 @@ def test_spatial_functions(spark: Any, own: Any) -> None:
         assert found.trials > 50, str(found)
     with mappings():
         maps("ST_Contains", index=GeoBox)(always_encloses)
-        found = check_mapping("ST_Contains", spark=session, rows=["polygons", "points"])
+        found = check_mapping("ST_Contains", spark=session, rows=["polygons", "points"], seconds=60)
         assert found.counter_example is not None, str(found)
         assert found.counter_example.blame.endswith("always_encloses")
     with mappings():
         denotes("ST_FlipCoordinates")(lambda call: Itself(call.args[0]))
-        assert "it makes POINT" in str(check_mapping("ST_FlipCoordinates", spark=session, rows=["points"]))
+        assert "it makes POINT" in str(check_mapping("ST_FlipCoordinates", spark=session, rows=["points"], seconds=60))
     with mappings():
         denotes("ST_Point")(lambda call: Point(call.args[1], call.args[0]))
         said = str(check_mapping("ST_Point", spark=session, rows=["longitude", "latitude"], seconds=SECONDS))

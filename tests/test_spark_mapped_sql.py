@@ -88,6 +88,15 @@ CONDITIONS = {
     "(n, m) > struct(40 AS n, 60 AS m)": 2,  # PySpark 3.5 compares fields of the same names alone
     "(n, m) > struct(40 AS n, 40 AS m)": 2,
     "NOT (n, m) >= struct(10 AS n, 90 AS m)": 2,
+    "(n, m) < struct(CAST(NULL AS int) AS n, 60 AS m)": 0,
+    "(n, m) <= struct(40 AS n, CAST(NULL AS int) AS m)": 5,
+    "concat(s, '!') > 'ee'": 2,
+    "s || '!' < 'bb'": 1,
+    "concat('x', s) BETWEEN 'xcc' AND 'xdd'": 1,
+    "concat('x', s) < 'w'": 0,
+    "rtrim(s) < 'bb'": 1,
+    "trim(s) > 'ff'": 1,
+    r"s LIKE 'bb-1\_x.yy'": 0,
     "substring(s, 1, 2) LIKE 'bb%' OR startswith(left(s, 3), 'cc')": 2,
     "left(s, 2) BETWEEN 'bb' AND 'cc'": 2,
     "left(s, 1) < 'bx' AND NOT startswith(left(s, 3), 'aa')": 1,
@@ -139,6 +148,23 @@ def test_functions_where_clocks_are_set_back(spark: Any, place: Path) -> None:
     assert found["date_format(ts, 'yyyy') = '2021'"] == 1
     assert found["timestampadd(DAY, 3, ts) > TIMESTAMP'2025-01-01 00:00:00'"] == 1
     assert found["ts - INTERVAL 2 DAYS < TIMESTAMP'2020-12-31 00:00:00'"] == 1
+
+
+def test_columns_of_structs_are_compared_by_their_fields(spark: Any, parts: Callable[..., Path]) -> None:
+    files = [{"a": 1, "b": 2}], [{"a": 5, "b": None}, {"a": 5, "b": 7}], [{"a": None, "b": 3}], [None]
+    kind = pa.struct([("a", pa.int32()), ("b", pa.int64())])
+    place = parts(*({"at": pa.array(rows, kind)} for rows in files))
+    geoskip.dataset(spark, str(place)).create_index(MinMax("at.a"), MinMax("at.b"))
+    conditions = {
+        "at = named_struct('a', 1, 'b', 2L)": 1,
+        "at < named_struct('a', 1, 'b', 3L)": 3,  # of NULL, as in the fourth, it is NULL, and MinMax sees the fields
+        "at > named_struct('a', 5, 'b', CAST(NULL AS bigint))": 1,
+        "at <=> named_struct('a', 5, 'b', CAST(NULL AS bigint))": 1,
+        "NOT at <=> named_struct('a', CAST(NULL AS int), 'b', CAST(NULL AS bigint))": 4,
+        "NOT at >= named_struct('a', CAST(NULL AS int), 'b', 4L)": 2,
+        "at IN (named_struct('a', 1, 'b', 2L), named_struct('a', 9, 'b', 2L))": 1,
+    }
+    assert files_kept(spark.read.parquet(str(place)), conditions) == conditions
 
 
 def test_by_the_legacy_policy_years_bc_are_shown_as_those_ad(spark: Any, parts: Callable[..., Path]) -> None:

@@ -183,7 +183,7 @@ def test_functions_of_sql_are_what_they_are_made_of(own: Any) -> None:
             assert same_as_off(lambda: own.table("t").where("even(temp, 0) > 27")).files_kept == 2
             assert same_as_off(lambda: own.table("t").where("even(temp, id) > 27")).files_kept == 2
             assert same_as_off(lambda: own.table("t").where("temp - (temp & 1) > 27")).files_kept == 4
-            wrong = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]])
+            wrong = check_mapping("even", spark=own, rows=[[*range(100)], [0, 1]], seconds=60)
             assert wrong.counter_example is not None, str(wrong)
         own.sql(
             "CREATE OR REPLACE TEMPORARY FUNCTION near(t BIGINT, n BIGINT) RETURNS BOOLEAN "

@@ -55,7 +55,7 @@ KEPT = {
     "cast(temp AS bigint) = 41": 1,
     "cast(ts AS bigint) < 1609459200": 1,
     "price * 2.5 < 20": 1,
-    "log10(temp) > 1.7": 2,  # and in one file it may be NULL
+    "log10(temp) > 1.7": 1,
     "exp(temp / 100) > 1.6": 1,
     "NOT (floor(temp) >= 20)": 2,
 }
@@ -183,6 +183,30 @@ def test_overflow_keeps(spark: Any, parts: Callable[..., Path]) -> None:
     frame = spark.read.parquet(str(root))
     assert geoskip.explain(frame.where("n * 4 > 50")).files_kept == 2
     assert geoskip.explain(frame.where("timestamp_seconds(n) > TIMESTAMP'1970-01-01 00:00:15'")).files_kept == 2
+
+
+def test_logarithms_and_roots_where_they_begin(spark: Any, parts: Callable[..., Path]) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.ansi.enabled", "true")
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    root = parts(*({"n": n} for n in ([1, 2], [5, 6], [-5, -1], [-5, 3], [0, 1])))
+    geoskip.dataset(own, str(root)).create_index(MinMax("n"))
+    conditions = {
+        "ln(n) > 1": 2,
+        "ln(n) < 0.5": 3,
+        "log10(n) > 0.4": 2,
+        "log(2, n) = 2.5": 2,
+        "log1p(n) > 1.5": 1,
+        "log2(n) > 3": 0,
+        "NOT ln(n) = 3": 4,  # of what is below 0 alone it is NULL
+        "round(ln(n), 1) = 0.7": 3,
+        "ln(n) IS NULL": 5,
+        "sqrt(n) < 1.5": 3,
+        "sqrt(n) > 1000": 2,  # NaN is
+        "NOT sqrt(n) > 1.8": 3,
+        "floor(sqrt(n)) = 2": 3,
+    }
+    assert files_kept(own.read.parquet(str(root)), conditions) == conditions
 
 
 def test_what_is_not_monotone_all_the_way_keeps(spark: Any, parts: Callable[..., Path]) -> None:

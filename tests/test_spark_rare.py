@@ -27,6 +27,7 @@ import geoskip
 
 place = sys.argv[1]
 config = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
+config["spark.geoskip.planning.budget"] = "60"
 config["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for turn in range(2):
     spark = geoskip.session("one after the other", sedona=False, config=config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import Hybrid, ValueList
+from geoskip.spark import bridge
 from geoskip.spark.evaluator import SparkEvaluator
 from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark
 
-BUDGET = "spark.geoskip.planning.budget"
 FILES: list[list[str | None]] = [
     ["Ulm", "Rom"],
     ["Paris", "Wien", None],
@@ -83,14 +83,6 @@ def vowels(text: str | None) -> int | None:
     return None if text is None else sum(letter in "aeiouAEIOU" for letter in text)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def patient(spark: Any) -> Iterator[None]:
-    """Spark's first upper() loads tables for seconds, which on a busy machine takes longer than the budget."""
-    spark.conf.set(BUDGET, "120")
-    yield
-    spark.conf.unset(BUDGET)
-
-
 @pytest.fixture(scope="module")
 def cities(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("cities")
@@ -129,7 +121,9 @@ UNDECIDED = {
 ENDINGS = {"lm", "m", "n", "ris"}
 
 
-def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities: str) -> None:
+def test_what_throws_or_takes_too_long_is_kept_with_a_reason(
+    spark: Any, cities: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def slow(text: str | None) -> str | None:
         time.sleep(0.4)
         return text
@@ -153,10 +147,8 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(spark: Any, cities:
 
     whole.__annotations__ = {"texts": pd.Series, "return": pd.Series}
     for where, (files, says) in UNDECIDED.items():
-        settings = {
-            BUDGET: "2" if "slow" in where else "120",
-            "spark.sql.ansi.enabled": "true",  # a cast throws
-        }
+        settings = {"spark.sql.ansi.enabled": "true"}  # a cast throws
+        monkeypatch.setattr(bridge, "_EVALUATION", 0.002 if "slow" in where else 0.2)  # of a budget of two minutes
         session = spark.newSession()
         for name, value in settings.items():
             session.conf.set(name, value)

@@ -22,7 +22,7 @@ def reopen(search_server: Any, tmp_path: Path) -> Callable[..., ElasticsearchSto
     """Handles of one dataset's metadata, which is empty at first."""
 
     def handle(**options: Any) -> ElasticsearchStore:
-        return ElasticsearchStore(search_server.url, "suite", **{"settings": QUICK, **options})
+        return ElasticsearchStore(search_server.url, "suite", **{"settings": QUICK, "timeout": 20.0, **options})
 
     handle().drop()
     return handle

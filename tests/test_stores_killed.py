@@ -26,8 +26,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(autouse=True)
-def each_query_asks(spark: Any) -> Iterator[None]:
+def each_query_asks(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No query goes by what one before it has learned."""
+    monkeypatch.setattr("geoskip.stores.elasticsearch.server._SLOW", 60.0)
     with settings(spark, {"spark.geoskip.lookup.seconds": "0"}):
         yield
 
@@ -50,13 +51,13 @@ def test_a_server_that_is_killed_during_a_build(
     store = handle.store
     pq.write_table(pa.table({"temp": [99]}), place / "part-9.parquet")
     told, server = store.server.tell, store.server
-    server.timeout, server.patience = 1.0, 0.3
 
     def killing(method: str, path: str, *rest: Any, **params: Any) -> Any:
         if path.endswith("/_bulk"):  # while it is at it, most often
+            server.patience = 0.3
             threading.Timer(0.01, search_server.kill).start()
             told(method, path, *rest, **params)
-            search_server.ended.wait(20)
+            search_server.ended.wait(60)
         return told(method, path, *rest, **params)
 
     with monkeypatch.context() as patch:
@@ -64,10 +65,10 @@ def test_a_server_that_is_killed_during_a_build(
         started = time.monotonic()
         with pytest.raises(GeoskipError, match=r"127\.0\.0\.1:\d+ cannot be reached"):
             handle.refresh_index()
-        assert time.monotonic() - started < 20, "it gives up after its patience"
+        assert time.monotonic() - started < 100, "it gives up after its patience"
     assert everything_is_read(spark, place, "cannot be reached")
     search_server.start()
-    server.timeout = server.patience = 20.0
+    server.patience = 20.0
     assert handle.refresh_index().read == 1, "the build can be repeated, and finds its snapshot as it was"
     again = ElasticsearchStore(search_server.url, "killed", timeout=20, patience=20, ask_above=0)
     assert again.latest() == 2
@@ -90,7 +91,7 @@ def test_a_server_that_is_killed_during_a_query(
     monkeypatch.setattr(server, "ask", killed)
     started = time.monotonic()
     assert everything_is_read(spark, place, "could not be evaluated")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 def everything_is_read(spark: Any, place: Path, why: str) -> bool:

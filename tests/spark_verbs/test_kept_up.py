@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
             time.sleep(0.01)
         return after.looked >= times
 
+    gate, refreshed = threading.Lock(), keeping.refreshed
+
+    def gated(*args: Any) -> Any:
+        with gate:  # it sees all files that are written within one, or none
+            return refreshed(*args)
+
+    monkeypatch.setattr(keeping, "refreshed", gated)
     monkeypatch.setattr(keeping, "_SHARE", 0)
     monkeypatch.setattr(keeping, "_REST", 0.05)
     geoskip.dataset(spark, str(place), auto_refresh=1)
@@ -91,10 +99,12 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
     assert kept(spark, place) == 2, "no data are read while a query is planned"
     assert looked(1)
     assert kept(spark, place) == 1
-    write(place, "5.parquet", [50])
-    write(place, "6.parquet", [60])
+    with gate:
+        write(place, "5.parquet", [50])
+        write(place, "6.parquet", [60])
+        before = after.looked
     assert kept(spark, place) == 3
-    assert looked(2)
+    assert looked(before + 1)
     assert kept(spark, place) == 3, "two files are more than one"
     geoskip.dataset(spark, str(place), auto_refresh=True)
     assert keeping._after[f"file:{place}"] is not after
