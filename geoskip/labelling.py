@@ -31,6 +31,7 @@ from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.conditionals import is_catalysts, spread
 from geoskip.indexes.base import Index
 from geoskip.indexes.declared import inverted, values_needed
+from geoskip.indexes.texts import literal_text
 from geoskip.inlining import Template, grouped
 from geoskip.predicates import (
     And,
@@ -345,7 +346,15 @@ class Labeller:
 
 def _same(node: Predicate) -> Predicate | None:
     """A condition that is TRUE and FALSE where this one is, on parts of its operand."""
-    return spread(node) or read_back(node) or field_by_field(node)
+    return spread(node) or read_back(node) or field_by_field(node) or _equality(node)
+
+
+def _equality(node: Predicate) -> Predicate | None:
+    """Of LIKE without wildcards; Spark rewrites it where nothing is escaped."""
+    match node:
+        case Like(child, pattern, escape) if (text := literal_text(pattern, escape)) is not None:
+            return Comparison("=", child, Literal(text, "string"))
+    return None
 
 
 _WIDENINGS = {

@@ -8,14 +8,15 @@
 
 Spark compares structs field by field, NULL being equal to NULL and below every value. A struct that is made of columns
 is never NULL, so neither is the comparison: each condition is TRUE and FALSE where the left one is. A cast of a struct
-is the cast of its fields.
+is the cast of its fields. A column of structs may be NULL, and its fields then are: where the left one is NULL, the
+condition may be anything. But ``<=>`` is FALSE of a NULL, as the condition is where a field is compared with a value.
 """
 
 from __future__ import annotations
 
 import re
 
-from geoskip.predicates import FALSE, TRUE, And, Call, Cast, Comparison, IsNull, Literal, Or, Predicate
+from geoskip.predicates import FALSE, TRUE, And, Call, Cast, Column, Comparison, IsNull, Literal, Not, Or, Predicate
 
 __all__ = ["MOST_RECORDS", "field_by_field", "is_record", "record"]
 
@@ -25,6 +26,8 @@ _MADE = "org.apache.spark.sql.catalyst.expressions.CreateNamedStruct"
 _PLAIN = re.compile(
     r"(tinyint|smallint|int|bigint|float|double|boolean|string|binary|date|timestamp(_ntz)?|decimal\(\d+,\s*\d+\))"
 )
+_FIELD = r"[A-Za-z]\w*:[a-z_]+(?:\(\d+,\d+\))?"
+_STRUCT = re.compile(rf"struct<({_FIELD}(?:,{_FIELD})*)>")
 _FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -41,7 +44,6 @@ def is_record(node: Predicate) -> bool:
 def field_by_field(node: Predicate) -> Predicate | None:
     """The condition on the fields; None for what compares no structs.
 
-    >>> from geoskip.predicates import Column
     >>> names = (Literal("a", "string"), Literal("b", "string"))
     >>> a, b = Column("a", "int"), Column("b", "int")
     >>> made = Call("named_struct", (names[0], a, names[1], b), _MADE)
@@ -53,8 +55,8 @@ def field_by_field(node: Predicate) -> Predicate | None:
         case Comparison(op, left, right) if is_record(left) and not is_record(right):
             return field_by_field(Comparison(_FLIPPED[op], right, left))
         case Comparison(op, left, Call(_, values)) if is_record(node.right):
-            fields = _fields(left, values)
-            if fields:
+            fields = _fields(left, values) or _of_column(left, node.right)
+            if fields and not (op == "<=>" and isinstance(left, Column) and all(v.value is None for _, v in fields)):
                 return _equal(fields) if op in ("=", "<=>") else _ordered(op, fields)
     return None
 
@@ -81,6 +83,20 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
     return fields
 
 
+def _of_column(left: Predicate, right: Predicate) -> Fields | None:
+    """The fields of a column of structs, where both are of one type and all fields of plain ones."""
+    kind, made = getattr(left, "type", None) or "", right if isinstance(right, Call) else None
+    found = _STRUCT.fullmatch(kind)
+    if not isinstance(left, Column) or made is None or made.type != kind or found is None:
+        return None
+    columns = [Column(f"{left.name}.{name}", of) for name, of in (f.split(":") for f in re.findall(_FIELD, found[1]))]
+    fields: Fields = [
+        (part, value) for part, value in zip(columns, made.args, strict=False) if isinstance(value, Literal)
+    ]
+    plain = len(fields) == len(columns) and all(_PLAIN.fullmatch(part.type or "") for part in columns)
+    return fields if plain else None
+
+
 def _equal(fields: Fields) -> Predicate:
     return And(tuple(_same(part, value) for part, value in fields))
 
@@ -89,9 +105,7 @@ def _same(part: Predicate, value: Literal) -> Predicate:
     return IsNull(part) if value.value is None else Comparison("<=>", part, value)
 
 
-def _ordered(op: str, fields: Fields) -> Predicate | None:
-    if any(value.value is None for _, value in fields):
-        return None
+def _ordered(op: str, fields: Fields) -> Predicate:
     *others, last = fields
     found = _before(op, *last)
     for part, value in reversed(others):
@@ -101,4 +115,7 @@ def _ordered(op: str, fields: Fields) -> Predicate | None:
 
 def _before(op: str, part: Predicate, value: Literal) -> Predicate:
     """NULL is below every value."""
+    if value.value is None:
+        nothing = {"<": FALSE, "<=": IsNull(part), ">": Not(IsNull(part)), ">=": TRUE}
+        return nothing[op]
     return Call("coalesce", (Comparison(op, part, value), TRUE if op[0] == "<" else FALSE), type="boolean")

@@ -89,7 +89,7 @@ CONDITIONS = {
     "(n, m) > struct(40 AS n, 40 AS m)": 2,
     "NOT (n, m) >= struct(10 AS n, 90 AS m)": 2,
     "(n, m) < struct(CAST(NULL AS int) AS n, 60 AS m)": 0,
-    "(n, m) <= struct(40 AS n, CAST(NULL AS int) AS m)": 5,
+    "(n, m) <= struct(40 AS n, CAST(NULL AS int) AS m)": 4,
     "concat(s, '!') > 'ee'": 2,
     "s || '!' < 'bb'": 1,
     "concat('x', s) BETWEEN 'xcc' AND 'xdd'": 1,

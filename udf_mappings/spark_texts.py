@@ -22,7 +22,7 @@ from geoskip.indexes.texts import literal_prefix, literal_suffix
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
 from geoskip.registry import maps
-from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions
+from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions, trimmed_characters
 
 Part = tuple[Predicate, str | None]
 """The text that a part is of, and what separates it from the rest; None where that is not known."""
@@ -169,8 +169,7 @@ def trimmed_after(node: Predicate, index: Suffix) -> Clause | None:
 def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Predicate]) -> Clause | None:
     match _asked(node):
         case (Call(_, (text, *rest)), values):
-            cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
-            if isinstance(cut, str) and cut.isascii() and len(cut) <= _FEW and values:  # else Spark may cut half of one
+            if (cut := trimmed_characters(rest)) is not None and values:
                 return clause_for(Or(tuple(test(text, start) for start in [*values, *cut])), [index])
     return None
 

@@ -6,7 +6,9 @@ with the exact semantics of the query's own expression (:mod:`geoskip.evaluation
 
 *Why that is sound*: where g throws or is NULL or NaN for a value, it does so for all smaller ones or for all greater
 ones (overflow, the logarithm of what is not positive), so that one of the bounds shows it. Such a file is unknown, and
-so is one with NaN among its values: ``floor(NaN)`` is 0.
+so is one with NaN among its values: ``floor(NaN)`` is 0. But of logarithms and square roots it is known what they are
+below where they begin, NULL or NaN: nothing is said of the least result then, and of the greatest what the upper bound
+says, or, where that lies below too, that there is none.
 """
 
 from __future__ import annotations
@@ -38,6 +40,11 @@ _WITH_ZONE = {
 }
 _WITHOUT = {("timestamp", "bigint"), ("bigint", "timestamp"), ("int", "timestamp")}
 _WITHOUT |= {(real, whole) for real in ("float", "double") for whole in ("int", "bigint")}
+_BEGINNING = frozenset(
+    f"org.apache.spark.sql.catalyst.expressions.{kind}"
+    for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt")
+)
+"""Functions that rise from somewhere on, and throw nowhere: below, logarithms are NULL and square roots NaN."""
 _REALS_AND_DECIMALS = re.compile(r"float|double|decimal")
 
 
@@ -81,12 +88,14 @@ def evaluated(
     ``clocks`` are those by which a function rises that does not rise with its operand.
     """
     target = node.type or ""
-    return lambda spans: _range_of(node, child, spans, source or "", target, falls, clocks)
+    begins = isinstance(node, Call) and node.implementation in _BEGINNING and target == "double" and not falls
+    return lambda spans: _range_of(node, child, spans, source or "", target, falls, clocks, begins)
 
 
 def _range_of(
-    node: Predicate, child: Predicate, spans: Range, source: str, target: str, falls: bool, clocks: Local | None
-) -> Range:
+    node: Predicate, child: Predicate, spans: Range, source: str, target: str, falls: bool, clocks: Local | None,
+    begins: bool,
+) -> Range:  # fmt: skip
     keys, empty = spans.keys(), np.asarray(spans.low > spans.high)
     unknown = np.array(keys.unknown) if spans.nan is None else np.asarray(keys.unknown | spans.nan)
     open_low, open_high = (
@@ -107,22 +116,29 @@ def _range_of(
         raise Incomparable(f"{node} was not evaluated")
     kind, scale, values, valid = _plain(found, target)
     low, high = _ends(kind, len(empty))
+    below, nan = np.zeros_like(empty), np.zeros_like(empty)
+    is_nan = ~valid if found is None else ~valid & np.asarray(found.is_valid())
     for side, furthest, (files, _), at in (
         (low, np.minimum, at_low, places[: len(at_low[0])]),
         (high, np.maximum, at_high, places[len(at_low[0]) :]),
     ):
-        unknown[files[~valid[at]]] = True
+        if begins:
+            nan[files[is_nan[at]]] = True
+            below[files[~valid[at]]] = side is high  # known for the upper bound last
+        else:
+            unknown[files[~valid[at]]] = True
         files, at = files[valid[at]], at[valid[at]]
         side[files] = values[at]
         if clocks is not None:  # several a file
             furthest.at(side, files, values[at])
     if falls:
         low, high = _turned(low, high, kind, known_low, known_high)
+    empty |= below
     unknown |= ~empty & (low > high)
     low[unknown], high[unknown] = (end[unknown] for end in _ends(kind, len(empty)))
     if (gone := empty & ~unknown).any():
         low[gone], high[gone] = (math.inf, -math.inf) if kind == "real" else (LAST, FIRST)
-    return Range(kind, low, high, scale, nan=unknown if kind == "real" else None)
+    return Range(kind, low, high, scale, nan=unknown | nan if kind == "real" else None)
 
 
 def _turned(low: Any, high: Any, kind: str, known_low: Any, known_high: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from geoskip.clauses import Mask
 from geoskip.indexes.ordering import Incomparable
 from geoskip.predicates import Literal
 
-__all__ = ["Bytes", "certain", "encoded", "literal_prefix", "literal_suffix", "successor"]
+__all__ = ["Bytes", "certain", "encoded", "literal_prefix", "literal_suffix", "literal_text", "successor"]
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,17 @@ def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
         at += 1
     rest = pattern[at:]
     return prefix, bool(rest) and set(rest) == {"%"}
+
+
+def literal_text(pattern: str, escape: str) -> str | None:
+    """The one text that a LIKE pattern without wildcards matches; None for other patterns.
+
+    >>> literal_text("a!_c", "!"), literal_text("a_c", "!"), literal_text("a!", "!")
+    ('a_c', None, None)
+    """
+    text, _ = literal_prefix(pattern, escape)
+    written = "".join(escape + char if char in (escape, "_", "%") else char for char in text)
+    return text if written == pattern else None
 
 
 def literal_suffix(pattern: str, escape: str) -> tuple[str, bool]:
