@@ -113,12 +113,12 @@ class SearchFiles(FileMetadata):
     """The files table of one snapshot on a server; of more than ``ask_above`` files it evaluates clauses there."""
 
     def __init__(self, server: Server, index: str, header: Header, ask_above: int) -> None:
-        slots = slots_of(header.entries)
+        slots = slots_of(header.stored)  # those of deleted indexes stay until a vacuum, for who restores them
         super().__init__(header.files, partial(read_parts, server, index, header.parts, slots))
         self._server, self._index, self._parts = server, index, header.parts
         self._slots = slots
         self._ask_above = ask_above
-        found = {slot.entry.name: field_of(slot, header.parts) for slot in slots}
+        found = {slot.entry.name: field_of(slot, header.parts) for slot in slots_of(header.entries)}
         self._keys: dict[str, Field] = {name: field for name, field in found.items() if field is not None}
         self._checked: set[str] = set()
         """The server's indexes whose keys have the types that they should."""

@@ -304,7 +304,7 @@ class ElasticsearchStore(Store):
 
     def _keyed(self, header: Header) -> frozenset[str]:
         """The slots of the indexes that documents get keys of, once the server knows the keys' types."""
-        properties = key_properties(slots_of(header.entries))
+        properties = key_properties(slots_of(header.stored))
         if not properties or self._takes(properties):
             return frozenset(properties)
         return frozenset(name for name, fields in properties.items() if self._takes({name: fields}))
