@@ -15,11 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The ordinary run is the same twice: what random examples find is for make soak, which draws others each time.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("other", deadline=None)
+# Neither minds a machine that stands still while values are drawn.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, **PATIENT)
+settings.register_profile("other", **PATIENT)
 settings.load_profile(os.environ.get("GEOSKIP_EXAMPLES", "same"))
 
 CONFIG = {
