@@ -216,9 +216,7 @@ def test_the_deleted_indexes_keep_their_summaries(store, reopen):
     header = store.amend(header, removed(of=1), table({"g": 3}), expected=1)
     snapshot = reopen().load(2)
     assert (snapshot.header.entries, snapshot.header.deleted) == ((entry(),), (entry("b"),))
-    assert snapshot.files.table()["test_least(b)"].null_count == 1, (
-        "that of f is there where the parts are written anew"
-    )
+    assert snapshot.files.table()["test_least(b)"].null_count == 1, "of f it is there when parts are written anew"
     header = store.amend(replace(header, entries=both.entries, deleted=()), removed(of=2), table({}), expected=2)
     assert content(reopen()) == {"f": 1, "g": 3}
     assert content(reopen(), column="b") == {"f": 2, "g": None}
