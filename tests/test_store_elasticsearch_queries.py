@@ -281,6 +281,12 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         monkeypatch.setattr(store.server, "_answer", telling_ties_apart(store.server._answer))
         files = SearchFiles(store.server, "pages", store.load(2).header, 0)
         assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450))
+        monkeypatch.setattr("geoskip.stores.elasticsearch.index._AT_ONCE", 200)
+        monkeypatch.setattr("geoskip.stores.elasticsearch.index._BATCH", 90)
+        del proxy.seen[:]
+        store.drop()
+        assert sum("_delete_by_query" in path for _, path in proxy.seen) > 2, "what is removed is removed in pages too"
+        assert store.server.ask("GET", "/pages/_count")["count"] == 0
 
 
 def telling_ties_apart(answer: Any) -> Any:

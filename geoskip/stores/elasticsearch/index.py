@@ -21,6 +21,11 @@ _IDENTITY = re.compile(DIGITS)
 _MOST_FIELDS = 3000
 _LOG = "log"
 _FEW = 10
+_ALONE, _TOGETHER = 2, 1000
+"""Up to how many entries are removed one by one, and how many with one request."""
+_AT_ONCE, _BATCH = 100_000, 5000
+"""Documents that a request removes, so that it takes seconds, and that the server takes at a time: OpenSearch tells of
+each time in a header, and Python takes no answer of more than a hundred."""
 
 _MAPPINGS: Json = {
     "dynamic": False,
@@ -188,9 +193,16 @@ class SearchIndex:
         except Absent:
             return ()
 
-    def forget(self, kind: str, identity: str, number: int) -> None:
-        """Remove an entry, if it is there."""
-        self.delete(_entry(kind, identity, number))
+    def forget(self, kind: str, identity: str, *numbers: int) -> None:
+        """Remove entries, those that are there."""
+        names = [_entry(kind, identity, number) for number in numbers]
+        if len(names) <= _ALONE:
+            for name in names:
+                self.delete(name)
+            return
+        for start in range(0, len(names), _TOGETHER):
+            with contextlib.suppress(Absent):
+                self.delete_all({"ids": {"values": names[start : start + _TOGETHER]}})
 
     # --- documents -----------------------------------------------------------------------------------------------
 
@@ -207,10 +219,15 @@ class SearchIndex:
     def delete_all(self, query: Json) -> int:
         """Remove all documents that a query finds; returns how many."""
         self.refresh()
-        path, body = f"/{self.name}/_delete_by_query", {"query": query}
-        answer = self.server.tell("POST", path, body, conflicts="proceed", refresh="true")
-        with self.server.understanding():
-            return int(answer.get("deleted", 0))
+        path, body = f"/{self.name}/_delete_by_query", {"query": query, "max_docs": _AT_ONCE}
+        removed = 0
+        while True:
+            answer = self.server.tell("POST", path, body, conflicts="proceed", refresh="true", scroll_size=str(_BATCH))
+            with self.server.understanding():
+                deleted, seen = int(answer.get("deleted", 0)), int(answer.get("total", 0))
+            removed += deleted
+            if not deleted or seen < _AT_ONCE:
+                return removed
 
 
 def is_one_of(member: str, *values: str) -> Json:

@@ -71,7 +71,7 @@ class ElasticsearchStore(Store):
     distant = True
     costs = (
         "two requests a query, but not more often than once a second; once a snapshot its header, the columns that "
-        "clauses name or a search a clause"
+        "clauses name or a search a clause, of more than 10,000 files in pages between two requests more"
     )
 
     def __init__(
@@ -215,10 +215,8 @@ class ElasticsearchStore(Store):
         identity, latest = self.identity(), self.latest()
         if identity is None:
             return
-        for number in set(snapshots) - {latest}:
-            self._index.forget("snapshot", identity, number)
-        for number in operations:
-            self._index.forget("operation", identity, number)
+        self._index.forget("snapshot", identity, *sorted(set(snapshots) - {latest}))
+        self._index.forget("operation", identity, *operations)
         self._loaded.forget(identity, snapshots)
 
     @_patiently
