@@ -131,6 +131,15 @@ def test_of_functions_that_begin_somewhere_the_greatest_result_is_known(
         assert kept(unequal, "x", files, Engine(function, pa.float64())) == [True, False, True, True, False]
 
 
+@pytest.mark.parametrize(("op", "expected"), [("<", [0, 1, 0, 0]), (">", [1, 0, 1, 1]), ("=", [0, 0, 0, 0])])
+def test_where_nan_stays_nan_the_other_values_still_count(op: str, expected: list[int]) -> None:
+    files = [[5.0, math.nan], [1.0], [math.nan], [5.0]]
+    node = Comparison(op, spark("Exp", COLUMNS["x"], type="double"), Literal(9.0, "double"))
+    assert kept(node, "x", files, Engine(math.exp, pa.float64())) == [bool(e) for e in expected]
+    floor = Comparison(op, spark("Floor", COLUMNS["x"], type="bigint"), Literal(0, "bigint"))
+    assert kept(floor, "x", files, Engine(math.floor, pa.int64()))[::2] == [True, True]  # of NaN it is 0
+
+
 def test_falling_functions_turn_the_bounds_round() -> None:
     by = spark("IntegralDivide", COLUMNS["n"], Literal(-10, "bigint"), type="bigint")
     engine = Engine(lambda value: -(abs(value) // 10) * (1 if value > 0 else -1), pa.int64())
@@ -296,7 +305,7 @@ def test_an_even_power_is_that_of_the_absolute_value() -> None:
     engine = Engine(lambda value: value**2, pa.float64())
     files = [[-3.0, 2.0], [4.0, 5.0], [-9.0, -7.0], [math.nan], []]
     assert kept(Comparison("<", square, Literal(10.0, "double")), "x", files, engine) == [
-        *(True, False, False, True, False)
+        *(True, False, False, False, False)
     ]
     assert kept(Comparison(">", square, Literal(30.0, "double")), "x", files, engine) == [
         *(False, False, True, True, False)

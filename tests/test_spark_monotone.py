@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -189,8 +190,10 @@ def test_logarithms_and_roots_where_they_begin(spark: Any, parts: Callable[..., 
     own = spark.newSession()
     own.conf.set("spark.sql.ansi.enabled", "true")
     own.conf.set("spark.sql.session.timeZone", "UTC")
-    root = parts(*({"n": n} for n in ([1, 2], [5, 6], [-5, -1], [-5, 3], [0, 1])))
-    geoskip.dataset(own, str(root)).create_index(MinMax("n"))
+    reals = [1.0, 2.0], [5.0, math.nan], [-5.0, -1.0], [math.nan, None], [0.0, 1.0]
+    whole = [1, 2], [5, 6], [-5, -1], [-5, 3], [0, 1]
+    root = parts(*({"n": n, "x": x} for n, x in zip(whole, reals, strict=True)))
+    geoskip.dataset(own, str(root)).create_index(MinMax("n"), MinMax("x"))
     conditions = {
         "ln(n) > 1": 2,
         "ln(n) < 0.5": 3,
@@ -205,6 +208,13 @@ def test_logarithms_and_roots_where_they_begin(spark: Any, parts: Callable[..., 
         "sqrt(n) > 1000": 2,  # NaN is
         "NOT sqrt(n) > 1.8": 3,
         "floor(sqrt(n)) = 2": 3,
+        "ln(x) < 0.5": 2,
+        "ln(x) > 100": 2,
+        "exp(x) < 3": 3,
+        "pow(-(x - 1), 2) < 4": 2,
+        "NOT pow(x, 3) <= 100": 2,
+        "sqrt(x) < 100": 3,
+        "floor(x) = 0": 3,
     }
     assert files_kept(own.read.parquet(str(root)), conditions) == conditions
 

@@ -6,9 +6,9 @@ with the exact semantics of the query's own expression (:mod:`geoskip.evaluation
 
 *Why that is sound*: where g throws or is NULL or NaN for a value, it does so for all smaller ones or for all greater
 ones (overflow, the logarithm of what is not positive), so that one of the bounds shows it. Such a file is unknown, and
-so is one with NaN among its values: ``floor(NaN)`` is 0. But of logarithms and square roots it is known what they are
-below where they begin, NULL or NaN: nothing is said of the least result then, and of the greatest what the upper bound
-says, or, where that lies below too, that there is none.
+so is one with NaN among its values, ``floor(NaN)`` being 0, unless NaN is known to stay NaN. And of logarithms and
+square roots it is known what they are below where they begin, NULL or NaN: nothing is said of the least result then,
+and of the greatest what the upper bound says, or, where that lies below too, that there is none.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ _BEGINNING = frozenset(
     for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt")
 )
 """Functions that rise from somewhere on, and throw nowhere: below, logarithms are NULL and square roots NaN."""
+_OF_NAN = _BEGINNING | {
+    f"org.apache.spark.sql.catalyst.expressions.{kind}"
+    for kind in ("Exp", "Expm1", "Pow", "Rint", "Signum", "ToDegrees", "ToRadians")
+}
+"""Functions that are NaN of NaN (``pow(NaN, 0)`` is 1, but it is no step)."""
 _REALS_AND_DECIMALS = re.compile(r"float|double|decimal")
 
 
@@ -88,16 +93,19 @@ def evaluated(
     ``clocks`` are those by which a function rises that does not rise with its operand.
     """
     target = node.type or ""
-    begins = isinstance(node, Call) and node.implementation in _BEGINNING and target == "double" and not falls
-    return lambda spans: _range_of(node, child, spans, source or "", target, falls, clocks, begins)
+    return lambda spans: _range_of(node, child, spans, source or "", target, falls, clocks)
 
 
 def _range_of(
-    node: Predicate, child: Predicate, spans: Range, source: str, target: str, falls: bool, clocks: Local | None,
-    begins: bool,
-) -> Range:  # fmt: skip
+    node: Call | Cast, child: Predicate, spans: Range, source: str, target: str, falls: bool, clocks: Local | None
+) -> Range:
+    implementation = node.implementation if isinstance(node, Call) and target == "double" else None
     keys, empty = spans.keys(), np.asarray(spans.low > spans.high)
-    unknown = np.array(keys.unknown) if spans.nan is None else np.asarray(keys.unknown | spans.nan)
+    unknown, nan = np.array(keys.unknown), np.zeros_like(empty)
+    if spans.nan is not None and implementation in _OF_NAN:
+        nan |= spans.nan
+    elif spans.nan is not None:
+        unknown |= spans.nan
     open_low, open_high = (
         (spans.low == FIRST, spans.high == LAST)
         if spans.kind != "real"
@@ -116,13 +124,13 @@ def _range_of(
         raise Incomparable(f"{node} was not evaluated")
     kind, scale, values, valid = _plain(found, target)
     low, high = _ends(kind, len(empty))
-    below, nan = np.zeros_like(empty), np.zeros_like(empty)
+    below = np.zeros_like(empty)
     is_nan = ~valid if found is None else ~valid & np.asarray(found.is_valid())
     for side, furthest, (files, _), at in (
         (low, np.minimum, at_low, places[: len(at_low[0])]),
         (high, np.maximum, at_high, places[len(at_low[0]) :]),
     ):
-        if begins:
+        if implementation in _BEGINNING:
             nan[files[is_nan[at]]] = True
             below[files[~valid[at]]] = side is high  # known for the upper bound last
         else:
