@@ -233,11 +233,11 @@ def race(place: Path, *, writers: int, readers: int, turns: int, seconds: float,
     for process in [*watching, *working]:
         process.start()
     for process in working:
-        process.join(seconds + 60)
+        process.join(seconds + 120)
     stop.set()
     for process in watching:
         process.join(60)
     found = []
     while not failures.empty():
         found.append(failures.get())
-    return found + [f"exit code {p.exitcode}" for p in [*watching, *working] if p.exitcode]
+    return found + [f"exit code {p.exitcode}" for p in [*watching, *working] if p.exitcode != 0]

@@ -41,7 +41,13 @@ def jobs_of(spark: Any, action: Callable[[], Any]) -> tuple[Any, int]:
         result = action()
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
+    told(spark)
     return result, len(context.statusTracker().getJobIdsForGroup(group))
+
+
+def told(spark: Any) -> None:
+    """Until Spark's tracker has heard of all that was done."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
 
 
 @pytest.fixture
@@ -89,6 +95,7 @@ def test_many_files_make_few_tasks(spark: Any, parts: Parts, only_spark: None) -
     finally:
         spark.conf.unset("spark.sql.files.openCostInBytes")
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    told(spark)
     tracker = spark.sparkContext.statusTracker()
     (job,) = tracker.getJobIdsForGroup("tasks")
     stages = [tracker.getStageInfo(stage) for stage in tracker.getJobInfo(job).stageIds]
