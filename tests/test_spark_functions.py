@@ -20,7 +20,7 @@ from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark
 
-TIMES = [dt.datetime(2021, 7, 1, 12), dt.datetime(2022, 7, 1, 12, 0, 0, 5), dt.datetime(1500, 7, 1), None]
+TIMES = [dt.datetime(2021, 7, 1, 12), dt.datetime(2022, 7, 1, 12, 0, 0, 5), dt.datetime(1950, 7, 1), None]
 FILES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "price": (pa.decimal128(10, 8), [Decimal("1.5"), Decimal("0.0000001"), Decimal("-2.25"), None]),
     "large": (pa.decimal128(38, 2), [Decimal(10**35), Decimal("7.25"), Decimal("0.00"), None]),
@@ -28,7 +28,7 @@ FILES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "shown": (pa.timestamp("us"), TIMES),
     "hours": (pa.int32(), [5, -24, 0, None]),
     "code": (pa.binary(), [b"ab", b"\x00\xff", b"", None]),
-    "day": (pa.date32(), [dt.date(2021, 7, 1), dt.date(2022, 7, 1), dt.date(1, 1, 1), None]),
+    "day": (pa.date32(), [dt.date(2021, 7, 1), dt.date(2022, 7, 1), dt.date(1950, 1, 1), None]),
 }
 """Of each column the type, and the value in each of four files."""
 
@@ -86,7 +86,7 @@ READ = {
     "as_whole(price) IS NULL": "0 1 2 3",
     "too_much(price) = 1.5": "0",
     "year_of(seen) = 2021": "0",
-    "year_of(seen) < 1600": "2",
+    "year_of(seen) < 2000": "2",
     "year_of(shown) IN (2021, 2022)": "0 1",
     "written(shown) LIKE '%2022, 7, 1, 12, 0, 0, 5)'": "1",
     "later(seen) = timestamp'2021-07-02 12:00:00'": "0",
@@ -101,7 +101,7 @@ READ = {
     "twice(make_dt_interval(0, hours)) < interval '0' hour": "1",
     "written(make_dt_interval(0, hours)) = 'datetime.timedelta(0)'": "2",
     "day_after(day) = date'2022-07-02'": "1",
-    "year_of(day) < 100": "2",
+    "year_of(day) < 2000": "2",
 }
 """Condition, and the files that are read; the session's zone is UTC."""
 
@@ -127,7 +127,7 @@ def test_functions_get_and_give_what_workers_get_and_give(spark: Any, moments: s
     decided = [text for text in READ if not text.startswith(fails)]
     holding = holding_files(frame, decided)
     assert {text: " ".join(holding[text]) for text in decided} == {text: READ[text] for text in decided}
-    for where in ("year_of(seen) < 1600", "halved(price) = 0.76 OR first_byte(code) = X'00'"):
+    for where in ("year_of(seen) < 2000", "halved(price) = 0.76 OR first_byte(code) = X'00'"):
         assert 0 < same_as_off(lambda where=where: spark.read.parquet(moments).where(where)).files_kept < 3
 
 
