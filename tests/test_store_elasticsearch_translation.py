@@ -237,6 +237,10 @@ def test_what_is_too_deep_or_too_long_is_evaluated_here() -> None:
         deep = any_of([all_of([deep, Unknown()]), Other()])
     assert translated(deep, fields) is None
     assert translated(any_of(map(above, range(1000))), fields) is None
+    world = canned("n", lambda name: GapList(name, gaps=2))
+    _, fields = documents_of(world.metadata, world.types)
+    assert translated(any_of(map(above, range(1000))), fields) is None, "of units too, which are joined one by one"
+    assert translated(any_of(map(above, range(300))), fields) is not None
 
 
 class Unknown(Clause):

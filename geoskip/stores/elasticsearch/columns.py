@@ -90,8 +90,9 @@ class Columns:
         columns = [
             self._array(part, name, "", cells(name, ""), BASE_SCHEMA.field(name).type, whole) for name in self.base
         ]
+        schema = self.schema
         for slot, names in self.fields:
-            kind = self.schema.field(slot.entry.name).type
+            kind = schema.field(slot.entry.name).type
             if slot.name not in part.columns:
                 columns.append(pa.nulls(count, kind))
                 continue
@@ -102,7 +103,7 @@ class Columns:
                 for name in names
             ]
             columns.append(pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pc.invert(there)))
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def _array(self, part: Part, column: str, leaf: str, cells: Cells, kind: pa.DataType, whole: bool) -> pa.Array:
         what = f"{part.columns[column].name if column in part.columns else column} of {part.name} in {self.location}"

@@ -66,7 +66,7 @@ class Translated:
 
 def all_of(queries: Iterable[Query]) -> Query:
     """What matches every query."""
-    parts = [query for query in queries if query != ALL]
+    parts = [part for query in queries for part in _inside(query, "filter") if part != ALL]
     if NONE in parts:
         return NONE
     return parts[0] if len(parts) == 1 else {"bool": {"filter": parts}} if parts else ALL
@@ -74,12 +74,19 @@ def all_of(queries: Iterable[Query]) -> Query:
 
 def any_of(queries: Iterable[Query]) -> Query:
     """What matches some query."""
-    parts = [query for query in queries if query != NONE]
+    parts = [part for query in queries for part in _inside(query, "should") if part != NONE]
     if ALL in parts:
         return ALL
     if not parts:
         return NONE
     return parts[0] if len(parts) == 1 else {"bool": {"should": parts, "minimum_should_match": 1}}
+
+
+def _inside(query: Query, member: str) -> list[Query]:
+    """The queries that one is joined of, so that what is joined one by one is no deeper than what is joined at once."""
+    inside = query.get("bool", {})
+    joined: list[Query] | None = inside.get(member)
+    return joined if joined is not None and set(inside) <= {member, "minimum_should_match"} else [query]
 
 
 def negated(query: Query) -> Query:
