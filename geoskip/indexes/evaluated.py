@@ -130,7 +130,7 @@ def _range_of(
         (low, np.minimum, at_low, places[: len(at_low[0])]),
         (high, np.maximum, at_high, places[len(at_low[0]) :]),
     ):
-        if implementation in _BEGINNING:
+        if implementation in _BEGINNING and not falls:
             nan[files[is_nan[at]]] = True
             below[files[~valid[at]]] = side is high  # known for the upper bound last
         else:
