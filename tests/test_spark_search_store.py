@@ -65,6 +65,10 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
         geoskip.dataset(spark, str(place), store=store, encryption=Encryption(KeyRing({"k": bytes(16)}), "k"))
     assert handle.create_index(MinMax("temp"), ValueList("pad")).files == 4
     assert not (place / "_geoskip").exists()
+    (tmp_path / "other").mkdir()
+    other = geoskip.dataset(spark, str(four_tens(tmp_path / "other")), store=store_at(proxy))
+    with pytest.raises(InvalidSpecificationError, match=r"those of .*/data, not of .*; keep .* in a store of its own"):
+        other.create_index(MinMax("temp"))
     assert kept(spark, place, "temp = 15") == (1, 4)
     assert kept(spark, place, "temp >= 20 AND pad = 'xx'") == (0, 4)
     assert kept(spark, place, "NOT temp < 30 OR pad = 'xx'") == (2, 4)

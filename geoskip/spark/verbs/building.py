@@ -222,6 +222,8 @@ def check_same(place: Place, state: State, store: Store, header: Header) -> None
             "where the data were moved, renamed or copied, dataset.repair() builds them anew for this place"
             if place.has_own_folder()
             else "keep each dataset's in a folder of its own: dataset(..., metadata='folder')"
+            if place.given is None
+            else "keep each dataset's in a store of its own; this one is emptied by store.drop()"
         )
         raise InvalidSpecificationError(
             f"the metadata in {store.location} are those of {header.root}, not of {state.source.root}; {way_out}"
