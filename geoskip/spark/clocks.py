@@ -32,21 +32,22 @@ def clocks_of_workers() -> str | None:
     if jvm is None or "TZ" in context.environment:
         return "workers are given a time zone of their own"
     zone = os.environ.get("TZ")
-    if zone != jvm.java.lang.System.getenv("TZ") or not _is_in_force(zone):
+    if zone != jvm.java.lang.System.getenv("TZ"):
         return "the time zone of this process was changed after Spark was started"
+    if not _is_in_force(zone):
+        return f"it is not clear what clocks this process has (TZ={zone})"
     return None
 
 
 def _is_in_force(name: str | None) -> bool:
     """Does the zone that the environment names say what this process's clocks show?"""
+    zone: dt.tzinfo = dt.UTC
     try:
-        if name is not None:
-            zone = zoneinfo.ZoneInfo(name or "UTC")
-        elif os.path.exists(_MACHINE):
+        if name not in (None, "", "UTC"):
+            zone = zoneinfo.ZoneInfo(str(name))
+        elif name is None and os.path.exists(_MACHINE):
             with open(_MACHINE, "rb") as file:
                 zone = zoneinfo.ZoneInfo.from_file(file)
-        else:
-            zone = zoneinfo.ZoneInfo("UTC")
     except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
         return False
     return all(
