@@ -277,6 +277,10 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450)), (
             "who may open no view has pages too"
         )
+        files, pages = SearchFiles(store.server, "pages", store.load(2).header, 0), iter([None, 404])
+        proxy.fault = lambda request: next(pages, None) if request[1].startswith("/_search?") else None
+        assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450)), "nor is a view needed that ends"
+        assert (next(pages, "asked") == "asked") is (search_server.kind == "opensearch")
         proxy.fault = lambda request: None
         monkeypatch.setattr(store.server, "_answer", telling_ties_apart(store.server._answer))
         files = SearchFiles(store.server, "pages", store.load(2).header, 0)

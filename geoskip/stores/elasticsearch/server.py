@@ -218,7 +218,14 @@ class Server:
                     answer = self.search(index, request, **params)
                 else:
                     request["pit"] = {"id": pit, "keep_alive": "1m"}
-                    answer = self.ask("POST", "/_search", request, **params)
+                    try:
+                        answer = self.ask("POST", "/_search", request, **params)
+                    except Absent:  # it has ended, where the server was busy for long or began anew
+                        pit = None
+                        del request["pit"]
+                        if "search_after" in request:
+                            request["search_after"] = request["search_after"][: len(body["sort"])]
+                        continue
                     self._check_whole(answer)
                     pit = answer.get("pit_id", pit)
                 with self.understanding():
