@@ -291,6 +291,16 @@ def test_documents_of_others_in_our_index_are_left_alone(reopen: Any) -> None:
         store.server.tell("DELETE", f"/faults/_doc/{kind}")
 
 
+def test_who_may_not_see_mappings_builds_and_removes_all_the_same(proxy: Proxy, reopen: Any) -> None:
+    proxy.fault = lambda request: 403 if request == ("GET", "/faults/_mapping") else None
+    store = reopen()
+    for _ in range(2):
+        store.drop()
+        assert store.latest() is None
+        store.commit(HEADER, files(*range(10)), expected=None)
+        assert kept(reopen()) == ([7, 8, 9], "")
+
+
 def test_a_log_begins_anew_in_the_index_that_the_old_one_was_moved_to(reopen: Any) -> None:
     store = reopen()
     store.commit(HEADER, files(1), expected=None)
