@@ -250,6 +250,24 @@ def test_columns_whose_later_values_are_large_are_not_read_in_blocks(monkeypatch
     assert [name for name in leaves if documents.BLOCKS in leaves[name]] == ["size", "mtime", "etag", "rows"]
 
 
+def test_conditions_with_more_clauses_than_the_server_takes_are_evaluated_here(search_server: Any) -> None:
+    index = MinMax("n").bind([p.Column("n", "bigint")])
+    entry = IndexEntry(index, (("n", "bigint"),), pa.struct([(f, pa.int64()) for f in ("min", "max", "nulls", "rows")]))
+    summaries = [{"min": n, "max": n, "nulls": 0, "rows": 1} for n in range(40)]
+    rows = [FileRow(f"f{n}", 5, 6, summaries={str(index): summary}) for n, summary in enumerate(summaries)]
+    store = ElasticsearchStore(search_server.url, "clauses", settings=QUICK, ask_above=0, timeout=20)
+    store.drop()
+    store.commit(Header("file:/data", {}, (entry,)), build_table([entry], rows), expected=None)
+    n = p.Column("n", "bigint")
+
+    def between(low: int) -> p.Predicate:
+        ends = p.Literal(low, "bigint"), p.Literal(low + 3, "bigint")
+        return p.And((p.Comparison(">=", n, ends[0]), p.Comparison("<", n, ends[1])))
+
+    clause = clause_for(p.Or(tuple(between(10 * at) for at in range(200))), [index])
+    assert np.flatnonzero(store.load(1).files.kept(clause)).tolist() == [at for at in range(40) if at % 10 < 3]
+
+
 def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("geoskip.stores.elasticsearch.server._PAGE", 100)
     index = MinMax("n").bind([p.Column("n", "bigint")])

@@ -288,6 +288,8 @@ class Server:
             raise _Busy(f"{self.location} cannot be reached: {_short(error.error)}") from None
         except errors.TransportError as error:
             kind = _TooLarge if error.status_code == 413 else _Busy if error.status_code in _BUSY else MetadataError
+            if "maxClauseCount" in _reason(error):  # OpenSearch answers 500
+                kind = Refused
             raise kind(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
         except GeoskipError:
             raise
