@@ -15,7 +15,9 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 
 from geoskip.clauses import KEEP_NONE, Clause, any_of
+from geoskip.evaluation import clocks_of
 from geoskip.indexes.base import Index
+from geoskip.indexes.clocks import NO_OFFSET
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
@@ -218,6 +220,7 @@ _FORMATS = {
     "yyyyMMddHH": "%Y%m%d%H",
 }
 """Spark's formats that name one stretch of time each, and Python's spelling."""
+_DAY = 86_400_000_000
 _OLD = -2_177_452_800_000_000
 """1901, before which the formatters of other calendars may have other clocks too."""
 
@@ -249,16 +252,28 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
     def bound(op: str, micros: int) -> Predicate:
         return Comparison(op, shown, Literal(micros // unit, kind))
 
-    early = unit if unit > 1 else 0  # where a zone left out a day, the midnight of it is shown as the day after
-    parts = (And((bound(">=", ends[0] - early), bound("<", ends[1]))) for ends in found if ends is not None)
+    zone = call.flags[0]
+    parts = (
+        And((bound(">=", first - _DAY if unit > 1 and _may_follow_a_gap(first, zone) else first), bound("<", last)))
+        for first, last in (ends for ends in found if ends is not None)
+    )
     return clause_for(Or((*parts, bound("<", _OLD))), [index])
+
+
+def _may_follow_a_gap(midnight: int, zone: str) -> bool:
+    """Might a zone have left out the day that ends then? The midnight of such a day is shown as that of the next."""
+    clocks = None if zone in NO_OFFSET else clocks_of(zone)
+    if clocks is None or midnight > clocks.until - 4 * _DAY:
+        return zone not in NO_OFFSET
+    since, to = clocks.at + clocks.ahead[:-1], clocks.at + clocks.ahead[1:]
+    return bool(((since <= midnight - _DAY) & (to >= midnight)).any())
 
 
 def _shown(time: Predicate, zone: str) -> tuple[Predicate, int]:
     """What a zone's clocks show of a time, and its unit in microseconds; of a date that was cast so, the date."""
     match time:
         case Cast(day, "timestamp", zone=in_zone) if in_zone == zone and _is_a_date(time):
-            return day, 86_400_000_000
+            return day, _DAY
     return Cast(time, "timestamp_ntz", "timestamp", zone=zone), 1
 
 
