@@ -17,7 +17,7 @@ from geoskip.identity import identity
 from geoskip.indexes.base import Index
 from geoskip.labelling import Labeller
 from geoskip.predicates import Call, Column, Comparison, IsNull, Literal, Not, StartsWith
-from geoskip.registry import Function, Registry, current
+from geoskip.registry import Function, Registry, current, scopes
 
 X, S = Column("x", "int"), Column("s", "string")
 OVER_X, OVER_S = MinMax("x").bind([X]), MinMax("s").bind([S])
@@ -283,9 +283,11 @@ def test_a_clause_over_any_index_may_be_asked_for() -> None:
 # ---- packages of others
 
 
-def test_an_installed_package_brings_its_mappings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_brings_its_mappings_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from geoskip.spark.session import load_mappings
 
+    load_mappings()  # those of this project are not of this test
+    monkeypatch.setattr(scopes, "_scopes", [Registry(current())])
     code = """
         from geoskip import MinMax, maps
 
@@ -304,3 +306,4 @@ def test_an_installed_package_brings_its_mappings(tmp_path: Path, monkeypatch: p
         with pytest.warns(UserWarning, match="no_such_module_of_the_house could not be loaded and are left out"):
             load_mappings.__wrapped__()
         assert [m.name for m in scope.rules_of(Call("HOUSE_function", (X,)))] == ["house_mappings.of_the_house"]
+    assert [m.name for m in current().rules_of(Call("house_function", (X,)))] == ["house_mappings.of_the_house"]

@@ -22,6 +22,7 @@ __all__ = [
     "Registry",
     "constant_name",
     "current",
+    "lasting",
     "mappings",
     "quarantined",
     "release",
@@ -125,9 +126,9 @@ class _ByFunction(Generic[T]):
             return [thing for entries in lists for _, thing in entries]
         return [thing for _, thing in heapq.merge(*lists, key=lambda entry: entry[0])]
 
-    def all(self) -> list[T]:
-        """Everything, once each, the oldest first."""
-        return [thing for _, thing in sorted({p: t for e in self._found.values() for p, t in e}.items())]
+    def all(self, since: int = 0) -> list[T]:
+        """Everything, once each, the oldest first; what has an earlier place than ``since`` left out."""
+        return [thing for _, thing in sorted({p: t for e in self._found.values() for p, t in e if p >= since}.items())]
 
 
 _places = itertools.count()
@@ -187,6 +188,17 @@ class Registry:
         self.properties.append(said)
         self._said.add((said.function,), said)
         self.quarantine.pop(f"what is declared of {said.function.name}", None)
+
+    def add_all(self, other: Registry, since: int) -> None:
+        """Register what was registered elsewhere, from some place in the order on."""
+        for name in other._names.all(since):
+            self.add_mapping(other.mappings[name])
+        for constant in other._constants.all(since):
+            self.add_constant(constant)
+        for denotation in other._denotations.all(since):
+            self.add_denotation(denotation)
+        for said in other._said.all(since):
+            self.add_properties(said)
 
     # ---- looking up
 
@@ -309,6 +321,28 @@ def mappings() -> Iterator[Registry]:
         yield scope
     finally:
         _scopes.remove(scope)
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Declarations made within it stay when the scopes end that are open now: those of packages, imported once.
+
+    >>> from geoskip.registry import constant
+    >>> with mappings(), mappings() as scope:
+    ...     with lasting():
+    ...         _ = constant("for good")(lambda: 1)
+    ...     scope.evaluator(Call("for good", ()))()
+    1
+    >>> current().evaluator(Call("for good", ()))()
+    1
+    """
+    *outer, scope = _scopes
+    since = next(_places)
+    try:
+        yield
+    finally:
+        for each in outer:
+            each.add_all(scope, since)
 
 
 def quarantined() -> dict[str, str]:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 
 from geoskip.errors import EnvironmentProblem
+from geoskip.registry import lasting
 from geoskip.spark.bridge import Bridge
 from geoskip.spark.gateway import Jvm, jvm_of
 from geoskip.spark.known import Known
@@ -200,10 +201,11 @@ def _pandas_udf(function: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def load_mappings() -> None:
-    """Load the UDF mappings of all installed packages; one that fails is left out with a warning."""
+    """Load the UDF mappings of all installed packages, for good; one that fails is left out with a warning."""
     for point in entry_points(group="geoskip.udf_mappings"):
         try:
-            point.load()
+            with lasting():
+                point.load()
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and point.extras:
                 continue  # the package that it maps is not installed: nothing is missed
