@@ -264,7 +264,7 @@ def _chosen(
         raise NotIndexedError(f"there is no index {name} that is {what}, only {', '.join(names) or 'none'}")
     if not names and not which:
         raise NotIndexedError(f"there is no index that is {what}")
-    return tuple(which) or tuple(names)
+    return tuple(dict.fromkeys(which)) or tuple(names)
 
 
 def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -54,10 +55,11 @@ def duration(given: timedelta | float | str) -> timedelta:
     """
     if isinstance(given, timedelta):
         return given
-    if isinstance(given, str) and (found := _DURATION.fullmatch(given)):
-        return timedelta(**{f"{found[2].lower()}s": float(found[1])})
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return timedelta(hours=given)
+    with suppress(OverflowError, ValueError):  # of more than a million years, infinity, or what is no number
+        if isinstance(given, str) and (found := _DURATION.fullmatch(given)):
+            return timedelta(**{f"{found[2].lower()}s": float(found[1])})
+        if isinstance(given, int | float) and not isinstance(given, bool):
+            return timedelta(hours=given)
     raise InvalidSpecificationError(
         f"a time is a timedelta, a number of hours, or a text such as '7 days' or '30 minutes', got {given!r}"
     )

@@ -194,7 +194,9 @@ class Dataset:
         return deleted
 
     def restore_index(self, *which: Index | str) -> tuple[str, ...]:
-        """Take deleted indexes into use again, all if none is named; files indexed meanwhile are not covered."""
+        """Take deleted indexes into use again, all if none is named. They know nothing of the files that were indexed
+        meanwhile: those are read until :meth:`repair` or a full refresh.
+        """
         restored = actions.restore(self._store(), [str(index) for index in which], by=ENGINE)
         self._changed()
         return restored

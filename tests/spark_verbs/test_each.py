@@ -218,6 +218,26 @@ def test_verify_finds_wrong_summaries_and_repair_builds_them_anew(
         handle.verify(sample=7)
 
 
+def test_what_was_indexed_while_an_index_was_deleted_is_no_damage(
+    spark: Any, place: Path, handle: geoskip.Dataset
+) -> None:
+    handle.create_index(ValueList("a"))
+    assert handle.delete_index(MinMax("a"), "minmax(a)") == ("minmax(a)",)
+    write(place, "4.parquet", [40])
+    handle.refresh_index()
+    handle.restore_index(MinMax("a"))
+    found = handle.verify()
+    assert (found.ok, found.differing, found.uncovered) == (True, {}, {"4.parquet": ("minmax(a)",)})
+    assert "1 file not covered by minmax(a): dataset.repair() builds what is missing" in str(found)
+    handle.delete_index(ValueList("a"))
+    assert kept(spark, place, "a = 11") == 2
+    handle.restore_index(ValueList("a"))
+    handle.repair()
+    assert handle.verify().uncovered == {}
+    handle.delete_index(ValueList("a"))
+    assert kept(spark, place, "a = 11") == 1
+
+
 def damage_part(folder: Path) -> None:
     (part,) = (folder / "_parts").glob("*.parquet")
     text = bytearray(part.read_bytes())

@@ -64,6 +64,8 @@ class Verified:
     """Indexes whose summaries cannot be read, and why."""
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Indexes that could not be compared, and files that could not be read, and why."""
+    uncovered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Files of which indexes know nothing, since those were deleted while the files were indexed: they are read."""
 
     @property
     def ok(self) -> bool:
@@ -77,6 +79,10 @@ class Verified:
         lines += [f"  {name} cannot be read: {why}" for name, why in self.damaged.items()]
         lines += [f"  {path}: {', '.join(names)} differs" for path, names in list(self.differing.items())[:20]]
         lines += [f"  not compared: {name}: {why}" for name, why in list(self.passed_over.items())[:20]]
+        if self.uncovered:
+            names = sorted(set().union(*self.uncovered.values()))
+            count = count_of(len(self.uncovered), "file")
+            lines.append(f"  {count} not covered by {', '.join(names)}: dataset.repair() builds what is missing")
         if self.ok:
             lines.append("  everything compared is as it should be")
         else:
@@ -114,14 +120,19 @@ def _verified(place: Place, state: State, store: Store, snapshot: Snapshot, samp
     found = data.build(entries, paths) if paths and entries else None
     made = build_table(entries, found.rows if found else ())
     differing: dict[str, tuple[str, ...]] = {}
+    uncovered: dict[str, tuple[str, ...]] = {}
     where = dict(zip(paths, some, strict=True))
     kept = snapshot.files
     for row, path in enumerate(made["path"].to_pylist()):
-        names = [e.name for e in entries if not _same(made[e.name][row], kept.column(e.name)[int(where[path])])]
-        if names:
-            differing[path] = tuple(names)
+        stored = {e.name: kept.column(e.name)[int(where[path])] for e in entries}
+        others = [name for name, summary in stored.items() if not _same(made[name][row], summary)]
+        if wrong := tuple(name for name in others if stored[name].is_valid):
+            differing[path] = wrong
+        if missing := tuple(name for name in others if not stored[name].is_valid):
+            uncovered[path] = missing
     passed_over = {**changed, **(found.excluded if found else {})}
-    return Verified(made.num_rows, len(rows), tuple(e.name for e in entries), differing, damaged, passed_over)
+    names = tuple(e.name for e in entries)
+    return Verified(made.num_rows, len(rows), names, differing, damaged, passed_over, uncovered)
 
 
 def repair(place: Place) -> BuildReport:
@@ -147,7 +158,7 @@ def repair(place: Place) -> BuildReport:
         return _rebuilt(place, store, snapshot.header, started)
     data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
     refreshed = Work(Build(data))
-    wrong = pa.array(list(verified.differing), pa.string())
+    wrong = pa.array([*verified.differing, *verified.uncovered], pa.string())
 
     def attempt(turn: Turn) -> Amend | Commit | Nothing | None:
         """What a refresh would do to a snapshot without the wrong rows."""
@@ -155,7 +166,10 @@ def repair(place: Place) -> BuildReport:
         bad = pc.is_in(turn.snapshot.files.column("path"), value_set=wrong)
         return refreshed(turn, np.asarray(bad.to_numpy(zero_copy_only=False), dtype=bool))
 
-    perform(store, Verb.REPAIR, attempt, parameters={"differing": len(verified.differing)}, by=ENGINE)
+    told = {"differing": len(verified.differing)}
+    if verified.uncovered:
+        told["uncovered"] = len(verified.uncovered)
+    perform(store, Verb.REPAIR, attempt, parameters=told, by=ENGINE)
     return report(place, state, store, data, started)
 
 
