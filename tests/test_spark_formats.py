@@ -97,6 +97,8 @@ def test_text_formats(spark: Any, tmp_path: Path, case: str) -> None:
     read = reader(spark, tmp_path, kind, options)
     instant = "at > '2024-01-07 08:00:00'" if case == "json inferred" else "at > timestamp'2024-01-07 08:00:00'"
     assert files_kept(read(), ["id = 8", instant]) == {"id = 8": 1, instant: 1}
+    shouted = {name: str(value).upper() if isinstance(value, bool) else value for name, value in options.items()}
+    assert geoskip.explain(reader(spark, tmp_path, kind, shouted)().where("id = 8")).files_kept == 1
     spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
     try:
         other_zone = geoskip.explain(read().where("id = 8"))

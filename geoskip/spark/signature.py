@@ -84,6 +84,28 @@ _NEUTRAL_OPTIONS = frozenset(
         "prefersdate",
     ]
 )
+# options whose value is a word that Spark reads in any case
+_WORDS = frozenset(
+    [
+        "allowbackslashescapinganycharacter",
+        "allowcomments",
+        "allownonnumericnumbers",
+        "allownumericleadingzeros",
+        "allowsinglequotes",
+        "allowunquotedcontrolchars",
+        "allowunquotedfieldnames",
+        "dropfieldifallnull",
+        "enforceschema",
+        "header",
+        "ignoreleadingwhitespace",
+        "ignoretrailingwhitespace",
+        "mode",
+        "multiline",
+        "prefersdecimal",
+        "primitivesasstring",
+        "wholetext",
+    ]
+)
 _DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "wholetext": "false"}
 # functions whose tables come with the JDK: letters, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
@@ -137,8 +159,11 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
 
     >>> options_that_matter("x.ParquetFileFormat", {"mergeSchema": "true", "datetimeRebaseMode": "LEGACY"})
     {'datetimerebasemode': 'LEGACY'}
+    >>> options_that_matter("x.CSVFileFormat", {"header": "True", "multiLine": "FALSE", "nullValue": "True"})
+    {'header': 'true', 'nullvalue': 'True'}
     """
     lowered = {name.lower(): value for name, value in options.items()}
+    lowered = {name: value.lower() if name in _WORDS else value for name, value in lowered.items()}
     if is_text(file_format) or _is_avro(file_format):
         matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
         return {name: value for name, value in matter.items() if value.lower() != _DEFAULTS.get(name)}
@@ -262,7 +287,7 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     if (struct := struct_asked_for(entry.index.bound, request["format"])) is not None:
         return f"whether {struct} is NULL depends on which of its fields a query reads"
     options = options_that_matter(request["format"], request["options"])
-    if options != source.get("options"):
+    if options != options_that_matter(request["format"], source.get("options") or {}):
         return f"it was built with the reader options {source.get('options')}, the query has {options}"
     corrupt = corrupt_record(entry.index.bound, request["format"], request["options"], settings)
     if corrupt is not None:
