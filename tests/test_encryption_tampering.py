@@ -1,15 +1,18 @@
-"""Protected metadata that somebody without keys has changed, or put in another place."""
+"""Protected metadata that somebody without keys has changed, or put in another place; and what they tell too much."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from geoskip.errors import MetadataError
-from tests.test_encryption import NAME, begun, store_of, table
+from geoskip.lifecycle.actions import delete, vacuum
+from tests.test_encryption import DAY, HEADER, NAME, PAY, begun, reader, store_of, table
 
 
 def test_an_entry_serves_in_its_own_place_alone(tmp_path: Path) -> None:
@@ -60,3 +63,15 @@ def test_sealed_entries_name_no_more_than_they_must(tmp_path: Path) -> None:
     held = json.loads(text)["header"]
     assert set(held) == {"format", "identity", "number", "base", "keys", "sealed"}
     assert sorted(key["master"] for key in held["keys"].values()) == ["base", "hr"]
+
+
+def test_nothing_is_told_of_an_index_with_another_key_once_it_is_gone(tmp_path: Path) -> None:
+    built = {name: {"when": "then", "reader": "arrow"} for name in (PAY, DAY)}
+    store_of(tmp_path).commit(replace(HEADER, built=built), table({NAME: 1, "b": 20}), expected=None)
+    keys = reader(tmp_path, "base", "hr")
+    delete(keys, [PAY])
+    assert keys.load(2).header.built == built
+    assert vacuum(keys, timedelta(0)).indexes == (PAY,)
+    base = reader(tmp_path, "base")
+    assert base.load(3).header.built.keys() == {DAY}
+    assert not any("Quasimodo" in str(base.operation(number)) for number in base.operations())

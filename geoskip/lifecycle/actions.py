@@ -177,7 +177,9 @@ def _vacuumed(store: Store, retain: timedelta, by: str | None, first: Vacuumed |
         indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
             return Amend.nothing(snapshot)
-        header = replace(snapshot.header, deleted=tuple(e for e in snapshot.header.deleted if e.name not in doomed))
+        built = {name: told for name, told in snapshot.header.built.items() if name not in indexes}
+        stays = tuple(entry for entry in snapshot.header.deleted if entry.name not in indexes)
+        header = replace(snapshot.header, deleted=stays, built=built)
         return Commit(header, conformed(snapshot.files.table(), files_schema(header.stored)), {"indexes": indexes})
 
     parameters = {"retain hours": retain / timedelta(hours=1)}

@@ -357,15 +357,16 @@ class Work:
 
     def _header(self, old: Header, entries: Sequence[IndexEntry], built: Sequence[IndexEntry]) -> Header:
         names = {entry.name for entry in entries}
+        deleted = tuple(entry for entry in old.deleted if entry.name not in names)
         told = {"when": now()}
         return replace(
             old,
             source=self.build.data.header().source,
             entries=tuple(entries),
-            deleted=tuple(entry for entry in old.deleted if entry.name not in names),
+            deleted=deleted,
             reasons=self.build.excluded,
             pending={},
-            built={name: about for name, about in old.built.items() if name in names}
+            built={name: about for name, about in old.built.items() if name in {*names, *(e.name for e in deleted)}}
             | {entry.name: told | {"reader": self.build.readers.get(entry.name, "")} for entry in built},
         )
 

@@ -105,7 +105,8 @@ class Operation:
         self._since = since
         self.id = new_identity()
         self._began = time.monotonic()
-        self._told: dict[str, Any] = {"parameters": {} if store.discreet else dict(parameters)}
+        self._was_discreet = store.discreet
+        self._told: dict[str, Any] = {"parameters": {} if self._was_discreet else dict(parameters)}
         self._versions = versions() | ({"engine": by} if by else {})
         self._stop = threading.Event()
         self._ended = False
@@ -140,7 +141,7 @@ class Operation:
             if error is None:
                 self._end(DONE)
             else:
-                self._end(FAILED, error=type(error).__name__, message="" if self.store.discreet else str(error)[:500])
+                self._end(FAILED, error=type(error).__name__, message="" if self._is_discreet() else str(error)[:500])
 
     def run(self, attempt: Attempt, *, final: bool = True, unreadable: bool = False) -> Header | None:
         """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry. ``unreadable``: a
@@ -273,9 +274,13 @@ class Operation:
             return self.store.commit(header, table, expected=expected)
         return self.store.amend(header, result.removed, result.added, expected=expected)
 
+    def _is_discreet(self) -> bool:
+        """Must the log tell nothing of the data? Not of what there was before this operation removed it either."""
+        return self._was_discreet or self.store.discreet
+
     def _entry(self, state: str, **more: Any) -> dict[str, Any]:
         told = {**self._told, **more}
-        if self.store.discreet:
+        if self._is_discreet():
             told = {name: value for name, value in told.items() if name != "indexes"}
         return {
             "operation": self.id,

@@ -226,6 +226,9 @@ def test_what_was_indexed_while_an_index_was_deleted_is_no_damage(
     write(place, "4.parquet", [40])
     handle.refresh_index()
     handle.restore_index(MinMax("a"))
+    built = {row["index"]: (row["built"], row["reader"]) for row in handle.describe().collect()}
+    assert built["minmax(a)"] < built["valuelist(a)"], "each tells of its own build"
+    assert built["minmax(a)"][1] == "footers"
     found = handle.verify()
     assert (found.ok, found.differing, found.uncovered) == (True, {}, {"4.parquet": ("minmax(a)",)})
     assert "1 file not covered by minmax(a): dataset.repair() builds what is missing" in str(found)
