@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from decimal import Decimal
@@ -112,6 +113,7 @@ def test_unsuitable_columns_are_refused(metric: str, types: tuple[str, ...], say
         (("x",), {"metric": "euclidean", "origins": [NAN]}, "no point"),
         (("x",), {"metric": "levenshtein", "origins": [5]}, "no point"),
         (("v",), {"metric": "angular", "origins": [(1.0, 2.0), (1.0,)]}, "no point"),
+        (("x",), {"metric": "euclidean", "origins": []}, "needs an origin at least, got none"),
         (("x",), {"metric": lambda a, b: 0}, "not declared to be a metric"),
     ],
 )  # fmt: skip
@@ -129,6 +131,8 @@ def test_origins_are_not_part_of_the_text() -> None:
     assert sorted(chosen.origins) == ["x", "yy", "zzzz"]
     assert plain.origins == "auto"
     assert MetricDist("x", metric="euclidean").prepare(pa.array([], pa.float64())).origins == ((0.0,),)  # type: ignore[attr-defined]
+    of_nulls = MetricDist("v", metric="angular").prepare(pa.array([None], pa.list_(pa.float64())))
+    assert index_from_json(json.loads(json.dumps(of_nulls.to_json()))) == of_nulls
     with pytest.raises(InvalidSpecificationError, match="prepare"):
         plain.collect(pa.array(["x"]))
 

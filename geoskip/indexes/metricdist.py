@@ -85,6 +85,8 @@ class MetricDist(Index):
         for field, value in (("exprs", texts), ("metric", name), ("function", known), ("_metric", found)):
             object.__setattr__(self, field, value)
         object.__setattr__(self, "origins", self._checked(origins))
+        if not exprs and not self.origins:  # none is what is left to a sample of nulls alone
+            raise InvalidSpecificationError(f"{self} needs an origin at least, got none; origins='auto' chooses them")
 
     def to_json(self) -> dict[str, Any]:
         """Kind, expressions, metric, origins and the function's identity."""
@@ -123,7 +125,7 @@ class MetricDist(Index):
         many = metric.name == "angular" or len(self.exprs) > 3
         count = self.origins if self.origins != "auto" else _MANY_ORIGINS if many else _SOME_ORIGINS
         chosen = tuple(choose(metric, points, count)) or tuple(metric.default_origins(len(self.exprs)))[:count]
-        resolved = MetricDist(*self.exprs, metric=self.metric, function=self.function or "", origins=chosen)
+        resolved = MetricDist(exprs=self.exprs, metric=self.metric, function=self.function or "", origins=chosen)
         object.__setattr__(resolved, "_metric", metric)
         return resolved.bind(self.bound) if self.bound else resolved
 
