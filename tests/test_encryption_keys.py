@@ -122,6 +122,14 @@ def test_a_ring_that_makes_no_sense_is_refused_without_its_keys(tmp_path, text):
     assert caught.value.__cause__ is None
 
 
+def test_a_ring_has_names_and_bytes(tmp_path):
+    with pytest.raises(InvalidSpecificationError, match="names of the keys"):
+        KeyRing.create(tmp_path / "keys.json")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidSpecificationError, match="'base' should be bytes, got str"):
+        KeyRing({"base": SECRET})  # type: ignore[dict-item]
+
+
 def test_a_ring_shows_no_key():
     ring = KeyRing({"base": base64.b64decode(SECRET)})
     assert repr(ring) == str(ring) == "KeyRing(base)"

@@ -12,7 +12,8 @@ import pytest
 
 from geoskip.errors import MetadataError
 from geoskip.lifecycle.actions import delete, vacuum
-from tests.test_encryption import DAY, HEADER, NAME, PAY, begun, reader, store_of, table
+from geoskip.stores.encryption import Encryption
+from tests.test_encryption import DAY, HEADER, NAME, PAY, RING, SECRETS, begun, everything, reader, store_of, table
 
 
 def test_an_entry_serves_in_its_own_place_alone(tmp_path: Path) -> None:
@@ -75,3 +76,19 @@ def test_nothing_is_told_of_an_index_with_another_key_once_it_is_gone(tmp_path: 
     base = reader(tmp_path, "base")
     assert base.load(3).header.built.keys() == {DAY}
     assert not any("Quasimodo" in str(base.operation(number)) for number in base.operations())
+
+
+@pytest.mark.parametrize("key", [None, "base"])
+def test_what_is_begun_anew_by_keys_alone_is_protected_as_it_was(tmp_path: Path, key: str | None) -> None:
+    begun(store_of(tmp_path))
+    store = store_of(tmp_path, Encryption(RING, key))
+    header = store.load(1).header
+    store.drop()
+    assert store.discreet
+    again = store.commit(replace(header, identity=""), table({NAME: 1}), expected=None)
+    assert again.identity != header.identity
+    store.record(1, {"verb": "create", "says": "Quasimodo rings"}, identity=again.identity)
+    shown = everything(tmp_path)
+    assert not any(text.encode() in shown for text in SECRETS)
+    (apart,) = reader(tmp_path, "base").load(1).header.unread
+    assert "needs the key 'hr'" in apart["why"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def place(parts: Any) -> str:
 def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "encryption", None)
     pay = ValueList("if(name = 'Quasimodo', pay, 0)")
+    with pytest.raises(InvalidSpecificationError, match="would be in clear"):
+        geoskip.dataset(spark, place, encryption=Encryption(RING)).create_index(MinMax("day"))
     encryption = Encryption(RING, "base", indexes={MinMax("pay"): "hr", pay: "hr"})
     handle = geoskip.dataset(spark, place, encryption=encryption)
     handle.create_index(MinMax("pay"), MinMax("day"), pay)
@@ -47,6 +50,12 @@ def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: py
     handle.rotate_keys()
     assert where("pay = 2000").files_kept == 1
     assert handle.history().where("verb = 'rotate keys'").count() == 1
+
+    moved = str(shutil.copytree(place, Path(place).with_name("moved")))
+    with_keys = geoskip.dataset(spark, moved, encryption=Encryption(RING))
+    assert with_keys.repair().files == 4, "in a log of its own"
+    stored = b"".join(file.read_bytes() for file in Path(moved, "_geoskip").rglob("*") if file.is_file())
+    assert not any(text in stored for text in (b"part-00000", b"Quasimodo", b"minmax", b"bigint"))
 
     geoskip.dataset(spark, place, encryption=Encryption(RING.only("base")))  # a driver that has no more
     report = where("pay = 2000")

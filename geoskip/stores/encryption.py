@@ -77,9 +77,8 @@ class Vault:
 
     # --- entries ---------------------------------------------------------------------------------------------------
 
-    def protection(self, before: Protection | None, indexes: Iterable[str]) -> Protection:
+    def protection(self, before: Protection | None, indexes: Iterable[str], encryption: Encryption) -> Protection:
         """The protection of a new snapshot: that of the one before it, with keys for what is new."""
-        encryption = self.encryption
         if before is None and encryption.key is None:
             raise InvalidSpecificationError(
                 f"protected metadata in {self.location} need the name of a key: Encryption(keys, 'base')"

@@ -44,6 +44,7 @@ class Entries:
         self.folder = folder
         self.vault = None if encryption is None else Vault(encryption, folder.location)
         self._first: dict[str, Protection] = {}
+        self._met: Protection | None = None
 
     def read(self, name: str, limit: int) -> bytes:
         """A whole file, which has no more than ``limit`` bytes."""
@@ -69,6 +70,7 @@ class Entries:
         header = header_of(data, what)
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{what} is the entry of another snapshot")
+        self._met = protection or self._met
         return header, protection
 
     def operation(self, identity: str, number: int) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class Entries:
         """Has an index a key of its own, so that what is under the base key must not tell of it?"""
         if self.vault is None:
             return False
-        if self.vault.encryption.indexes:
+        if self._how(self.vault).indexes:
             return True
         header, protection = self._last(identity, latest) if latest is not None else (None, None)
         sealed = header is not None and any(map(is_sealed, (*header.unread, *header.unread_deleted)))
@@ -114,8 +116,9 @@ class Entries:
         if self.vault is None:
             self._refuse_if_protected(header.identity, header.number - 1)
             return None
-        before = self._first.get(header.identity)
+        before, how = self._first.get(header.identity), self._how(self.vault)
         if header.number > 1:
+            how = self.vault.encryption
             last, before = self._last(header.identity, header.number - 1)
             unread = next(filter(is_sealed, (*last.unread, *last.unread_deleted)), None) if last else None
             if unread is not None:
@@ -123,9 +126,13 @@ class Entries:
                     f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "
                     f"it would lose; {unread.get('why')}"
                 )
-        if before is None and self.vault.encryption.key is None:
+        if before is None and how.key is None:
             return None  # keys to read with, and metadata in clear
-        return self.vault.protection(before, [entry.name for entry in header.stored])
+        return self.vault.protection(before, [entry.name for entry in header.stored], how)
+
+    def _how(self, vault: Vault) -> Encryption:
+        """How to protect a log without a snapshot: as the one that this handle has met here, and which is dropped."""
+        return vault.encryption if self._met is None else self._met.again(vault.encryption)
 
     def _last(self, identity: str, number: int) -> tuple[Header | None, Protection | None]:
         """The snapshot that is there before something is written; none where it is damaged, and may be replaced."""
@@ -156,8 +163,9 @@ class Entries:
         last, found = (None, None) if latest is None else self._last(identity, latest)
         if last is not None:
             return found
-        if identity not in self._first and self.vault.encryption.key is not None:
-            self._first[identity] = self.vault.protection(None, ())
+        how = self._how(self.vault)
+        if identity not in self._first and how.key is not None:
+            self._first[identity] = self.vault.protection(None, (), how)
         return self._first.get(identity)
 
     def _opened(

@@ -58,6 +58,8 @@ class KeyRing:
             if not versions:
                 raise InvalidSpecificationError(f"the key {name!r} has no version")
             for version, key in versions.items():
+                if not isinstance(key, bytes):
+                    raise InvalidSpecificationError(f"the key {name!r} should be bytes, got {type(key).__name__}")
                 if len(key) not in _LENGTHS:
                     raise InvalidSpecificationError(
                         f"version {version} of the key {name!r} has {8 * len(key)} bits; AES takes 128, 192 or 256"
@@ -66,6 +68,8 @@ class KeyRing:
     @classmethod
     def create(cls, path: str | os.PathLike[str], *names: str) -> KeyRing:
         """New random keys of 256 bits, written to a new file that only its owner may read."""
+        if not names:
+            raise InvalidSpecificationError("KeyRing.create() takes the names of the keys to make, such as 'base'")
         ring = cls({name: secrets.token_bytes(32) for name in names})
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -69,6 +69,18 @@ class Protection:
     indexes: Mapping[str, str] = field(default_factory=dict)
     footer: str = "encrypted"
     paths: bool = True
+
+    def again(self, given: Encryption) -> Encryption:
+        """How to protect in the same way what is begun anew, in so far as the encryption that is given says no more."""
+        kinds = index_kinds()
+        apart = [name for name, id in self.indexes.items() if id != self.base and name.partition("(")[0] in kinds]
+        names: dict[Index | str, str] = {name: self.keys[self.indexes[name]].master for name in apart}
+        if given.key is not None:
+            return replace(given, indexes={**names, **given.indexes})
+        return Encryption(given.keys, self.keys[self.base].master, names, self._footer(), self.paths)
+
+    def _footer(self) -> Literal["encrypted", "signed"]:
+        return "signed" if self.footer == "signed" else "encrypted"
 
     def key_of(self, index: str) -> str:
         """The id of the data key of an index."""

@@ -68,6 +68,11 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     store = place.store(state.source)
     if (why := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(why)
+    if place.encryption is not None and place.encryption.key is None and store.latest() is None:
+        raise InvalidSpecificationError(
+            f"the metadata of {place.name} would be in clear: with what they are to be protected says "
+            "Encryption(keys, 'name of a key')"
+        )
     entries = bind(java(place.spark), state.frame, state.source, indexes)
     data = SparkData(place, state)
 
