@@ -51,7 +51,8 @@ class Scan:
     """The values of some SQL expressions for the rows that matched, read anew, at most so many."""
     files_unindexed: int = 0
     """Files that no metadata know as they are, so that they are read: new ones, changed ones, those left out; counted
-    where metadata were used, before Spark's own partition pruning.
+    where metadata were used, before Spark's own partition pruning. A change that the listing does not show counts where
+    the file would have been skipped.
     """
     files_audited: int = 0
     """Skipped files that were read again after the query (``spark.geoskip.audit``), up to now."""

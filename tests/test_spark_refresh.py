@@ -190,7 +190,10 @@ def test_a_listing_older_than_a_file(spark: Any, place: Path) -> None:
     geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
     frame = spark.read.parquet(str(place))
     overwrite_in_place(place / "1.parquet")
-    assert rows_of(frame.where("a > 70")) == ["Row(a=77, s='s77')", "Row(a=78, s='s78')"]
+    changed = frame.where("a > 70")
+    assert rows_of(changed) == ["Row(a=77, s='s77')", "Row(a=78, s='s78')"]
+    (scan,) = geoskip.report(changed).scans
+    assert (scan.files_kept, scan.files_unindexed) == (1, 1)
 
 
 def test_overwriting_a_dataset_removes_its_metadata(spark: Any, place: Path) -> None:

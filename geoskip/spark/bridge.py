@@ -229,8 +229,10 @@ class Bridge:
             masks.append(~decision.keep)
         if not any(mask.any() for mask in masks):
             return []
-        doubtful = self._changed(root, snapshot, masks, request)
-        return [_packed(mask & ~doubtful if doubtful is not None else mask) for mask in masks]
+        changed = self._changed(root, snapshot, masks, request)
+        if changed is None or not changed.any():
+            return [_packed(mask) for mask in masks]
+        return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
 
     def _usable(
         self, root: str, snapshot: Snapshot, request: Json, rename: Callable[[str], str], reasons: list[str]

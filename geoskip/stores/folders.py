@@ -97,7 +97,7 @@ class LocalFolder:
         for attempt in range(_ATTEMPTS):
             scratch = target.with_name(f".{target.name.lstrip('.')}.{uuid.uuid4().hex}.tmp")
             try:
-                target.parent.mkdir(parents=True, exist_ok=True)
+                _make(target.parent)
                 with open(scratch, "xb") as file:
                     write(file)
                     _flush(file)
@@ -138,6 +138,14 @@ class LocalFolder:
             with open(target, "xb") as file:
                 file.write(data)
                 _flush(file)
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, if it is not there. A file in its place is no file that somebody else made first."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
 def _flush(file: BinaryIO) -> None:

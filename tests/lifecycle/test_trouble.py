@@ -48,6 +48,12 @@ def newest(store: ParquetStore) -> Path:
     return max((Path(store.location) / "_operations").glob("*/*.json"))
 
 
+def test_a_file_where_the_folder_should_be_is_said_to_be_one(data: Numbers, tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    with pytest.raises(StoreError, match=r"cannot be written: .*Not a directory: .*a file"):
+        create(ParquetStore(tmp_path / "a file"), data)
+
+
 def test_a_half_written_entry_is_passed_over(parquet: ParquetStore, data: Numbers, monkeypatch: Any) -> None:
     monkeypatch.setattr(log, "_HALF_WRITTEN", 0.05)
     newest(parquet).write_bytes(newest(parquet).read_bytes()[:100])

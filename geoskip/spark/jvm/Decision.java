@@ -31,6 +31,7 @@ import @Seq@;
 class Decision {
     final List tables = new ArrayList();
     final List bits = new ArrayList(); // of BitSet[], one a vector: a set bit skips
+    private final List changed = new ArrayList(); // of BitSet, one a table: files that are other ones than when listed
     final Slots slots;
     String reply = "{}"; // what Python said beside the bits, as JSON: for reports
     long planningNanos;
@@ -86,13 +87,16 @@ class Decision {
         Decision decision = new Decision(slots);
         String[] lines = answer.split("\n");
         decision.reply = lines[0];
-        for (int i = 1; i < lines.length; i++) { // dataset number, snapshot, then bits for each vector
+        for (int i = 1; i < lines.length; i++) { // dataset number, snapshot, bits for each vector, "?" and bits of changed
             String[] words = lines[i].split(" ");
             String root = (String) datasets.get(Integer.parseInt(words[0]));
             FileTable table = Geoskip.table(words[1], root, budget);
             if (table != null) {
                 HashMap met = new HashMap(); // many vectors have the same bits
-                BitSet[] sets = new BitSet[words.length - 2];
+                String last = words[words.length - 1];
+                boolean tells = last.startsWith("?");
+                decision.changed.add(tells ? BitSet.valueOf(Base64.getDecoder().decode(last.substring(1))) : new BitSet());
+                BitSet[] sets = new BitSet[words.length - (tells ? 3 : 2)];
                 for (int v = 0; v < sets.length; v++) {
                     BitSet same = (BitSet) met.get(words[v + 2]);
                     sets[v] = same != null ? same : BitSet.valueOf(Base64.getDecoder().decode(words[v + 2]));
@@ -129,7 +133,8 @@ class Decision {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
             boolean isKnown = false;
             for (int t = 0; t < tables.size() && !isKnown; t++) {
-                isKnown = ((FileTable) tables.get(t)).number(file) >= 0;
+                int number = ((FileTable) tables.get(t)).number(file);
+                isKnown = number >= 0 && !((BitSet) changed.get(t)).get(number);
             }
             count += isKnown ? 0 : 1;
         }
