@@ -175,6 +175,24 @@ def test_a_file_is_created_once(tmp_path, monkeypatch, links):
     assert folder.names("a") == ["b"], "and nothing temporary is left"
 
 
+def test_a_folder_that_is_swept_away_while_it_is_made_is_made_once_more(tmp_path, monkeypatch):
+    make, swept = Path.mkdir, []
+
+    def sweep_first(path: Path, *args: Any, **kinds: Any) -> None:
+        make(path, *args, **kinds)
+        if not swept:
+            swept.append(path.rmdir())
+            raise FileExistsError(errno.EEXIST, "it was there, and is not any more", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", sweep_first)
+    folder = LocalFolder(tmp_path / "m")
+    folder.create("a", b"entry")
+    assert folder.read("a", 99) == b"entry"
+    (tmp_path / "f").write_bytes(b"no folder")
+    with pytest.raises(NotADirectoryError):
+        LocalFolder(tmp_path / "f").create("a", b"entry")
+
+
 def test_what_is_seen_was_flushed_before_and_its_name_is_flushed_then(tmp_path, monkeypatch):
     told: list[Any] = []
 
