@@ -243,7 +243,7 @@ class Work:
         added = self._rows(look.stale, [*(buildable if wanted else kept), *wanted])
         if not wanted:
             if not added and stays.all() and not snapshot.header.pending:
-                return Nothing(self._told([], 0, len(stays))) if self.build.excluded else None
+                return Nothing(self._told([], 0, len(stays))) if self.build.excluded or self.build.read else None
             header = self._header(snapshot.header, entries, ())
             told = self._told(added, int((~stays).sum()), int(stays.sum()))
             return Amend(header, pa.array(~stays), build_table(entries, added), told)

@@ -13,6 +13,7 @@ import pytest
 
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions, operation, turns
+from geoskip.lifecycle.attempts import Nothing
 from geoskip.lifecycle.data import Build, Work, left_over
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.log import Losses, now, who
@@ -35,6 +36,16 @@ def test_a_refresh_overtaken_by_a_refresh_reads_nothing_twice(store: Store, data
     assert other.builds == [["f3.txt", "f4.txt"]]
     assert summaries(store) == {f"f{n}.txt": n for n in range(5)}
     check_complete(store, data)
+
+
+def test_what_was_read_in_vain_is_told(store: Store, data: Numbers) -> None:
+    create(store, data)
+    write(data.folder, "f3", 3)
+    overtaken(data, lambda: refresh(store, Numbers(data.folder)))
+    refresh(store, data)
+    first, second = history(store)[-2:]
+    told = {(row.message, row.files_read, row.files_added, row.files_kept, row.bytes) for row in (first, second)}
+    assert told == {("", 1, 1, 3, (data.folder / "f3.txt").stat().st_size), ("nothing to do", 1, 0, 4, 0)}
 
 
 def test_a_create_overtaken_by_a_refresh_keeps_its_files(store: Store, data: Numbers) -> None:
@@ -84,7 +95,7 @@ def test_a_row_that_lacks_another_writers_index_is_left_out_once_reading_must_en
     (data.folder / "f3.txt").rename(data.folder / "f3.hidden")
     create(store, Numbers(data.folder), "b")
     (data.folder / "f3.hidden").rename(data.folder / "f3.txt")
-    assert work(Turn(3, latest(store))) is None, "what is known of f3 lacks b"
+    assert isinstance(work(Turn(3, latest(store))), Nothing), "what is known of f3 lacks b"
     assert left_over(latest(store), build) == left_over(latest(store), Build(data)) != []
 
 
