@@ -40,6 +40,7 @@ __all__ = [
     "checked",
     "digest",
     "identity",
+    "names_in",
     "qualified_name",
     "restated",
     "state_version",
@@ -230,6 +231,11 @@ def _read(code: types.CodeType, operations: tuple[str, ...]) -> set[str]:
 def _names(code: types.CodeType) -> set[str]:
     """All names in the code, those of attributes too."""
     return set(code.co_names).union(*(_names(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+
+
+def names_in(function: Any) -> set[str]:
+    """All names in a function's code, those of attributes too; none of what is no function of Python."""
+    return _names(function.__code__) if isinstance(function, types.FunctionType) else set()
 
 
 def _imported(function: types.FunctionType) -> set[str]:

@@ -15,9 +15,11 @@ import pytest
 
 import geoskip
 from geoskip import BloomFilter, GapList, Prefix, Suffix
+from geoskip.indexes.base import definition
 from geoskip.stores.base import Store
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
+from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark
 
@@ -149,3 +151,71 @@ def test_python_tasks_make_the_summaries_that_spark_s_reader_made(spark: Any, pl
         return sorted(table.select(["path", *map(str, plain)]).to_pylist(), key=lambda row: str(row["path"]))
 
     assert rows(built) == rows(stored)
+
+
+CELL = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from geoskip import Index, index
+from geoskip.clauses import Clause
+from geoskip.predicates import Comparison, Literal
+
+@dataclass(frozen=True)
+class SomeLetter(Clause):
+    index: str
+    letter: str
+    def columns(self):
+        return ((self.index, "letters"),)
+    def keep(self, files):
+        return pc.match_substring(files.summary(self.index, "letters"), self.letter)
+
+@index
+@dataclass(frozen=True)
+class CellLetters(Index):
+    column: str
+    kind: ClassVar[str] = "cell_letters"
+    def metadata_type(self, column):
+        return pa.struct({"letters": pa.string()})
+    def letters(self, values):
+        return [value[PLACE] for value in values.drop_null().to_pylist()]
+    def collect(self, values):
+        return {"letters": "".join(self.letters(values))}
+    def merge(self, summaries):
+        return {"letters": "".join(summary["letters"] for summary in summaries)}
+    def clause(self, node):
+        match node:
+            case Comparison("=", text, Literal(str() as value)) if self.reads(text):
+                return SomeLetter(str(self), value[PLACE])
+"""
+
+
+def test_an_index_type_of_a_cell_that_is_edited_does_not_read_what_it_made_before(spark: Any, tmp_path: Path) -> None:
+    notebook: dict[str, Any] = {"__name__": "__main__"}
+
+    def run(cell: str) -> Any:
+        exec(cell, notebook)
+        return notebook["CellLetters"]
+
+    def kept() -> Any:
+        return same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("name = 'ab'"))
+
+    for number, name in enumerate(("ab", "cd")):
+        pq.write_table(pa.table({"name": [name]}), tmp_path / f"{number}.parquet")
+    dataset = geoskip.dataset(spark, str(tmp_path))
+    dataset.create_index(run(CELL.replace("PLACE", "0"))("name"))
+    assert kept().files_kept == 1
+    run(CELL.replace("PLACE", "0"))
+    assert kept().files_kept == 1
+    run(CELL.replace("PLACE", "1"))
+    before = kept()
+    assert before.files_kept == 2
+    assert "another definition of its type" in str(before)
+    dataset.refresh_index("full")
+    assert kept().files_kept == 1
+    made = definition("cell_letters")
+    run(CELL.replace("PLACE", "1").replace("if self.reads(text)", "if self.reads(text) and value[1:]"))
+    assert definition("cell_letters") == made  # another clause over the same summaries
+    assert kept().files_kept == 1

@@ -28,8 +28,10 @@ framework's reading of null as unknown, whatever the clause says of the others.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +41,10 @@ import pyarrow as pa
 
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, MappingError
+from geoskip.identity import Unidentifiable, digest, names_in
 from geoskip.predicates import Predicate
 
-__all__ = ["Index", "SourceColumn", "index", "index_from_json", "index_kinds"]
+__all__ = ["Index", "SourceColumn", "as_registered", "definition", "index", "index_from_json", "index_kinds"]
 
 I = TypeVar("I", bound="type[Index]")  # noqa: E741
 Summary = Mapping[str, Any]
@@ -193,3 +196,53 @@ def index_from_json(spec: Mapping[str, Any]) -> Index:
         return build(**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
     except TypeError as error:
         raise InvalidSpecificationError(f"index {kind!r} of another version: {error}") from None
+
+
+def as_registered(spec: Index) -> Index:
+    """The same specification by its class as that was defined last: a cell of a notebook may be run again, edited."""
+    kind, latest = type(spec), _kinds.get(spec.kind)
+    if latest is None or latest is kind or (latest.__module__, latest.__qualname__) != _name(kind):
+        return spec
+    return index_from_json(spec.to_json())
+
+
+def definition(kind: str) -> str | None:
+    """What tells one definition of a user's own index type from another: a digest of how its summaries are made.
+
+    That is of ``collect``, ``merge`` and ``prepare``, with what these reach of their class and beyond it. Clauses are
+    not part of it: one that is added or corrected holds for the summaries that are there. None for geoskip's own types,
+    whose metadata have a version, for a type that is not known here, and where no digest can be had.
+    """
+    found = _kinds.get(kind)
+    if found is None or _is_own(found):
+        return None
+    if found not in _definitions:
+        with contextlib.suppress(Unidentifiable):
+            _definitions[found] = digest(_makers(found))
+    return _definitions.get(found)
+
+
+_definitions: weakref.WeakKeyDictionary[type[Index], str] = weakref.WeakKeyDictionary()
+
+
+def _makers(kind: type[Index]) -> dict[str, Any]:
+    """What makes the summaries of a class, by name: three methods, and what they name of the class in turn."""
+    found: dict[str, Any] = {}
+    waiting = ["collect", "merge", "prepare"]
+    while waiting:
+        name = waiting.pop()
+        value = next((vars(c)[name] for c in kind.__mro__ if name in vars(c) and not _is_own(c)), None)
+        if value is None or name in found:
+            continue
+        plain = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        found[name] = plain.fget if isinstance(plain, property) else plain
+        waiting += names_in(found[name])
+    return dict(sorted(found.items()))
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("geoskip", "udf_mappings", "builtins", "abc")
+
+
+def _name(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__

@@ -29,12 +29,19 @@ from geoskip.errors import (
     UnknownColumnError,
     UnsupportedColumnError,
 )
-from geoskip.indexes.base import Index, SourceColumn
+from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.catalyst import UNIDENTIFIED, Translator
 from geoskip.spark.gateway import Jvm
-from geoskip.spark.signature import corrupt_record, declined, depends_on, options_that_matter, struct_asked_for
+from geoskip.spark.signature import (
+    DEFINITION_OF,
+    corrupt_record,
+    declined,
+    depends_on,
+    options_that_matter,
+    struct_asked_for,
+)
 
 __all__ = ["Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
 
@@ -111,6 +118,7 @@ def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -
         texts = index.expressions()
         if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
             raise InvalidSpecificationError(f"{index.kind} needs a column name or SQL text, got {texts!r}")
+    indexes = [as_registered(index) for index in indexes]
     twice = sorted(name for name, count in Counter(map(str, indexes)).items() if count > 1)
     if twice:
         raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
@@ -181,6 +189,8 @@ def _entry(source: Source, index: Index, found: Analysed) -> IndexEntry:
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
     depends = depends_on(bound, source.file_format, source.settings, source.schema, source.options)
+    if (made := definition(index.kind)) is not None:
+        depends[DEFINITION_OF + index.kind] = made
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
@@ -38,6 +39,8 @@ ID_OF = "field id of "
 """What begins the names of Parquet's field ids, by which Spark finds columns where a schema has them."""
 PLACE_OF = "place of "
 """What begins the names of the places at which a schema has columns that files may be without names for."""
+DEFINITION_OF = "definition of "
+"""What begins the names of users' own index types, beside a digest of how their summaries are made."""
 
 _PARQUET = (
     "spark.sql.parquet.binaryAsString",
@@ -299,6 +302,10 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
             return f"it was built where the schema had {moved[0]} in another place than the query's schema"
     for name, value in entry.depends.items():
         if name.startswith(PLACE_OF):
+            continue
+        if name.startswith(DEFINITION_OF):
+            if definition(name.removeprefix(DEFINITION_OF)) != value:
+                return "it was built by another definition of its type than there is now; refresh_index('full')"
             continue
         if str(settings.get(name)) != value and name.startswith(DEFAULT_OF):
             column = name.removeprefix(DEFAULT_OF)
