@@ -46,7 +46,8 @@ def test_what_was_done_and_what_there_is_are_read_without_spark(place: tuple[Pat
     head, *rows = told("history", folder, *keys).splitlines()
     assert head.split()[:4] == ["began", "(UTC)", "verb", "state"]
     assert [row.split()[2:4] for row in rows] == [["create", "done"], ["refresh", "done"], ["delete", "done"]]
-    assert told("history", folder / "_geoskip", *keys).splitlines()[1:] == rows
+    for same in (folder / "_geoskip", f"file:{folder}", f"file://{folder}/"):
+        assert told("history", same, *keys).splitlines()[1:] == rows
     described = told("describe", folder, *keys).splitlines()
     assert described[0].startswith("snapshot 3 of 20")
     assert described[0].endswith("4 files")
@@ -65,6 +66,8 @@ def test_what_was_done_and_what_there_is_are_read_without_spark(place: tuple[Pat
 def test_a_folder_without_metadata_is_said_to_have_none(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["history", str(tmp_path)])
     assert (done.exit_code, "holds no metadata" in done.output) == (1, True)
+    done = CliRunner().invoke(app, ["describe", "s3a://bucket/data"])
+    assert (done.exit_code, "no local folder, and this command reads no other" in done.output) == (1, True)
 
 
 def test_what_is_protected_is_not_shown_without_keys(tmp_path: Path) -> None:
