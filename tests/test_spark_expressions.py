@@ -229,6 +229,8 @@ def test_case_of_names(spark: Any, parts: Parts) -> None:
         assert same_as_off(lambda: read().where("temp IS NULL")).files_kept == 3
         geoskip.dataset(spark, str(place), schema=schema).refresh_index("full")
         assert same_as_off(lambda: read().where("temp IS NOT NULL")).files_kept == 1
+        spark.conf.set("spark.sql.caseSensitive", "TRUE")  # the same to Spark
+        assert same_as_off(lambda: read().where("temp IS NOT NULL")).files_kept == 1
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     assert same_as_off(lambda: read().where("temp = 1")).files_kept == 3

@@ -109,6 +109,9 @@ def test_partition_columns_are_known_without_an_index(spark: Any, tree: Path) ->
         handle.create_index(MinMax("year"))
     handle.create_index(MinMax("a"))
     assert kept(lambda: spark.read.parquet(str(tree)), "year = 1 OR a = 310") == (3, 6)
+    fill(tree.parent / "odd" / "year of=1", 1)
+    with pytest.raises(InvalidSpecificationError, match="partition column `year of`"):
+        geoskip.dataset(spark, str(tree.parent / "odd")).create_index(MinMax("a + `year of`"))
 
 
 def test_a_column_of_the_files_under_a_partition_columns_name(spark: Any, tmp_path: Path) -> None:

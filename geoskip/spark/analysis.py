@@ -32,7 +32,7 @@ from geoskip.errors import (
 from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
-from geoskip.spark.catalyst import UNIDENTIFIED, Translator
+from geoskip.spark.catalyst import UNIDENTIFIED, Translator, quoted
 from geoskip.spark.gateway import Jvm
 from geoskip.spark.signature import (
     DEFINITION_OF,
@@ -288,7 +288,7 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"
         )
-    partitioned = columns_of(predicate) & set(source.partitions)
+    partitioned = columns_of(predicate) & set(map(quoted, source.partitions))
     if partitioned:
         raise InvalidSpecificationError(
             f"{index} reads the partition column {', '.join(sorted(partitioned))}, which is known exactly already; "

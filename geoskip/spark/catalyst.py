@@ -48,7 +48,7 @@ from geoskip.records import MOST_RECORDS, is_record, record
 from geoskip.registry import SPELLINGS, current
 from geoskip.spark.lambdas import closed
 
-__all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "type_name"]
+__all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "quoted", "type_name"]
 
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"

@@ -237,8 +237,14 @@ def depends_on(
         names += ["spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes"]
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices):
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
-    found = {name: str(settings.get(name)) for name in dict.fromkeys(names)}
+    found = {name: _said(name, settings.get(name)) for name in dict.fromkeys(names)}
     return found | {PLACE_OF + column: place for column, place in _places(columns, file_format, schema).items()}
+
+
+def _said(name: str, value: str | None) -> str:
+    """A setting's value as a text; true and false, which Spark reads in any case, in lower case."""
+    text, is_switch = str(value), name.startswith("spark.sql.") and "columnName" not in name
+    return text.lower() if is_switch and text.lower() in ("true", "false") else text
 
 
 def _is_of_old(settings: Mapping[str, str | None], options: Mapping[str, str] | None) -> bool:
@@ -307,11 +313,12 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
             if definition(name.removeprefix(DEFINITION_OF)) != value:
                 return "it was built by another definition of its type than there is now; refresh_index('full')"
             continue
-        if str(settings.get(name)) != value and name.startswith(DEFAULT_OF):
+        if _said(name, settings.get(name)) == _said(name, value):
+            continue
+        if name.startswith(DEFAULT_OF):
             column = name.removeprefix(DEFAULT_OF)
             return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
-        if str(settings.get(name)) != value:
-            return f"it was built with {name}={value}, the session has {settings.get(name)}"
+        return f"it was built with {name}={value}, the session has {settings.get(name)}"
     sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
     if _is_orc(request["format"]):
         if "true" in (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower()):
