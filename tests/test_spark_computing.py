@@ -188,6 +188,9 @@ def test_what_fails_is_said_by_sparks_reader(spark: Any, parts: Callable[..., Pa
             built(spark, place, MinMax("s"), MinMax("cast(s AS int)"), MinMax("length(s)"))
     finally:
         spark.conf.set("spark.sql.ansi.enabled", ansi)
+    spark.udf.register("sixth_letter", lambda s: s[5], "string")
+    with pytest.raises(GeoskipError, match=r"sixth_letter\(s\) could not be evaluated: .*IndexError: string"):
+        built(spark, place, ValueList("sixth_letter(s)"))
 
 
 def test_large_files_and_views_are_for_sparks_reader(

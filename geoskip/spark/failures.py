@@ -59,6 +59,9 @@ _PREFIXES = re.compile(
     r"(?:Caused by: |.*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *|(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *"
     r"|\[[A-Z0-9_.]+\] *)+"
 )
+# a function of Python that raised: Spark shows where, and at the end of that what
+_OF_PYTHON = re.compile(r"An exception was thrown from the Python worker|Traceback \(most recent call last\)")
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 _SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
 
 
@@ -69,6 +72,8 @@ def first_line(message: str) -> str:
         plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
         if _FRAME.match(line) or _SAYS_NOTHING.match(plain) or (before and plain == line.strip()):
             continue
+        if _OF_PYTHON.match(plain) and (raised := _RAISED.findall(message)):
+            return str(raised[-1].strip()[:300])
         if before or not plain.endswith(":"):
             return (before + plain)[:300]
         before = plain + " "  # what it is of, such as schemas that cannot be merged; the cause is a later line
