@@ -263,7 +263,8 @@ def _chosen(
             continue
         if name in [entry.name for entry in others]:
             raise NotIndexedError(f"{name} is {instead}")
-        raise NotIndexedError(f"there is no index {name} that is {what}, only {', '.join(names) or 'none'}")
+        others_there = f"only {', '.join(names)}" if names else "nor any other"
+        raise NotIndexedError(f"there is no index {name} that is {what}, {others_there}")
     if not names and not which:
         raise NotIndexedError(f"there is no index that is {what}")
     return tuple(dict.fromkeys(which)) or tuple(names)
