@@ -99,6 +99,9 @@ def test_an_extractor_with_another_body_or_a_library_of_another_release_does_not
     assert read() == "0"
     release("2.0", change=".lower()")
     assert read() == "0 1 2"
+    assert "get_agent_name is another function, or version, than it was built with" in str(
+        geoskip.explain(spark.read.parquet(log).where("get_agent_name(`user agent`) = 'Hacker'"))
+    )
     release("1.0")
     assert read() == "0"
     spark.udf.register("get_agent_name", lambda agent: agent, "string")

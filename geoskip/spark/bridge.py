@@ -36,7 +36,7 @@ from geoskip.spark.catalyst import AND, Translator, inlined
 from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import Known, key_of, local_path
 from geoskip.spark.own_settings import look_up_again, most_looked_at, share_memory, unread
-from geoskip.spark.signature import renamer, retyped, unusable
+from geoskip.spark.signature import redefined, renamer, retyped, unusable
 
 __all__ = ["Bridge"]
 
@@ -219,6 +219,7 @@ class Bridge:
             predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
             if not masks:
                 reasons.extend(retyped(snapshot.header, predicate))
+                reasons.extend(redefined(snapshot.header, predicate))
             templates = self._templates(request, java)
             evaluator = None
             if java is not None:

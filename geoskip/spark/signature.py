@@ -25,6 +25,7 @@ __all__ = [
     "depends_on",
     "is_json",
     "options_that_matter",
+    "redefined",
     "renamer",
     "retyped",
     "struct_asked_for",
@@ -361,6 +362,18 @@ def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
         for name, kind in entry.columns:
             if read.get(name, kind) != kind:
                 yield f"{entry.name} is not used: it was built over {name} as {kind}, the query reads {read[name]}"
+
+
+def redefined(header: Header, predicate: Predicate) -> Iterator[str]:
+    """Of each index over a Python function that has another body or version in the query: that it is not about that."""
+    calls = (vertex for vertex in walk(predicate) if isinstance(vertex, Call))
+    now = {call.name: call.implementation for call in calls if (call.implementation or "").startswith("python:")}
+    for entry in header.entries if now else ():
+        vertices = (vertex for expression in entry.index.bound for vertex in walk(expression))
+        over = {vertex.name: vertex.implementation for vertex in vertices if isinstance(vertex, Call)}
+        for name in over.keys() & now.keys():
+            if over[name] != now[name]:
+                yield f"{entry.name} is not used: {name} is another function, or version, than it was built with"
 
 
 def same_place(found: str, recorded: str) -> bool:
