@@ -156,6 +156,10 @@ class Bridge:
         settings = request.get("settings", {})
         share_memory(settings)
         reasons: list[str] = [*unread(settings), *request["barriers"]]
+        try:
+            self.known.read_keys(settings.get("spark.geoskip.keys"))
+        except Exception as error:
+            reasons.append(str(error))
         lines: list[str] = []
         decisions: list[Decision] = []
         roots: list[str] = []

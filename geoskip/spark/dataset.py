@@ -19,7 +19,7 @@ from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
-from geoskip.spark.session import java, known
+from geoskip.spark.session import KEYS, java, known
 from geoskip.spark.verbs import building, checking, keeping, telling
 from geoskip.spark.verbs.building import ENGINE
 from geoskip.spark.verbs.checking import Verified
@@ -48,7 +48,7 @@ def dataset(
     ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``; of a
     file, a glob or a list in the folder that holds it, which other handles in that folder share. ``metadata`` names
     another folder (for data that are read-only), ``store`` another store, ``encryption`` how metadata are protected:
-    such a dataset is known to queries of this driver once its handle was made.
+    such a dataset is known to queries of this driver, and to handles that name no place, once its handle was made.
 
     ``auto_refresh`` indexes what is new, where that are at most so many files (``100``) or bytes (``"64 MiB"``), or
     whatever it is (``True``): :meth:`Dataset.to_df` does so before it returns. Of other queries of this driver, by
@@ -68,6 +68,7 @@ def dataset(
             f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
         )
     bound = Bound.of(auto_refresh)
+    known.read_keys(spark.conf.get(KEYS, None))
     folder = None if metadata is None else _path(metadata, "metadata=")
     place = Place(spark, _paths(path), table, format, reader_options, folder, store, encryption)
     found = Dataset(place, bound)

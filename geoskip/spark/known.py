@@ -17,7 +17,7 @@ from geoskip.metadata import Snapshot
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.folders import LocalFolder
-from geoskip.stores.keys import KeyKeeper
+from geoskip.stores.keys import KeyKeeper, KeyRing
 from geoskip.stores.parquet import ParquetStore
 
 __all__ = ["FOLDER", "Known", "local_path"]
@@ -52,6 +52,7 @@ class Known:
         self._renewed: dict[str, int] = {}
         self.encryption: Encryption | None = None
         """The keys that protected metadata are read with where no handle brought others."""
+        self._keys_from: str | None = None
         self._lock = threading.Lock()
 
     def register(self, root: str, store: Store) -> None:
@@ -60,9 +61,18 @@ class Known:
             self._stores[root] = store
             self._defaults.discard(root)
 
-    def unlock(self, keys: KeyKeeper) -> None:
-        """Read protected metadata with these keys."""
+    def read_keys(self, place: str | None, *, anew: bool = False) -> None:
+        """Read protected metadata with the key ring that a session names: the path of a file, or ``env:`` and the name
+        of a variable. Nothing is done where it was named before, if not ``anew``. Raises InvalidSpecificationError.
+        """
+        if place and (anew or place != self._keys_from):
+            name = place.removeprefix("env:")
+            self.unlock(KeyRing.from_file(place) if name == place else KeyRing.from_environment(name), place)
+
+    def unlock(self, keys: KeyKeeper, place: str | None = None) -> None:
+        """Read protected metadata with these keys, whatever was named as their ``place`` before."""
         with self._lock:
+            self._keys_from = place
             self.encryption = Encryption(keys)
             self._asked.clear()
             for root in self._defaults:

@@ -26,7 +26,7 @@ from geoskip.registry import lasting
 from geoskip.spark.bridge import Bridge
 from geoskip.spark.gateway import Jvm, jvm_of
 from geoskip.spark.known import Known
-from geoskip.stores.keys import KeyKeeper, KeyRing
+from geoskip.stores.keys import KeyKeeper
 
 __all__ = [
     "ENABLED",
@@ -112,11 +112,10 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     load_mappings()
     _check_workers(spark)
     place = spark.conf.get(KEYS, None)
-    if keys is None and place:
-        name = place.removeprefix("env:")
-        keys = KeyRing.from_file(place) if name == place else KeyRing.from_environment(name)
-    if keys is not None:
-        known.unlock(keys)
+    if keys is None:
+        known.read_keys(place, anew=True)
+    else:
+        known.unlock(keys, place)
     java(spark).geoskip.install(spark._jsparkSession)
     spark.conf.set(ENABLED, "true")
 

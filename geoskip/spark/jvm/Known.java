@@ -36,7 +36,7 @@ class Known {
                 "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
                 "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
                 "spark.geoskip.recheck", "spark.geoskip.memory.budget", "spark.geoskip.lookup.seconds",
-                "spark.geoskip.planning.budget", "spark.geoskip.audit"
+                "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.keys"
             });
 
     /** What readers take from Hadoop's configuration where the session does not set it. */
