@@ -262,8 +262,9 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
         raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file")
     for vertex in walk(predicate):
         if isinstance(vertex, Opaque):
+            text = re.sub(r"#\d+L?", "", vertex.text)  # Spark numbers the attributes of a plan
             raise InvalidSpecificationError(
-                f"{index} cannot be indexed: {vertex.text} is not deterministic, a subquery, a file's metadata or not "
+                f"{index} cannot be indexed: {text} is not deterministic, a subquery, a file's metadata or not "
                 "known; index an expression whose value depends on the row alone"
             )
         if isinstance(vertex, Call) and (vertex.implementation or "").endswith(UNIDENTIFIED):
