@@ -98,17 +98,17 @@ class Place:
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
-            return State(spark, frame, self._source(frame), listing(spark, frame))
+            return State(spark, frame, self._source(frame), self._listed(spark, frame))
         since, settings, last = time.time(), self._settings_of_now(), self._last
         if last is not None and last.settings == settings and not any(map(is_glob, self.paths or ())):
-            files = listing(self.spark, last.frame)
+            files = self._listed(self.spark, last.frame)
             if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
                 self._last = last._replace(files=files)
                 return State(self.spark, last.frame, self._source(last.frame), files, since)
         since = time.time()
         frame = self._frame(self.spark)  # which lists paths itself; of a table it may know an old listing
         source = self._source(frame)  # or what cannot be indexed, in a sentence
-        files = listing(self.spark, frame, anew=self.table is not None)
+        files = self._listed(self.spark, frame, anew=self.table is not None)
         self._last = _Last(frame, files, self._columns_of(files), settings) if self.table is None else None
         return State(self.spark, frame, source, files, since)
 
@@ -151,7 +151,7 @@ class Place:
         """The state as it is by now, in the same session."""
         if self.table is None and not any(map(is_glob, self.paths or ())):
             since = time.time()
-            return replace(state, files=listing(state.spark, state.frame), since=since)
+            return replace(state, files=self._listed(state.spark, state.frame), since=since)
         return self.state(state.spark)
 
     def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
@@ -163,6 +163,13 @@ class Place:
         except (PySparkException, Py4JJavaError) as error:
             if attempts > 1 and _GONE.search(said(error)):
                 return self._frame(spark, attempts - 1)
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {said(error)}") from error
+
+    def _listed(self, spark: SparkSession, frame: DataFrame, *, anew: bool = True) -> Files:
+        """The files, or what Spark finds wrong with them now: folders whose partitions contradict each other."""
+        try:
+            return listing(spark, frame, anew=anew)
+        except (PySparkException, Py4JJavaError) as error:
             raise InvalidSpecificationError(f"{self.name} cannot be read: {said(error)}") from error
 
     def _source(self, frame: DataFrame) -> Source:

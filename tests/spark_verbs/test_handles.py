@@ -40,6 +40,19 @@ def test_a_glob_forgets_what_it_finds_no_more(spark: Any, tmp_path: Path, glob: 
     assert beside.refresh_index().files == 2
 
 
+def test_folders_that_contradict_each_other_are_told_of_in_a_sentence(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "day=1", "1.parquet", [1])
+    handle = geoskip.dataset(spark, str(tmp_path))
+    handle.create_index(MinMax("a"))
+    write(tmp_path / "day=2" / "hour=3", "1.parquet", [2])
+    for verb in (handle.refresh_index, handle.describe, handle.verify):
+        with pytest.raises(InvalidSpecificationError, match=r"cannot be read: .*onflicting partition column"):
+            verb()
+    (tmp_path / "day=2" / "hour=3" / "1.parquet").rename(tmp_path / "day=2" / "1.parquet")
+    (tmp_path / "day=2" / "hour=3").rmdir()
+    assert handle.refresh_index().files == 2
+
+
 @pytest.mark.parametrize("option", ["pathGlobFilter", "modifiedAfter"])
 def test_files_that_a_handle_chooses_not_to_look_at_are_not_forgotten(spark: Any, tmp_path: Path, option: str) -> None:
     for name in ("a1", "a2", "b1"):
