@@ -145,6 +145,8 @@ def test_spark_connect() -> None:
         geoskip.enable(Remote())  # type: ignore[arg-type]
     assert "SparkSession.builder" in str(raised.value)
     assert not geoskip.is_enabled(Remote())  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentProblem, match="got None"):
+        geoskip.dataset(None, "data")  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(delta_package() is None, reason="no Delta release for this Spark is known to the tests")

@@ -19,7 +19,7 @@ from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
 from geoskip.spark.place import Place
-from geoskip.spark.session import KEYS, java, known
+from geoskip.spark.session import KEYS, check_session, java, known
 from geoskip.spark.verbs import building, checking, keeping, telling
 from geoskip.spark.verbs.building import ENGINE
 from geoskip.spark.verbs.checking import Verified
@@ -56,6 +56,7 @@ def dataset(
     after it: the first one reads new files, since no data are read while a query is planned. That goes on until the
     session ends, or a handle of the dataset is made with ``auto_refresh=False``.
     """
+    check_session(spark)
     if (path is None) == (table is None):
         raise InvalidSpecificationError("dataset() takes either a path or table=, and not both")
     for name, given, kind in (("store", store, Store), ("encryption", encryption, Encryption)):

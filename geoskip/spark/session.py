@@ -30,6 +30,7 @@ from geoskip.stores.keys import KeyKeeper
 
 __all__ = [
     "ENABLED",
+    "check_session",
     "configure",
     "disable",
     "disabled",
@@ -104,11 +105,7 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     where a key ring is: the path of a file, or ``env:`` and the name of an environment variable. Raises
     EnvironmentProblem for a Spark Connect session, which has no optimizer at hand.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise EnvironmentProblem(
-            "geoskip works in the driver, and a Spark Connect session has none here; run it in the server's driver: "
-            "geoskip.enable(spark) on a classic session, SparkSession.builder.master(...).getOrCreate()"
-        )
+    check_session(spark)
     load_mappings()
     _check_workers(spark)
     place = spark.conf.get(KEYS, None)
@@ -118,6 +115,16 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
         known.unlock(keys, place)
     java(spark).geoskip.install(spark._jsparkSession)
     spark.conf.set(ENABLED, "true")
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise EnvironmentProblem for what is no session that has its driver here."""
+    if hasattr(spark, "_jsparkSession"):
+        return
+    raise EnvironmentProblem(
+        f"geoskip takes a SparkSession whose driver is here, got {spark!r} (one of Spark Connect has none; run it in "
+        "the server's driver): geoskip.enable(spark) on a classic one, SparkSession.builder.master(...).getOrCreate()"
+    )
 
 
 def disable(spark: SparkSession) -> None:
