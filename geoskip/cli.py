@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Data skipping for Apache Spark.", no_args_is_help=True, add_completion=False)
 
-_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTALL)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 Folder = Annotated[Path, typer.Argument(help="A dataset, or the folder of its metadata.")]
 Keys = Annotated[Path | None, typer.Option(help="The key ring of protected metadata, a file.")]
@@ -108,15 +108,16 @@ def describe(folder: Folder, keys: Keys = None) -> None:
 
 
 def _store(folder: Path, keys: Path | None) -> Any:
+    from geoskip.spark.known import local_path
     from geoskip.stores import ParquetStore
 
-    if not folder.exists() and (uri := _URI.fullmatch(str(folder))):
-        if uri["scheme"] != "file":
+    if not folder.exists() and _URI.match(str(folder)):
+        if (path := local_path(str(folder))) is None:
             raise NotIndexedError(
                 f"{folder} is no local folder, and this command reads no other; in a session "
                 "geoskip.dataset(spark, ...).history() and .describe() tell the same"
             )
-        folder = Path(uri["path"])
+        folder = Path(path)
     found = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
     if not (found / "_identity.json").is_file():
         raise NotIndexedError(f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it")

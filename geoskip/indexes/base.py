@@ -41,7 +41,7 @@ import pyarrow as pa
 
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, MappingError
-from geoskip.identity import Unidentifiable, digest, names_in
+from geoskip.identity import Unidentifiable, digest, names_in, qualified_name
 from geoskip.predicates import Predicate
 
 __all__ = ["Index", "SourceColumn", "as_registered", "definition", "index", "index_from_json", "index_kinds"]
@@ -201,7 +201,7 @@ def index_from_json(spec: Mapping[str, Any]) -> Index:
 def as_registered(spec: Index) -> Index:
     """The same specification by its class as that was defined last: a cell of a notebook may be run again, edited."""
     kind, latest = type(spec), _kinds.get(spec.kind)
-    if latest is None or latest is kind or (latest.__module__, latest.__qualname__) != _name(kind):
+    if latest is None or latest is kind or qualified_name(latest) != qualified_name(kind):
         return spec
     return index_from_json(spec.to_json())
 
@@ -242,7 +242,3 @@ def _makers(kind: type[Index]) -> dict[str, Any]:
 
 def _is_own(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("geoskip", "udf_mappings", "builtins", "abc")
-
-
-def _name(kind: type) -> tuple[str, str]:
-    return kind.__module__, kind.__qualname__

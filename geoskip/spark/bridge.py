@@ -34,7 +34,7 @@ from geoskip.skipping import Decision, decide
 from geoskip.spark.audit import lost_rows
 from geoskip.spark.catalyst import AND, Translator, inlined
 from geoskip.spark.evaluator import Answers, SparkEvaluator
-from geoskip.spark.known import Known, key_of, local_path
+from geoskip.spark.known import KEYS, Known, key_of, local_path
 from geoskip.spark.own_settings import look_up_again, most_looked_at, share_memory, unread
 from geoskip.spark.signature import redefined, renamer, retyped, unusable
 
@@ -157,7 +157,7 @@ class Bridge:
         share_memory(settings)
         reasons: list[str] = [*unread(settings), *request["barriers"]]
         try:
-            self.known.read_keys(settings.get("spark.geoskip.keys"))
+            self.known.read_keys(settings.get(KEYS))
         except Exception as error:
             reasons.append(str(error))
         lines: list[str] = []

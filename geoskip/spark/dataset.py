@@ -18,8 +18,9 @@ from geoskip.lifecycle.amounts import Bound, duration
 from geoskip.lifecycle.operation import latest
 from geoskip.spark.build import BuildReport
 from geoskip.spark.data import SparkData
+from geoskip.spark.known import KEYS
 from geoskip.spark.place import Place
-from geoskip.spark.session import KEYS, check_session, java, known
+from geoskip.spark.session import check_session, java, known
 from geoskip.spark.verbs import building, checking, keeping, telling
 from geoskip.spark.verbs.building import ENGINE
 from geoskip.spark.verbs.checking import Verified

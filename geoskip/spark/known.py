@@ -20,9 +20,10 @@ from geoskip.stores.folders import LocalFolder
 from geoskip.stores.keys import KeyKeeper, KeyRing
 from geoskip.stores.parquet import ParquetStore
 
-__all__ = ["FOLDER", "Known", "local_path"]
+__all__ = ["FOLDER", "KEYS", "Known", "local_path"]
 
 FOLDER = "_geoskip"
+KEYS = "spark.geoskip.keys"
 _MOST_SNAPSHOTS = 64
 _MOST_OF_ONE = 2
 """The newest, and the one before it: a query may just be using that."""

@@ -25,7 +25,7 @@ from geoskip.errors import EnvironmentProblem
 from geoskip.registry import lasting
 from geoskip.spark.bridge import Bridge
 from geoskip.spark.gateway import Jvm, jvm_of
-from geoskip.spark.known import Known
+from geoskip.spark.known import KEYS, Known
 from geoskip.stores.keys import KeyKeeper
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 ENABLED = "spark.geoskip.enabled"
-KEYS = "spark.geoskip.keys"
 
 known = Known()
 bridge = Bridge(known)

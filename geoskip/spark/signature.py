@@ -170,7 +170,7 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
     lowered = {name: value.lower() if name in _WORDS else value for name, value in lowered.items()}
     if is_text(file_format) or _is_avro(file_format):
         matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
-        return {name: value for name, value in matter.items() if value.lower() != _DEFAULTS.get(name)}
+        return {name: value for name, value in matter.items() if value != _DEFAULTS.get(name)}
     return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
 
 
