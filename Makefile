@@ -18,7 +18,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-versions soak bench format venv java check-java lock clean
+.PHONY: help demo test test-core test-versions soak bench format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -26,12 +26,15 @@ help:
 demo: check-java venv  ## real queries, with geoskip off and on
 	@$(WITH_JAVA) .venv/bin/python examples/demo.py
 
-test: check-java venv  ## every check; ends with pytest's closing line
+test: check-java venv test-core  ## every check; ends with pytest's closing line
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
 	.venv/bin/lint-imports --no-logo
-	@$(WITH_JAVA) .venv/bin/python -m pytest
+	@$(WITH_JAVA) .venv/bin/python -m pytest -m jvm
+
+test-core: venv  ## the part of the tests that needs no JVM, in parallel
+	.venv/bin/python -m pytest -q -n 2 -m 'not jvm'
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)

@@ -47,6 +47,16 @@ DELTA_CONFIG = {
 }
 
 
+JVM_FIXTURES = {"spark", "plain", "search_server"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a JVM, so that the rest can run in parallel: ``make test-core``."""
+    for item in items:
+        if item.get_closest_marker("spark") or not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.jvm)
+
+
 SAID = pytest.StashKey[list[str]]()
 
 
