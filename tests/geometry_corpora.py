@@ -145,13 +145,18 @@ def elsewhere() -> Corpus:
     large = shapely.Polygon([(0, 0), (10, 10), (10, 0), (0, 10)])
     line = shapely.LineString([(0, 0), (0, 60), (60, 60)])
     between = shapely.Point(5, 9)  # the two triangles of the large one
-    rows = [crossed, between, line]
+    lacking = shapely.MultiPoint([(math.nan, math.nan)])  # JTS holds these two to intersect
+    beside = shapely.GeometryCollection([shapely.Point(30, 30), lacking])
+    rows = [crossed, between, line, lacking, beside]
     asked: list[tuple[Predicate, Any]] = [
         (Not(call("ST_Covers", NOTCHED, GEOM)), crossed),
         (call("ST_Disjoint", SQUARE, GEOM), crossed),
         (Not(call("ST_Within", GEOM, SQUARE)), crossed),
         (Comparison(">", call("ST_Distance", GEOM, shapely.Point(2, 2)), literal(9.0)), crossed),
         (call("ST_Intersects", GEOM, large), between),
+        (call("ST_Intersects", GEOM, SQUARE), lacking),
+        (call("ST_Intersects", SQUARE, GEOM), beside),
+        (call("ST_Intersects", GEOM, beside), between),
         (Comparison(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), literal(1e7)), line),
         (Comparison("<", call("ST_DistanceSphere", GEOM, shapely.Point(0, 88)), literal(1e5)), line),
     ]

@@ -23,7 +23,7 @@ import udf_mappings.sedona as mapped
 from geoskip.geometry import sphere
 from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
-from geoskip.indexes import geobox_clauses, geobox_globe
+from geoskip.indexes import geobox_clauses, geobox_collect, geobox_globe
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.geobox_clauses import BoxLeaves, BoxMeets, View
 from geoskip.indexes.geobox_units import Units
@@ -81,6 +81,24 @@ def boxes_of_envelope_functions(patch: pytest.MonkeyPatch) -> None:
 @mutant("any non-finite coordinate keeps", geometries, pairs)
 def non_finite_rows_are_left_out(patch: pytest.MonkeyPatch) -> None:
     _stored(patch, nonfinite=lambda count: 0)
+
+
+@mutant("any non-finite coordinate keeps, of any part", elsewhere)
+def only_points_lack_coordinates(patch: pytest.MonkeyPatch) -> None:
+    def alone(some: Any) -> Any:
+        return (shapely.get_type_id(some) == 0) & shapely.is_empty(some)
+
+    patch.setattr(geobox_collect, "lacks_coordinates", alone)
+
+
+@mutant("Q with a part that is NaN keeps", elsewhere)
+def a_constant_is_what_has_coordinates(patch: pytest.MonkeyPatch) -> None:
+    def of(original: Any, value: Any) -> Any:
+        there = shapely.get_coordinates(value)
+        there = there[np.isfinite(there).all(axis=1)]
+        return original(value if len(there) == shapely.count_coordinates(value) else shapely.MultiPoint(there))
+
+    before(patch, Shape, "of", of)
 
 
 @mutant("near and far: keep if any row is EMPTY", geometries)

@@ -65,12 +65,26 @@ def test_holes_may_lie_outside_of_their_shell() -> None:
     assert kept(sedonas("ST_Intersects", holed, cut), SHAPES, files) == [True, True]
 
 
-@pytest.mark.parametrize("name", ["ST_3DDistance", "ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"])
+@pytest.mark.parametrize("name", ["ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"])
 def test_other_distances_are_no_less(name: str) -> None:
     files = collected(SHAPES, [["POINT (0 0)"], ["POINT (9 9)"], ["LINESTRING (3 3, 20 20)"], ["POINT EMPTY"]])
     measured = sedonas(name, GEOM, Literal(shapely.Point(9, 8), "geometry"), type="double")
     assert kept(Comparison("<=", measured, Literal(1.0)), SHAPES, files) == [False, True, True, True]
     assert kept(Comparison(">", measured, Literal(1.0)), SHAPES, files) == [True] * 4  # nothing is known of far
+
+
+def test_distances_in_space_are_known_of_points_alone() -> None:
+    files = collected(SHAPES, [["POINT (0 0)"], ["POINT (9 9)"], ["LINESTRING (0 0, 0 1)"], ["POINT EMPTY"]])
+
+    def asked(g: Any, shape: Any) -> list[bool]:
+        return kept(
+            Comparison("<=", sedonas("ST_3DDistance", g, Literal(shape), type="double"), Literal(1.0)), SHAPES, files
+        )
+
+    assert asked(GEOM, shapely.Point(9, 8)) == [False, True, True, True]
+    assert asked(GEOM, shapely.LineString([(9, 8), (9, 7)])) == [False, True, True, True]
+    assert asked(GEOM, shapely.GeometryCollection([shapely.box(9, 8, 10, 9)])) == [True] * 4
+    assert asked(sedonas("ST_Buffer", GEOM, Literal(1.0)), shapely.Point(9, 8)) == [True] * 4
 
 
 @pytest.mark.parametrize("way", ["ST_Expand", "ST_Buffer"])
@@ -242,6 +256,39 @@ def test_no_shape_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> No
     assert len(skipping) > 0.6 * len(asked)
     assert found[f"ST_Contains({Q}, geom)"] == found[f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})"] == 2  # and EMPTY
     assert found["ST_XMax(geom) > 50"] == 4  # with the file of EMPTY
+
+
+TILTED = "ST_GeomFromWKT('POLYGON Z ((0 0 0, 0 1 0, -0.75 1 1, -0.75 0 1, 0 0 0))')"  # its plane comes near
+NAN = "ST_Point(CAST('NaN' AS DOUBLE), CAST('NaN' AS DOUBLE))"
+
+
+@pytest.mark.spark
+def test_no_part_without_coordinates_and_no_plane_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> None:
+    place = tmp_path / "parts"
+    place.mkdir()
+    rows = [
+        ("MULTIPOINT ((NaN NaN))", math.nan),
+        ("GEOMETRYCOLLECTION (POINT (90 90), GEOMETRYCOLLECTION (POINT (NaN NaN)))", math.nan),
+        ("LINESTRING (70 70, NaN NaN)", math.nan),
+        ("POINT Z (50 60 0)", 50.0),
+        ("POINT Z (60 70 0)", 60.0),
+        ("POLYGON Z ((0 0 0, 0 1 0, -0.75 1 1, -0.75 0 1, 0 0 0))", 0.0),
+        ("POLYGON Z ((40 0 0, 41 0 0, 41 1 0, 40 0 0))", 0.0),
+    ]
+    for number, (text, x) in enumerate(rows):
+        pq.write_table(pa.table({"wkt": [text], "x": [x]}), place / f"part-{number}.parquet")
+    whole, collected_ = "ST_GeomFromWKT(wkt)", "ST_Collect(ST_Point(x, x + 10), ST_Point(x, x))"
+    geoskip.dataset(sedona, str(place)).create_index(GeoBox(whole), GeoBox(collected_))
+    asked = [
+        *(f"ST_Intersects({g}, {Q})" for g in (whole, collected_)),
+        *(f"ST_Intersects({Q}, {g}) AND x IS NOT NULL" for g in (whole, collected_)),
+        *(f"ST_Intersects({whole}, ST_Collect({other}, {NAN}))" for other in (NAN, "ST_Point(7D, 7D)")),
+        f"x < 1000 AND ST_3DDistance({whole}, ST_GeomFromWKT('POINT Z (100 0.5 0.5)')) < 81",
+        f"x < 1000 AND ST_3DDistance(ST_GeomFromWKT('POINT Z (50 60 9)'), {whole}) < 10",
+        f"x < 1000 AND ST_3DDistance({whole}, {TILTED}) < 50",
+    ]
+    found = files_kept(sedona.read.parquet(str(place)), asked)
+    assert (found[asked[0]], found[asked[7]]) == (3, 7), found
 
 
 @pytest.mark.spark

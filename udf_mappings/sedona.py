@@ -191,13 +191,28 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
     return None
 
 
-@maps(*functions("ST_3DDistance", "ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"), index=GeoBox)
+@maps(*functions("ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"), index=GeoBox)
 def no_less_than_the_distance(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near alone: each is the distance of some points of the two, in space or in the plane, so it is no less."""
+    """Near alone: each is the distance of some points of the two, so it is no less."""
     match node:
         case Comparison("<" | "<=" | "=" | "<=>", Call() as call, Literal(d)) if pair := sides(call, index):
             g, shape, _ = pair
             return g.comes_within(shape, d)
+    return None
+
+
+@maps(*functions("ST_3DDistance"), index=GeoBox)
+def distance_in_space(node: Predicate, index: GeoBox) -> Clause | None:
+    """Near alone, from points to what has no polygon: between points of the two it is no less than in the plane.
+
+    From a polygon JTS measures to its plane wherever the projection of the other falls in it, which may be nearer.
+    """
+    match node:
+        case Comparison("<" | "<=" | "=" | "<=>", Call() as call, Literal(d)) if pair := sides(call, index):
+            g, shape, _ = pair
+            points = g.where_points()
+            flat = isinstance(shape, shapely.Geometry) and shapely.get_dimensions(shape) < 2
+            return None if points is None or not flat else points.comes_within(shape, d)
     return None
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-__all__ = ["LARGEST", "LEAST", "LOOSENESS", "Boxes", "Envelope", "Floats", "Mask"]
+__all__ = ["LARGEST", "LEAST", "LOOSENESS", "Boxes", "Envelope", "Floats", "Mask", "lacks_coordinates"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -147,3 +147,26 @@ class Boxes:
     def diagonal(self) -> Floats:
         """The length of each box's diagonal."""
         return np.asarray(np.hypot(self.xmax - self.xmin, self.ymax - self.ymin))
+
+
+def lacks_coordinates(geometries: NDArray[np.object_]) -> Mask:
+    """Which geometries are, or have as a part at any depth, a point without coordinates.
+
+    ``POINT EMPTY`` and ``POINT (NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons.
+
+    >>> lacks_coordinates(np.array([shapely.from_wkt("MULTIPOINT ((1 1), EMPTY)"), shapely.box(0, 0, 1, 1)])).tolist()
+    [True, False]
+    """
+    lacks = np.zeros(len(geometries), dtype=bool)
+    parts, owner = geometries, np.arange(len(geometries))
+    while len(parts):
+        kind = np.asarray(shapely.get_type_id(parts))
+        lacks[owner[(kind == _POINT) & np.asarray(shapely.is_empty(parts))]] = True
+        several = (kind == _MULTIPOINT) | (kind == _COLLECTION)
+        owner = owner[several]
+        parts, inner = shapely.get_parts(parts[several], return_index=True)
+        owner = owner[inner]
+    return lacks
+
+
+_POINT, _MULTIPOINT, _COLLECTION = 0, 4, 7  # shapely's type numbers

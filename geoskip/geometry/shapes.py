@@ -15,7 +15,7 @@ import numpy as np
 import shapely
 from shapely.geometry.base import BaseGeometry
 
-from geoskip.geometry.boxes import LARGEST, LEAST, Boxes, Envelope, Floats, Mask
+from geoskip.geometry.boxes import LARGEST, LEAST, Boxes, Envelope, Floats, Mask, lacks_coordinates
 from geoskip.geometry.raster import Raster
 
 __all__ = ["Shape", "margin"]
@@ -30,7 +30,7 @@ def margin(scale: Any, distance: float) -> Any:
 
 
 class Shape:
-    """A geometry that is neither NULL nor EMPTY, with coordinates of sane size; made by :meth:`of`."""
+    """A geometry that is neither NULL nor EMPTY, all of it with coordinates of sane size; made by :meth:`of`."""
 
     def __init__(self, geometry: BaseGeometry):
         self.geometry = geometry
@@ -172,6 +172,8 @@ def _is_box(geometry: BaseGeometry, envelope: Envelope) -> bool:
 def _prepared(wkb: bytes) -> Shape | None:
     geometry = shapely.from_wkb(wkb)
     if geometry.is_empty or not (np.abs(shapely.get_coordinates(geometry)) <= LARGEST).all():
+        return None
+    if lacks_coordinates(np.array([geometry])).any():
         return None
     return Shape(geometry)
 

@@ -100,6 +100,11 @@ class _Sighted(ABC):
         number = _number(distance)
         return None if number is None else self._shaped(BoxGoesBeyond, shape, number, total=True)
 
+    def where_points(self) -> Sight | None:
+        """The same sight, of which nothing is known but where all rows are points; None for what is made of points."""
+        found, view = self._at()
+        return Sight(found, replace(view, if_point=True)) if view.point else None
+
     def comes_within_on(self, earth: Earth, shape: Any, distance: Any, *caps: Cap) -> Clause | None:
         """May a point's distance on the globe to a point be at most this, and the point be in all of these caps?"""
         return self._on_globe(GlobeComesWithin, earth, shape, distance, caps)

@@ -6,8 +6,8 @@ invalid polygon may lie outside its shell, and envelope functions miss it), ``ro
 ``nonfinite``, ``nulls``, ``empties``, ``invalid``, and ``types``, the set of geometry types as bits of their WKB
 numbers.
 
-``POINT EMPTY`` and ``POINT(NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons: such
-rows count as non-finite too.
+``POINT EMPTY`` and ``POINT(NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons: rows
+that are one or have one as a part count as non-finite too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import shapely
 from numpy.typing import NDArray
 
-from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask
+from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask, lacks_coordinates
 from geoskip.indexes.geobox_split import split
 
 __all__ = ["GEOMETRY_TYPE", "PAIR_TYPE", "POINT_BIT", "collect_geometries", "collect_pairs", "merge"]
@@ -103,7 +103,8 @@ def collect_geometries(values: pa.Array, most: int) -> Summary | None:
     empty = np.asarray(shapely.is_empty(geometries), dtype=bool)
     boxed = np.flatnonzero(~null & ~empty)
     boxes, finite = _bounds(geometries[boxed])
-    nan_points = int((empty & (number == 0)).sum())
+    lacking = lacks_coordinates(geometries)
+    finite &= ~lacking[boxed]
     types = 0
     for kind in np.unique(number[~null]).tolist():
         types |= 1 << int(_WKB_NUMBER[kind])
@@ -111,7 +112,7 @@ def collect_geometries(values: pa.Array, most: int) -> Summary | None:
         "boxes": _rows(split(boxes.take(finite) if not finite.all() else boxes, most)),
         "rows": len(values),
         "boxless": int(null.sum() + empty.sum()),
-        "nonfinite": int((~finite).sum()) + nan_points,
+        "nonfinite": int((~finite).sum() + (lacking & empty).sum()),
         "nulls": int(null.sum()),
         "empties": int(empty.sum()),
         "invalid": _invalid(geometries[boxed][finite], number[boxed][finite]),
