@@ -18,7 +18,7 @@ JAVA = python=$$(.ci/python) && "$$python" .ci/java.py
 WITH_JAVA = python=$$(.ci/python) && JAVA_HOME=$$("$$python" .ci/java.py) && export JAVA_HOME &&
 
 .NOTPARALLEL:
-.PHONY: help demo test test-core test-versions soak bench format venv java check-java lock clean
+.PHONY: help demo test test-core test-versions test-wheel soak bench format venv java check-java lock clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -38,6 +38,9 @@ test-core: venv  ## the part of the tests that needs no JVM, in parallel
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)
+
+test-wheel: check-java venv  ## the quick start with the wheel alone, and the newest of what pip brings
+	@$(WITH_JAVA) .ci/test-wheel .venv/bin/python
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@for round in 1 2 3 4 5; do GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'hypothesis and not spark' || exit 1; done

@@ -1,8 +1,28 @@
-"""``python -m geoskip`` is the command ``geoskip``."""
+"""The command ``geoskip``, also as ``python -m geoskip``: what it is without the extra that it needs."""
 
 from __future__ import annotations
 
-from geoskip.cli import app
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; without typer, answer ``--version`` and name the extra to install."""
+    try:
+        from geoskip.cli import app
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        if sys.argv[1:] == ["--version"]:
+            from geoskip import __version__
+
+            print(f"geoskip {__version__}")
+            return
+        print("geoskip: the command needs the package typer: pip install 'geoskip[cli]'", file=sys.stderr)
+        sys.exit(2)
+    app(prog_name="geoskip")
+
 
 if __name__ == "__main__":
-    app()
+    main()

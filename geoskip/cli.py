@@ -27,8 +27,20 @@ Folder = Annotated[Path, typer.Argument(help="A dataset, or the folder of its me
 Keys = Annotated[Path | None, typer.Option(help="The key ring of protected metadata, a file.")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from geoskip import __version__
+
+        typer.echo(f"geoskip {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
     """Data skipping for Apache Spark."""
 
 

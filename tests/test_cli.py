@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import geoskip
 from geoskip.cli import app
 from geoskip.lifecycle import actions
 from geoskip.stores import ParquetStore
@@ -87,3 +90,18 @@ def test_of_damaged_metadata_is_told_what_can_be_read(place: tuple[Path, tuple[s
     assert [row.split()[2] for row in rows] == ["create", "refresh", "delete"]
     done = CliRunner().invoke(app, ["history", str(folder), "--entries", *map(str, keys)])
     assert (done.exit_code, done.stdout.count('"operation":'), "_00000002.json in" in done.stderr) == (1, 5, True)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert told("--version") == f"geoskip {geoskip.__version__}\n"
+
+
+def test_without_its_extra_the_command_names_it_in_a_sentence() -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        code = "import sys; sys.modules['typer'] = None; from geoskip.__main__ import main; main()"
+        return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+
+    without = run("--help")
+    assert (without.returncode, without.stdout) == (2, "")
+    assert without.stderr == "geoskip: the command needs the package typer: pip install 'geoskip[cli]'\n"
+    assert run("--version").stdout == f"geoskip {geoskip.__version__}\n"

@@ -5,38 +5,43 @@ from __future__ import annotations
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import geoskip
-
-pytestmark = pytest.mark.spark
-
-README = Path(__file__).parents[1] / "README.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```\n+(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-VARYING = re.compile(r"(?<=in )[\d.]+(?= m?s)|[\d.]+(?= [KM]iB)|\b(arrow|spark|footers)\b")
+from tests.readme import README, blocks, matches, run
 
 
-def settled(text: str) -> list[str]:
-    """The lines of an output without what differs from run to run."""
-    return [VARYING.sub("…", line.rstrip()) for line in text.strip().splitlines()]
-
-
-@pytest.mark.usefixtures("processor_time")
-def test_blocks_run_and_print_what_is_said(
-    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.spark
+@pytest.mark.usefixtures("processor_time", "spark")
+def test_blocks_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    blocks = BLOCK.findall(README.read_text("utf-8"))
-    assert len(blocks) >= 5
-    names: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook: what is defined there travels by value
     with geoskip.mappings():
-        for code, said in blocks:
-            exec(compile(code, str(README), "exec", dont_inherit=True), names)
-            printed = capsys.readouterr().out
-            shown = settled(said)
-            assert settled(printed)[: len(shown)] == shown, f"{printed}\nafter\n{code}"
+        assert run() >= 10
+
+
+def test_the_quick_start_imports_nothing_of_the_repository() -> None:
+    code = "".join(code for code, _ in blocks("Quick start"))
+    imported = set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
+    assert imported == {"tempfile", "pathlib", "geoskip", "numpy", "pyarrow"}
+
+
+SHOWN = "indexed 3 files, ~1.3 MiB, in ~2.1 s (snapshot 1)\n  minmax(a): ~70 B\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "same"),
+    [
+        ("indexed 3 files, 1,001.4 KiB, in 930 ms (snapshot 1)\n  minmax(a): 1.1 KiB", True),
+        ("indexed 4 files, 1.3 MiB, in 2.1 s (snapshot 1)\n  minmax(a): 70 B", False),  # a figure that does not vary
+        ("indexed 3 files, 2.1 s, in 1.3 MiB (snapshot 1)\n  minmax(a): 70 B", False),  # another unit
+        ("indexed 3 files, 1.3 MiB, in 2.1 s (snapshot 1)", False),
+        ("indexed 3 files, 1.3 MiB, in 2.1 s (snapshot 1)\n  minmax(a): 70 B\nand more", False),
+    ],
+)
+def test_only_figures_with_a_tilde_vary(printed: str, same: bool) -> None:
+    assert matches(printed, SHOWN) is same
+    assert matches(printed + "\nand more", SHOWN + "...\n") is (same or "and more" in printed)
 
 
 def test_settings_are_those_of_the_code() -> None:

@@ -201,6 +201,7 @@ def _is_builtin(spark: SparkSession, name: str) -> bool:
 def _pandas_udf(function: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it prefers type hints, which a library of any arity has not
+        warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, with which these functions are tested
         return pandas_udf(function.vectorised, function.returns, PandasUDFType.SCALAR)
 
 
