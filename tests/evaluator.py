@@ -12,7 +12,7 @@ import math
 import re
 import zlib
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -252,7 +252,7 @@ def _cast(a: Any, source: str, target: str, ansi: bool) -> Any:
             return float(np.asarray(a, dtype=np.int64 if isinstance(a, int) else np.float64).astype(np.float32))
     if target.startswith("decimal"):
         precision, scale = map(int, re.findall(r"\d+", target))
-        exact = Decimal(a)
+        exact = Decimal(a).quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, Context(prec=99))
         if abs(exact) >= Decimal(10) ** (precision - scale):
             if ansi:
                 raise Throws

@@ -242,13 +242,21 @@ def expressions(name: str) -> list[tuple[p.Predicate, list[p.Literal]]]:
             added = _plus("+", column, p.Literal(Decimal("0.005"), "decimal(3,3)"), type="decimal(12,3)")
             found += [
                 (_cast("d", "double"), doubles),
+                (
+                    _cast("d", "decimal(9,1)"),
+                    _literals("decimal(9,1)", Decimal("1.0"), Decimal("2.5"), Decimal("-1.0")),
+                ),
                 (_cast("d", "decimal(12,4)"), _literals("decimal(12,4)", Decimal("1.0050"), Decimal("1.0100"))),
                 (_cast("d", "decimal(4,2)", ansi=False), _literals("decimal(4,2)", Decimal("1.01"))),
                 (added, _literals("decimal(12,3)", Decimal("1.005"), Decimal("1.015"), Decimal("-1.005"))),
                 (call("negative", column, type=kind), _literals(kind, Decimal("1.00"), Decimal("-1.01"))),
             ]
         case "w":
-            found.append((_cast("w", "double"), doubles))
+            found += [
+                (_cast("w", "double"), [*doubles, *_literals("double", float(WIDE), -float(WIDE), 1.5, 1e-18)]),
+                (_cast("w", "decimal(38,1)"), _literals("decimal(38,1)", Decimal("1.5"), Decimal(0), Decimal("1e19"))),
+                (_cast("w", "decimal(38,20)", ansi=False), _literals("decimal(38,20)", Decimal("1.5"), WIDE)),
+            ]
         case "day":
             found += [
                 (_cast("day", "timestamp_ntz"), _literals("timestamp_ntz", -1, 0, 1, 86_400_000_000)),

@@ -142,9 +142,9 @@ def test_an_equality_after_widening_casts_finds_what_spark_finds(chain: Any, val
 @pytest.mark.parametrize(
     ("kind", "casts", "value", "type_"),
     [
-        ("bigint", ["double"], float(2**53), "double"),
-        ("int", ["float"], float(2**24), "float"),
-        ("decimal(10,2)", ["double"], 0.1, "double"),
+        ("bigint", ["double"], float(2**57), "double"),
+        ("int", ["float"], float(2**30), "float"),
+        ("decimal(20,2)", ["double"], 1e16, "double"),
         ("double", ["float"], 0.1, "float"),
         ("bigint", ["int"], 1, "int"),
         ("int", ["decimal(4,0)"], Decimal(1), "decimal(4,0)"),
@@ -154,11 +154,32 @@ def test_an_equality_after_widening_casts_finds_what_spark_finds(chain: Any, val
         ("boolean", [], 1, "int"),
     ],
 )
-def test_what_may_round_overflow_or_mix_types_is_left_alone(
+def test_what_may_round_to_many_overflow_or_mix_types_is_left_alone(
     kind: str, casts: list[str], value: Any, type_: str
 ) -> None:
     with pytest.raises(Incomparable):
         keys_of(kind, casts, p.Literal(value, type_))
+
+
+@pytest.mark.parametrize(
+    ("kind", "casts", "value", "found"),
+    [
+        ("bigint", ["double"], 2.0**53, [2**53, 2**53 + 1]),
+        ("int", ["float"], 2.0**24, [2**24, 2**24 + 1]),
+        ("int", ["float", "double"], 0.1, []),
+        ("decimal(10,2)", ["double"], 0.1, [(1, 1)]),
+        ("decimal(10,2)", ["decimal(12,4)", "double"], -2.0, [-2]),
+        ("decimal(10,2)", ["double"], 0.105, []),
+        ("decimal(10,2)", ["double"], 1e300, []),
+        ("decimal(10,2)", ["float"], 0.2, [(2, 1)]),
+        ("decimal(20,0)", ["double"], 2.0**50, [2**50]),
+        ("decimal(20,0)", ["double"], 2.0**53, [2**53, 2**53 + 1]),
+    ],
+)
+def test_the_numbers_that_a_cast_may_round_to_a_double_are_looked_for(
+    kind: str, casts: list[str], value: float, found: list[Any]
+) -> None:
+    assert keys_of(kind, casts, p.Literal(value, casts[-1])) == found
 
 
 @pytest.mark.parametrize("fpp", [0.1, 0.01, 0.001])

@@ -34,6 +34,8 @@ _ARROW: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
     "double": (pa.float64(), float),
     "string": (pa.string(), str),
     "decimal(10,2)": (pa.decimal128(10, 2), Decimal),
+    "decimal(20,0)": (pa.decimal128(20, 0), Decimal),
+    "decimal(38,18)": (pa.decimal128(38, 18), Decimal),
     "date": (pa.date32(), dt.date.fromisoformat),
     "boolean": (pa.bool_(), lambda text: text == "true"),
     "geometry": (pa.binary(), lambda text: shapely.to_wkb(shapely.from_wkt(text.replace("_", " ")))),

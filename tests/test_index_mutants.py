@@ -147,6 +147,14 @@ def a_double_is_hashed_as_float(patch: pytest.MonkeyPatch) -> None:
     before(patch, bloom_hash, "_as_double", lambda original, value, single: original(value, single=True))
 
 
+@mutant("5: compare bounds after the same cast", BloomFilter, "d")
+def only_a_decimal_that_is_the_double_is_looked_for(patch: pytest.MonkeyPatch) -> None:
+    def near(original: Any, kind: str, value: float, single: bool) -> Any:
+        return original(kind, value, single=single) if (value * 4).is_integer() else []
+
+    before(patch, bloom_hash, "_keys_near", near)
+
+
 @mutant("5: hashes depend on type", BloomFilter, "a")
 def a_value_is_hashed_by_its_width(patch: pytest.MonkeyPatch) -> None:
     def equality(original: Any, name: str, over: Any, casts: Any, *rest: Any) -> Clause:

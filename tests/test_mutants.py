@@ -270,11 +270,31 @@ def a_literal_rounded_to_the_columns_scale(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("5: decimals of 38 digits", "w")
-def rounded_keys_taken_as_exact(patch: pytest.MonkeyPatch) -> None:
-    def meets(original: Any, keys: Keys, op: str, at: int, exact: bool) -> Any:
-        return keys.unknown if op == "=" and not exact else original(keys, op, at, exact)
+def a_literal_between_two_bounds_is_the_lower_one(patch: pytest.MonkeyPatch) -> None:
+    before(patch, ranges.Wide, "place", lambda original, wide, value: (original(wide, value)[0] // 2 * 2, True))
 
-    before(patch, Keys, "meets", meets)
+
+@mutant("5: compare bounds after the same cast", "w")
+def decimals_are_cast_to_the_next_double_without_slack(patch: pytest.MonkeyPatch) -> None:
+    def reals(original: Any, wide: ranges.Wide) -> Any:
+        return tuple(end * (1 + 1e-12) for end in original(wide))
+
+    before(patch, ranges.Wide, "reals", reals)
+
+
+@mutant("5: compare bounds after the same cast", "d")
+def a_decimal_with_fewer_digits_is_itself(patch: pytest.MonkeyPatch) -> None:
+    before(patch, ranges.Range, "coarser", lambda original, spans, scale: spans)
+
+
+@mutant("5: n + 1 may overflow", "w")
+def what_overflows_a_wider_decimal_is_kept(patch: pytest.MonkeyPatch) -> None:
+    before(patch, ranges.Wide, "where", lambda original, wide, fits: wide)
+
+
+@mutant("3: NaN = NaN is TRUE, NaN is greater than everything", "x")
+def numbers_alone_are_compared(patch: pytest.MonkeyPatch) -> None:
+    before(patch, ranges.Range, "keys", lambda original, spans: replace(original(spans), nan=None))
 
 
 @mutant("2: NOT IN is the AND of inequalities", "d")

@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ _INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _SHORT = 1 << 18
 """Bytes of distinct values up to which arrays are hashed together, and how many of them at once."""
 _TOGETHER = 256
+_MOST_NEAR = 16
+"""Numbers that may be rounded to one double, and are looked for: each adds its rate of false positives."""
 _LONG = 512
 """Strings above this many bytes are hashed by BLAKE2b, one by one."""
 
@@ -172,22 +175,38 @@ def _number_keys(kind: str, casts: Sequence[str], value: Any) -> list[Key]:
         raise Incomparable(f"{value!r} is no number")
     exact, source = True, kind
     for target in casts:
-        if target in ("float", "double") and (source in _INTEGERS or source == "float"):
+        if target in ("float", "double") and (_digits(source) is not None or source == "float"):
             exact = False
         elif not (exact and _is_exact(source, target)):
             raise Incomparable(f"a cast from {source} to {target}")
         source = target
-    if not exact or isinstance(value, float):  # an integer is compared as a double
-        if kind not in _INTEGERS:
-            raise Incomparable("a decimal is rounded to a double")
-        value = float(value)
-        if not math.isfinite(value) or value != math.floor(value):
-            return []
-        bits = 24 if "float" in casts else 53
-        if abs(value) >= 2**bits and _INTEGERS[kind] > bits:
-            raise Incomparable("several integers are rounded to this double")
+    if not exact or isinstance(value, float):  # the number is compared as a double
+        return _keys_near(kind, float(value), single="float" in casts)
     key = _number_key(value)
     return [] if key is None else [key]
+
+
+def _keys_near(kind: str, value: float, *, single: bool) -> list[Key]:
+    """The keys of the numbers of a type that a cast may round to this double.
+
+    It is off by half of the last bit, and where decimals are divided by a power of ten by a few.
+    """
+    digits = _digits(kind)
+    assert digits is not None
+    if not math.isfinite(value):
+        return []
+    middle, most = Fraction(value) * 10 ** digits[1], 10 ** sum(digits)
+    certain = digits[1] == 0  # whole numbers are rounded once, to doubles alike here
+    slack = abs(middle) / 2 ** (22 if single else 52 if certain else 49)
+    low, high = max(math.ceil(middle - slack), -most), min(math.floor(middle + slack), most)
+    if high - low >= _MOST_NEAR:
+        raise Incomparable("many numbers are rounded to this double")
+    width: Any = np.float32 if single else float
+    return [
+        _reduced(near, digits[1])
+        for near in range(low, high + 1)
+        if not (certain and (not single or abs(near) < 2**53) and width(near) != value)
+    ]
 
 
 def _is_exact(source: str, target: str) -> bool:
@@ -222,6 +241,11 @@ def _number_key(value: int | float | Decimal) -> Key | None:
         scale = -int(exponent)
         if scale < 0:
             unscaled, scale = unscaled * 10**-scale, 0
+    return _reduced(unscaled, scale)
+
+
+def _reduced(unscaled: int, scale: int) -> Key:
+    """The key of a number without zeros at its end."""
     while scale > 0 and unscaled % 10 == 0:
         unscaled, scale = unscaled // 10, scale - 1
     return unscaled if scale == 0 and -(2**63) <= unscaled < 2**63 else (unscaled, scale)

@@ -13,23 +13,25 @@ steps over the expression carry the order along (:mod:`geoskip.indexes.monotone`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
 
-from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
+from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, all_of, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bounds import bound_type, bounds, merged, of_texts
 from geoskip.indexes.ends import ByOneEnd
-from geoskip.indexes.monotone import Step, apply, as_real, steps_over
+from geoskip.indexes.monotone import Step, steps_over
 from geoskip.indexes.ordering import Incomparable, Keys
-from geoskip.indexes.ranges import Range, bounds_of, counts_of
+from geoskip.indexes.ranges import Range, counts_of
+from geoskip.indexes.spans import keys_of, spans_of
 from geoskip.indexes.texts import Bytes, encoded, literal_prefix, successor
 from geoskip.predicates import (
+    And,
     Call,
     Comparison,
     Contains,
@@ -104,6 +106,8 @@ class MinMax(Index):
     def clause(self, node: Predicate) -> Clause | None:
         """What a row must make TRUE, as a condition on the bounds."""
         match node:
+            case And(parts):
+                return self._of_numbers(parts)
             case Not(child):
                 return self._negated(child)
             case Comparison(op, left, Literal() as literal):
@@ -132,6 +136,14 @@ class MinMax(Index):
         if literal.value is None:
             return KEEP_NONE if op != "<=>" else None if self._total(left) is None else HasNulls(str(self), steps)
         return RangeMeets(str(self), steps, "=" if op == "<=>" else op, (literal,))
+
+    def _of_numbers(self, parts: Sequence[Predicate]) -> Clause | None:
+        """What lower bounds say of numbers, where an upper bound of the same leaves NaN out: x BETWEEN 1 AND 2."""
+        ends = [(p.op, p.left, p.right) for p in parts if isinstance(p, Comparison) and isinstance(p.right, Literal)]
+        below = {left for op, left, literal in ends if op in ("<", "<=") and literal.value == literal.value}
+        above = [self._compared(op, left, literal) for op, left, literal in ends if op[0] == ">" and left in below]
+        found = [replace(clause, numbers=True) for clause in above if isinstance(clause, RangeMeets)]
+        return all_of(found) if found else None
 
     def _negated(self, node: Predicate) -> Clause | None:
         """What a row must make FALSE: for all but ``<=>``, IS NULL and isnan that takes a value that is not NULL."""
@@ -196,9 +208,9 @@ class _OfRange(Clause):
 
     def _kept(self, files: Files) -> Mask:
         try:
-            spans = _spans(files, self.name, self.steps)
+            spans = spans_of(files, self.name, self.steps)
             if isinstance(spans, Range):
-                return self.of_keys(spans, _keys(files, self.name, self.steps, spans))
+                return self.of_keys(spans, keys_of(files, self.name, self.steps, spans))
             if isinstance(spans, Bytes):
                 return self.of_bytes(spans)
         except Incomparable:
@@ -225,14 +237,18 @@ class RangeMeets(ByOneEnd, _OfRange):
 
     op: str
     literals: tuple[Literal, ...]
+    numbers: bool = False
+    """Some value but NaN."""
 
     def of_keys(self, spans: Range, keys: Keys) -> Mask:
+        if self.numbers:
+            keys = replace(keys, nan=None)
         if len(self.literals) != 1:
             found = keys.meets_any(spans.places(self.literals))
         else:
             found = keys.meets(self.op, *spans.place(self.literals[0]))
         if spans.kind == "number" and any(isinstance(literal.value, float) for literal in self.literals):
-            doubles = as_real(spans, "double")  # Spark would compare them so
+            doubles = spans.as_real("double")  # Spark would compare them so
             found = found | self.of_keys(doubles, doubles.keys())
         return found
 
@@ -334,7 +350,7 @@ class HasNulls(_OfRange):
         if not self.steps:
             return found
         try:
-            spans = _spans(files, self.name, self.steps)
+            spans = spans_of(files, self.name, self.steps)
         except Incomparable:
             spans = None
         return found | spans.keys().unknown if isinstance(spans, Range) else np.ones(len(files), dtype=bool)
@@ -365,34 +381,13 @@ class HasNumbers(_OfRange):
         return f"{self.name} has numbers"
 
 
-def _spans(files: Files, name: str, steps: tuple[Step, ...]) -> Range | Bytes | None:
-    spans = files.cached(_key(name, "range", ()), lambda: bounds_of(files, name))
-    if not steps or spans is None:
-        return spans
-    if not isinstance(spans, Range):
-        raise Incomparable(f"no step works on {name}")
-    kept = next((at for at, step in enumerate(steps) if step.constant), len(steps))  # no literal of a query is kept
-    plain = files.cached(_key(name, "range", steps[:kept]), lambda: apply(steps[:kept], spans))
-    return apply(steps[kept:], plain)
-
-
-def _keys(files: Files, name: str, steps: tuple[Step, ...], spans: Range) -> Keys:
-    if any(step.constant for step in steps):
-        return spans.keys()
-    return files.cached(_key(name, "keys", steps), spans.keys)
-
-
-def _key(name: str, what: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
-    return (name, what, *(step.key or step.text for step in steps))
-
-
 def _begins_with(spans: Bytes, prefix: bytes) -> Mask:
     return spans.reaches(prefix) & spans.begins(successor(prefix), below=True)
 
 
 def _of_prefix(files: Files, name: str, text: str, ask: Callable[[Bytes, bytes], Mask]) -> Mask:
     try:
-        spans = _spans(files, name, ())
+        spans = spans_of(files, name, ())
         prefix = encoded(Literal(text))
     except Incomparable:
         spans = None

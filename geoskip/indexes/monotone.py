@@ -9,7 +9,7 @@ What numpy does not compute just as Spark does, Spark evaluates itself for the b
 monotone (:mod:`geoskip.indexes.evaluated`).
 
 Where clocks are set back, what reads them does not rise with the time; what it makes of a range is found all the same
-(:mod:`geoskip.indexes.clocks`). Not steps: casts from or to strings, and what rounds decimals.
+(:mod:`geoskip.indexes.clocks`). Not steps: casts from or to strings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from geoskip.indexes.ranges import Range
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from geoskip.registry import Function, current
 
-__all__ = ["Step", "apply", "as_real", "steps_over"]
+__all__ = ["Step", "apply", "steps_over"]
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _LIMITS = {
@@ -165,14 +165,14 @@ def _cast(source: str | None, target: str) -> Step | None:
         if target in _DIGITS:
             return Step(text, lambda spans: _affine(_number(spans), limits=_LIMITS[target]))
         if source in _DIGITS and target in ("float", "double"):
-            return Step(text, lambda spans: as_real(spans, target))
+            return Step(text, lambda spans: _of(spans, "number").as_real(target))
         if source in _DIGITS and wide is not None:
             return Step(text, lambda spans: _within(spans, wide))
     if narrow is not None:
-        if wide is not None and wide[1] >= narrow[1]:
-            return Step(text, lambda spans: _within(spans, wide))
+        if wide is not None:
+            return Step(text, lambda spans: _within(_of(spans, "number").coarser(wide[1]), wide))
         if target == "double":
-            return Step(text, lambda spans: as_real(spans, target))
+            return Step(text, lambda spans: _of(spans, "number").as_real(target))
     match source, target:
         case ("float", "double") | ("double", "float"):
             return Step(text, lambda spans: _rounded(spans, target))
@@ -358,7 +358,11 @@ def _within(spans: Range, decimal: tuple[int, int]) -> Range:
     """The same numbers, unknown where they need more digits before the point than the decimal type has."""
     precision, scale = decimal
     most = math.floor((10**precision - 1) * Fraction(10) ** (spans.scale - scale))
-    return _affine(_of(spans, "number"), limits=(max(-most, FIRST), min(most, LAST)))
+    limits = max(-most, FIRST), min(most, LAST)
+    found = _affine(_of(spans, "number"), limits=limits)
+    if spans.wide is None:
+        return found
+    return replace(found, wide=spans.wide.where((spans.low >= limits[0]) & (spans.high <= limits[1])))
 
 
 def _decimal_sum(spans: Range, sign: int, value: Any, scale: int) -> Range:
@@ -374,20 +378,6 @@ def _whole_days(spans: Range) -> Range:
     unknown, empty = spans.keys().unknown, spans.low > spans.high
     low, high = (np.where(unknown | empty, end, end // _DAY) for end in (spans.low, spans.high))
     return Range("date", low, high)
-
-
-def as_real(spans: Range, target: str) -> Range:
-    """Integers rounded as Spark rounds them; decimals widened by what its two roundings and ours may differ."""
-    keys = _of(spans, "number").keys()
-    single = target == "float"
-    low, high = ((end.astype(np.float32) if single else end).astype(np.float64) for end in (keys.low, keys.high))
-    if spans.scale:
-        low, high = low / 10.0**spans.scale, high / 10.0**spans.scale
-        low, high = low - np.abs(low) * 2.0**-49, high + np.abs(high) * 2.0**-49
-    empty, unknown = keys.low > keys.high, keys.unknown
-    low[empty], high[empty] = math.inf, -math.inf
-    low[unknown], high[unknown] = -math.inf, math.inf
-    return Range("real", low, high, nan=unknown)
 
 
 def _rounded(spans: Range, target: str) -> Range:

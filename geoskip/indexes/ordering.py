@@ -5,9 +5,10 @@ comparison is one or two numpy operations over all files:
 
 ============================= ==================================================================================
 integers, dates, timestamps   the value itself
-decimals                      the unscaled value; where 64 bits are too few, with digits dropped outwards
+decimals                      the unscaled value; where 64 bits are too few, its rank among all bounds
 booleans                      0 and 1
-floats, doubles               the bits, folded so that they order as numbers; ``-0.0`` as ``0.0``, NaN above ``inf``
+floats, doubles               the bits, folded so that they order as numbers; ``-0.0`` as ``0.0``; NaN, above ``inf``,
+                              is a key of its own beside the range
 a file without values         (LAST, FIRST), an empty range: no comparison is TRUE in it
 nothing known                 (FIRST, LAST): every comparison may be
 ============================= ==================================================================================
@@ -68,11 +69,21 @@ class Keys:
 
     low: Ints
     high: Ints
+    nan: Mask | None = None
+    """Files that may hold NaN beside the values of the range."""
 
     @property
     def present(self) -> Mask:
         """May a file hold any value at all?"""
-        return np.asarray(self.low <= self.high)
+        found = np.asarray(self.low <= self.high)
+        return found if self.nan is None else found | self.nan
+
+    def hull(self) -> Keys:
+        """One range a file, with NaN at its upper end."""
+        if self.nan is None:
+            return self
+        low = np.where(self.nan & (self.low > self.high), NAN_KEY, self.low)
+        return Keys(low, np.where(self.nan & (self.high < NAN_KEY), NAN_KEY, self.high))
 
     @property
     def unknown(self) -> Mask:
@@ -86,8 +97,15 @@ class Keys:
         >>> three.meets("<", 3, True).tolist(), three.meets("=", 2, False).tolist()
         ([True, False, False], [False, False, False])
         """
+        found = self._numbers_meet(op, at, exact)
+        of_nan = op[0] == ">" if at < NAN_KEY else op in ("=", "<=", ">=")
+        return found | self.nan if of_nan and self.nan is not None else found
+
+    def _numbers_meet(self, op: str, at: int, exact: bool) -> Mask:
+        """The same of the values of the range alone."""
         if not FIRST <= at <= LAST:  # above or below everything
-            return self.present if (op[0] == ">") is (at < FIRST) and op != "=" else self.unknown
+            present = np.asarray(self.low <= self.high)
+            return present if (op[0] == ">") is (at < FIRST) and op != "=" else self.unknown
         match op:
             case ">=" if exact:
                 return np.asarray(self.high >= at)
@@ -105,7 +123,8 @@ class Keys:
         """May some value differ from the literal? Only where not all of them are equal to it."""
         if not exact or not FIRST <= at <= LAST:
             return self.present
-        return np.asarray(((self.low != at) | (self.high != at)) & (self.low <= self.high))
+        found = np.asarray(((self.low != at) | (self.high != at)) & (self.low <= self.high))
+        return found if self.nan is None or at == NAN_KEY else found | self.nan
 
     def meets_any(self, places: list[Place]) -> Mask:
         """May some value be equal to one of the literals?"""
@@ -117,6 +136,8 @@ class Keys:
         """Does some of these keys, in order, lie in the range?"""
         if not len(keys):
             return self.unknown
+        if self.nan is not None and keys[-1] == NAN_KEY:
+            return Keys(self.low, self.high)._meets_keys(keys) | self.nan
         found = np.asarray((self.low <= keys[-1]) & (self.high >= keys[0]))
         if len(keys) > 1:
             chosen = np.flatnonzero(found)
@@ -127,7 +148,8 @@ class Keys:
     def leaves_all(self, places: list[Place]) -> Mask:
         """May some value differ from all of the literals? Not where one of them is the file's only value."""
         keys = [at for at, exact in places if exact and FIRST <= at <= LAST]
-        return np.asarray(((self.low != self.high) | ~np.isin(self.low, keys)) & (self.low <= self.high))
+        found = np.asarray(((self.low != self.high) | ~np.isin(self.low, keys)) & (self.low <= self.high))
+        return found if self.nan is None or NAN_KEY in keys else found | self.nan
 
 
 def physical(value: Any) -> Any:

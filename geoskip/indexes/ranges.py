@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from geoskip.clauses import Files, Mask
 from geoskip.indexes.ordering import (
     FIRST,
     LAST,
-    NAN_KEY,
+    Doubles,
     Incomparable,
     Ints,
     Keys,
@@ -47,20 +50,52 @@ class Range:
     high: NDArray[Any]
     scale: int = 0
     nan: Mask | None = None
+    wide: Wide | None = None
+    """Decimals of more digits than ``low`` and ``high``, which are rounded outwards, can hold."""
 
     def keys(self) -> Keys:
         """The bounds as keys."""
+        if self.wide is not None:
+            return self.wide.keys
         if self.kind != "real":
             return Keys(self.low, self.high)
         low, high, empty = folded(self.low), folded(self.high), self.low > self.high
         if empty.any():
             low[empty], high[empty] = LAST, FIRST
-        if self.nan is not None and self.nan.any():
-            unknown = self.nan & (self.low == -math.inf) & (self.high == math.inf)
-            high[self.nan] = NAN_KEY
-            low[empty & self.nan] = NAN_KEY
-            low[unknown], high[unknown] = FIRST, LAST
-        return Keys(low, high)
+        if self.nan is None or not self.nan.any():
+            return Keys(low, high)
+        unknown = self.nan & (self.low == -math.inf) & (self.high == math.inf)
+        low[unknown], high[unknown] = FIRST, LAST
+        return Keys(low, high, self.nan)
+
+    def as_real(self, target: str) -> Range:
+        """Numbers rounded as Spark rounds them to a double or float.
+
+        Decimals are widened by what Spark's two roundings and ours may differ.
+        """
+        keys = self.keys()
+        if self.wide is not None:
+            low, high = self.wide.reals()
+        else:
+            width = np.float32 if target == "float" else np.float64
+            low, high = (end.astype(width).astype(np.float64) / 10.0**self.scale for end in (self.low, self.high))
+        if self.scale or self.wide is not None:
+            low, high = low - np.abs(low) * 2.0**-49, high + np.abs(high) * 2.0**-49
+        empty, unknown = keys.low > keys.high, keys.unknown
+        low[empty], high[empty] = math.inf, -math.inf
+        low[unknown], high[unknown] = -math.inf, math.inf
+        return Range("real", low, high, nan=unknown)
+
+    def coarser(self, scale: int) -> Range:
+        """Decimals rounded to fewer digits after the point, in whatever way: outwards."""
+        wide = None if self.wide is None else self.wide.coarser(scale)
+        if self.scale <= scale:  # rounded so far already
+            return replace(self, wide=wide)
+        by, empty = 10 ** (self.scale - scale), self.low > self.high
+        low, high = np.where(self.low == FIRST, FIRST, self.low // by), -(-np.maximum(self.high, -LAST) // by)
+        high = np.where(self.high == LAST, LAST, high)
+        low[empty], high[empty] = LAST, FIRST
+        return replace(self, low=low, high=high, scale=scale, wide=wide)
 
     def place(self, literal: Literal) -> Place:
         """The key of the greatest value not above a literal, and whether that is the literal's own.
@@ -71,6 +106,8 @@ class Range:
         value = physical(literal.value)
         if self.kind == "real":
             return real_place(value, literal.type)
+        if self.wide is not None:
+            return self.wide.place(value)
         if self.kind == "number":
             return number_place(value, self.scale)
         wanted = bool if self.kind == "boolean" else int
@@ -81,9 +118,58 @@ class Range:
     def places(self, literals: Sequence[Literal]) -> list[Place]:
         """The places of many literals; those of integers are found at once."""
         values = [literal.value for literal in literals]
-        if self.kind == "number" and self.scale == 0 and set(map(type, values)) == {int}:
+        if self.kind == "number" and self.wide is None and self.scale == 0 and set(map(type, values)) == {int}:
             return [(value, True) for value in values]
         return [self.place(literal) for literal in literals]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """The bounds of decimals with all their digits, of all files; null where there is none."""
+
+    low: pa.Array
+    high: pa.Array
+    empty: Mask
+
+    @cached_property
+    def ranks(self) -> pa.Array:
+        """The different bounds, in order."""
+        distinct = pa.concat_arrays([self.low, self.high]).drop_null().unique()
+        return distinct.take(pc.sort_indices(distinct))
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Twice the ranks, so that there is a key between any two."""
+        low, high = (
+            2 * np.asarray(pc.index_in(end, self.ranks).fill_null(0)).astype(np.int64) for end in (self.low, self.high)
+        )
+        return Keys(*_sealed(low, high, self.low, self.high, self.empty))
+
+    def place(self, value: Any) -> Place:
+        """The key of a literal's own: odd where it lies between two of the bounds."""
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise Incomparable(f"{value!r} is no number")
+        if value != value:
+            return LAST + 1, False
+        at = bisect_left(self.ranks, value, key=lambda bound: bound.as_py())
+        return 2 * at - (at == len(self.ranks) or self.ranks[at].as_py() != value), True
+
+    def reals(self) -> tuple[Doubles, Doubles]:
+        """The doubles nearest to the bounds, or next to these; infinite where there is none."""
+        low, high = (np.array(end.cast(pa.float64()).fill_null(0.0)) for end in (self.low, self.high))
+        low[np.asarray(self.low.is_null())], high[np.asarray(self.high.is_null())] = -math.inf, math.inf
+        return low, high
+
+    def coarser(self, scale: int) -> Wide:
+        """The bounds rounded outwards to so many digits after the point."""
+        if scale >= self.low.type.scale:
+            return self
+        return Wide(_rounded(self.low, scale, "down"), _rounded(self.high, scale, "up"), self.empty)
+
+    def where(self, fits: Mask) -> Wide:
+        """The same, nothing known where it does not fit; a file without values is such a file all the same."""
+        low, high = (pc.if_else(pa.array(fits), end, pa.scalar(None, end.type)) for end in (self.low, self.high))
+        return Wide(low, high, self.empty)
 
 
 def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
@@ -116,7 +202,8 @@ def bounds_of(files: Files, name: str) -> Range | Bytes | None:
         return _reals(low, high, nan=~told | (nans != 0), empty=known & told & (rows == nulls + nans))
     if pa.types.is_decimal(kind):
         keys, scale = _unscaled(low, high)
-        return Range("number", *_sealed(*keys, low, high, empty), scale)
+        wide = Wide(low, high, empty) if scale != low.type.scale else None
+        return Range("number", *_sealed(*keys, low, high, empty), scale, wide=wide)
     name_of = kind_of(kind)
     return None if name_of is None else Range(name_of, *_sealed(words(low), words(high), low, high, empty))
 

@@ -18,7 +18,7 @@ and not the negation of a clause. Comparisons through monotone steps (casts, sum
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from geoskip.indexes.minmax import (
     RangeLeaves,
     RangeMeets,
 )
-from geoskip.indexes.ordering import FIRST, LAST, Incomparable, Place
+from geoskip.indexes.ordering import FIRST, LAST, NAN_KEY, Incomparable, Place
 from geoskip.indexes.ranges import Range, bounds_of, kind_of
 from geoskip.indexes.texts import Bytes, encoded, successor
 from geoskip.metadata import IndexEntry
@@ -91,7 +91,7 @@ def keys_of_bounds(files: Files, name: str, bound: pa.DataType) -> list[dict[str
             flags |= {"present": spans.present, "exact": spans.exact}
             return _rows(_digits(spans.low), _digits(spans.high), flags)
         case Range() if spans.scale == _scale_of(bound):
-            keys = spans.keys()
+            keys = spans.keys().hull()
             flags["present"] = keys.present
             if spans.kind == "real":
                 nan = np.zeros(len(files), dtype=bool) if spans.nan is None else spans.nan
@@ -170,8 +170,11 @@ def _range_meets(clause: RangeMeets, field: Bounds) -> Translated | None:
         return None  # Spark compares them as doubles
     places = field.range().places(clause.literals)
     if len(places) == 1:
-        return Translated(_meets(field, clause.op, *places[0]))
-    return _any_of_places(field, places)
+        found = Translated(_meets(field, clause.op, *places[0]))
+    else:
+        found = _any_of_places(field, places)
+    between = field.real and (clause.op == "=" or clause.numbers)  # numbers and NaN, which the upper bound includes
+    return replace(found, exact=False) if between else found
 
 
 def _range_leaves(clause: RangeLeaves, field: Bounds) -> Translated | None:
@@ -186,7 +189,8 @@ def _range_leaves(clause: RangeLeaves, field: Bounds) -> Translated | None:
     if len(keys) > _MOST_LITERALS:
         return None
     same = [all_of([_equal(field, "low", at), _equal(field, "high", at)]) for at in sorted(keys)]
-    return Translated(all_of([negated(any_of(same)), field.is_true("present")]))
+    between = field.real and NAN_KEY in keys
+    return Translated(all_of([negated(any_of(same)), field.is_true("present")]), exact=not between)
 
 
 def _of_prefix(ask: Callable[[Bounds, bytes, bytes | None], Query]) -> Callable[[Any, Bounds], Translated | None]:
