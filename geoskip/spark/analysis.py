@@ -42,6 +42,7 @@ from geoskip.spark.signature import (
     options_that_matter,
     struct_asked_for,
 )
+from geoskip.spark.spark_settings import CHANGED, recorded
 
 __all__ = ["Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
 
@@ -69,7 +70,8 @@ class Source:
             "options": options_that_matter(self.file_format, self.options),
             "schema": self.schema,
             "partitions": list(self.partitions),
-            "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")},
+            "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")}
+            | {CHANGED: recorded(self.settings.get(CHANGED))},
         }
 
 

@@ -21,6 +21,7 @@ from geoskip.spark.known import default_store, local_path
 from geoskip.spark.listing import Files, listing
 from geoskip.spark.roots import is_glob, qualified, root_of
 from geoskip.spark.session import java, known
+from geoskip.spark.spark_settings import CHANGED, recorded, values_of
 from geoskip.spark.state import State
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
@@ -138,13 +139,18 @@ class Place:
     def under(self, settings: Mapping[str, Any], state: State) -> State:
         """The same state read under settings that were recorded, where the session's own are others."""
         now = state.source.settings
-        differing = {name: value for name, value in settings.items() if name in now and now[name] != value and value}
+        named = {name: value for name, value in settings.items() if name in now and name != CHANGED and value}
+        differing: dict[str, str | None] = {name: value for name, value in named.items() if now[name] != value}
+        if CHANGED in settings:  # else they were recorded before all of them were
+            then, here = values_of(settings[CHANGED]), values_of(recorded(now.get(CHANGED)))
+            others = (then.keys() | here.keys()) - named.keys()
+            differing |= {name: then.get(name) for name in others if then.get(name) != here.get(name)}
         if not differing:
             return state
         session: Any = self.spark
         other = type(session)(self.spark.sparkContext, session._jsparkSession.cloneSession())
         for name, value in differing.items():
-            other.conf.set(name, value)
+            other.conf.unset(name) if value is None else other.conf.set(name, value)
         return self.state(other)
 
     def again(self, state: State) -> State:

@@ -1,8 +1,8 @@
 """What an index depends on, recorded when it is built and compared with each query (DESIGN section 6).
 
 No more and no less: an index on a plain Parquet column depends on the column's type and on how names are resolved;
-one on an expression also on Spark's version, since the expression's own settings (ANSI mode, time zone) are part of
-the expression and compared with it; one over text files on all that decides how they are parsed.
+one on an expression, or over text files, also on Spark's version and on every setting that can change a value
+(spark_settings.py); ANSI mode and time zone are part of the expression and compared with it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
 from geoskip.spark.known import local_path
+from geoskip.spark.spark_settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, difference, of_scopes
 
 __all__ = [
     "corrupt_record",
@@ -56,18 +57,10 @@ _TIMES = (
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _LEGACY = "legacy settings"
+"""What was recorded of settings before all were that count."""
 _PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
-_TEXT = (
-    _SESSION_ZONE,
-    "spark.sql.legacy.timeParserPolicy",
-    _LEGACY,
-    _PARTIAL,
-    "spark.sql.json.enableExactStringParsing",
-    "spark.sql.columnNameOfCorruptRecord",
-    "spark.version",
-)
-_AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", _LEGACY, "avro.mapred.ignore.inputs.without.extension")
+_AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
 _NEUTRAL_OPTIONS = frozenset(
     [
@@ -213,14 +206,14 @@ def depends_on(
     expressions = list(expressions)
     columns = sorted(set().union(*map(_top_level, expressions)))
     names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
-    if any(settings.get(DEFAULT_OF + column) is not None for column in columns):
-        names += [_SESSION_ZONE, _LEGACY, "spark.version"]  # a default is SQL, which every query evaluates anew
+    # text is parsed by Spark, and a default is SQL, which every query evaluates anew
+    parsed = is_text(file_format) or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
+    names += [_SESSION_ZONE] if parsed else []
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
-    if is_text(file_format):
-        names += _TEXT
-    elif _is_avro(file_format):
+    scopes = [word for word in FORMATS if f"{word}fileformat" in file_format.lower()]
+    if _is_avro(file_format):
         names += [*_AVRO, *([_JVM_ZONE] if _is_of_old(settings, options) else [])]
-    else:
+    elif not is_text(file_format):
         names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
             names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
@@ -229,16 +222,18 @@ def depends_on(
             if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
                 names.append(_SESSION_ZONE)
     functions = [vertex for vertex in vertices if isinstance(vertex, Call)]
-    if any(not isinstance(vertex, Column) for vertex in vertices):
-        names += ["spark.version", "spark.sql.legacy.timeParserPolicy", _LEGACY]
+    if parsed or any(not isinstance(vertex, Column) for vertex in vertices):
+        names.append("spark.version")
+        scopes.append(EXPRESSIONS)
     zoned = any(isinstance(vertex, Cast) and vertex.zone for vertex in vertices)
     if zoned or any(call.name.lower() in _JDK or _is_temporal(call.type) for call in functions):
         names.append("java.version")
     if any((call.implementation or "").startswith("python:") for call in functions):
-        names += ["spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes"]
+        scopes.append(PYTHON)
         if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices):
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
     found = {name: _said(name, settings.get(name)) for name in dict.fromkeys(names)}
+    found[SETTINGS_OF + " ".join(scopes)] = of_scopes(settings.get(CHANGED), scopes)
     return found | {PLACE_OF + column: place for column, place in _places(columns, file_format, schema).items()}
 
 
@@ -313,6 +308,13 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         if name.startswith(DEFINITION_OF):
             if definition(name.removeprefix(DEFINITION_OF)) != value:
                 return "it was built by another definition of its type than there is now; refresh_index('full')"
+            continue
+        if name == _LEGACY:
+            return "it was built before all settings that can change a value were recorded; refresh_index('full')"
+        if name.startswith(SETTINGS_OF):
+            now = of_scopes(settings.get(CHANGED), name.removeprefix(SETTINGS_OF).split())
+            if (differs := difference(value, now)) is not None:
+                return differs
             continue
         if _said(name, settings.get(name)) == _said(name, value):
             continue

@@ -2,12 +2,15 @@ package geoskip;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
+import java.io.StringWriter;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.SparkContext;
+import org.apache.spark.internal.config.ConfigEntry;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
@@ -19,6 +22,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -104,7 +108,7 @@ class Known {
         json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         json.writeStringField("java.version", System.getProperty("java.version"));
         json.writeStringField("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
-        json.writeStringField("legacy settings", legacy(conf));
+        json.writeStringField("spark.sql.*", changed(conf));
         for (Iterator i = OF_HADOOP.iterator(); i.hasNext();) {
             String key = (String) i.next();
             String set = setting(conf, key);
@@ -126,16 +130,32 @@ class Known {
         json.writeEndObject();
     }
 
-    /** What the session has set of the settings that bring old behaviour back, and that are not named above. */
-    private static String legacy(SQLConf conf) {
+    /**
+     * Spark's settings that the session has set to another value than their default, as JSON, in order; of those that
+     * fall back on others, and of those that Spark does not define, all that are set.
+     */
+    private static String changed(SQLConf conf) throws IOException {
         TreeMap found = new TreeMap();
         for (scala.collection.Iterator i = conf.getAllConfs().iterator(); i.hasNext();) {
-            scala.Tuple2 entry = (scala.Tuple2) i.next();
-            if (((String) entry._1()).startsWith("spark.sql.legacy.") && !SETTINGS.contains(entry._1())) {
-                found.put(entry._1(), entry._2());
+            scala.Tuple2 set = (scala.Tuple2) i.next();
+            String key = (String) set._1();
+            if (key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.")) {
+                ConfigEntry entry = SQLConf$.MODULE$.getConfigEntry(key);
+                if (entry == null || !entry.defaultValueString().equalsIgnoreCase((String) set._2())) {
+                    found.put(key, set._2());
+                }
             }
         }
-        return found.toString();
+        StringWriter text = new StringWriter();
+        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        json.writeStartObject();
+        for (Iterator i = found.entrySet().iterator(); i.hasNext();) {
+            Map.Entry set = (Map.Entry) i.next();
+            json.writeStringField((String) set.getKey(), (String) set.getValue());
+        }
+        json.writeEndObject();
+        json.close();
+        return text.toString();
     }
 
     private static String setting(SQLConf conf, String key) {

@@ -1,0 +1,164 @@
+"""Every setting of Spark that can change a value keeps files where it differs between build and query.
+
+A list of those that matter lacked the tables by which letters change case and the modes of JSON: rows were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from geoskip import MinMax, ValueList
+from geoskip.predicates import Column
+from geoskip.spark import analysis, spark_settings
+from tests.conftest import same_as_off
+from tests.test_spark_readers import settings
+
+pytestmark = pytest.mark.spark
+
+ICU = "spark.sql.icu.caseMappings.enabled"
+PARTIAL = "spark.sql.json.enablePartialResults"
+CORRUPT = "spark.sql.columnNameOfCorruptRecord"
+DUPLICATES = "spark.sql.mapKeyDedupPolicy"
+JSON = "from_json(s, 'a int, b int, _corrupt_record string, other string', map('mode', 'PERMISSIVE'))"
+# a setting; values of two files; what is indexed; a condition that under the setting's other value is TRUE of the first
+CASES = {
+    "case": (ICU, "false", ["\u1c89", "x"], "lower(s)", "lower(s) = '\u1c8a'"),
+    "corrupt": (CORRUPT, "other", ['{"a": 1, "b": oops}', '{"a": 2}'], f"{JSON}.other", f"{JSON}.other LIKE '%oops%'"),
+    "partial": (PARTIAL, "false", ['{"a": 1, "b": "x"}', '{"a": 2}'], f"{JSON}.a", f"{JSON}.a = 1"),
+}
+
+
+def defined(spark: Any, name: str) -> bool:
+    """Is it a setting of this version of Spark?"""
+    return getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$").__getattr__("MODULE$").containsConfigKey(name)
+
+
+def indexed(spark: Any, place: Path, texts: list[str], index: Any) -> Any:
+    for number, text in enumerate(texts):
+        spark.createDataFrame([(number, text)], "id int, s string").coalesce(1).write.parquet(
+            str(place / f"p={number}")
+        )
+    handle = geoskip.dataset(spark, str(place))
+    handle.create_index(index)
+    return handle
+
+
+def test_every_setting_of_this_spark_is_on_a_list(spark: Any) -> None:
+    conf = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$").__getattr__("MODULE$")
+    entries = conf.getConfigEntries().iterator()
+    names = []
+    while entries.hasNext():
+        names.append(entries.next().key())
+    names = [name for name in names if name.startswith("spark.sql.")]
+    assert len(names) > 400
+    assert [name for name in names if spark_settings.kind_of(name) is None] == []
+    counted = [name for name in names if spark_settings.kind_of(name) not in ("neutral", "carried")]
+    assert [name for name in counted if conf.isStaticConfigKey(name)] == []  # a refresh sets what counts as it was
+
+
+@pytest.mark.parametrize("at_build", [True, False], ids=["set at the build", "set at the query"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_setting_that_differs_keeps_files(spark: Any, tmp_path: Path, case: str, at_build: bool) -> None:
+    name, value, texts, expression, where = CASES[case]
+    if not defined(spark, name):
+        pytest.skip(f"Spark {spark.version} has no {name}")
+    built: Mapping[str, str] = {name: value} if at_build else {}
+    queried: Mapping[str, str] = {} if at_build else {name: value}
+    with settings(spark, built):
+        indexed(spark, tmp_path / "data", texts, MinMax(expression))
+
+    def query() -> Any:
+        return same_as_off(lambda: spark.read.parquet(str(tmp_path / "data")).where(where))
+
+    with settings(spark, queried):
+        report = query()
+    assert report.files_kept == 2
+    assert any(name in reason and value in reason for reason in report.scans[0].reasons)
+    with settings(spark, {**built, "spark.sql.shuffle.partitions": "3", "spark.sql.adaptive.enabled": "false"}):
+        assert query().files_kept < 2  # with the setting as it was, whatever decides how a plan runs
+
+
+def test_the_suite_sees_a_setting_that_is_taken_for_neutral(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: a list of settings that matter, which lacks the one."""
+    name, value, texts, expression, where = CASES["corrupt"]
+    kind_of = spark_settings.kind_of
+    monkeypatch.setattr(spark_settings, "kind_of", lambda one: "neutral" if one == name else kind_of(one))
+    spark_settings._of_scopes.cache_clear()
+    try:
+        indexed(spark, tmp_path / "data", texts, MinMax(expression))
+        with settings(spark, {name: value}):
+            frame = spark.read.parquet(str(tmp_path / "data")).where(where)
+            assert frame.count() == 0  # lost
+            with geoskip.disabled(spark):
+                assert spark.read.parquet(str(tmp_path / "data")).where(where).count() == 1
+    finally:
+        monkeypatch.undo()
+        spark_settings._of_scopes.cache_clear()
+
+
+def test_a_plain_column_depends_on_its_reader_alone(spark: Any, tmp_path: Path) -> None:
+    handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("s"))
+    others = {
+        DUPLICATES: "LAST_WIN",
+        PARTIAL: "false",
+        "spark.sql.parquet.filterPushdown": "false",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.sql.of.tomorrow": "1",
+    }
+    with settings(spark, others):
+        assert same_as_off(lambda: handle.to_df().where("s = 'a'")).files_kept == 1
+    with settings(spark, {"spark.sql.parquet.of.tomorrow": "1"}):
+        report = same_as_off(lambda: handle.to_df().where("s = 'a'"))
+    assert report.files_kept == 2
+    assert any("the default of spark.sql.parquet.of.tomorrow, the session has 1" in r for r in report.scans[0].reasons)
+
+
+def test_listed_values_are_evaluated_under_the_querys_settings(spark: Any, tmp_path: Path) -> None:
+    name, value, texts, _, where = CASES["corrupt"]
+    handle = indexed(spark, tmp_path / "data", texts, ValueList("s"))
+    assert same_as_off(lambda: handle.to_df().where(where)).files_kept == 0
+    with settings(spark, {name: value}):
+        assert same_as_off(lambda: handle.to_df().where(where)).files_kept == 1
+
+
+def test_a_refresh_reads_new_files_under_the_settings_of_the_first(spark: Any, tmp_path: Path) -> None:
+    name, value, texts, expression, where = CASES["corrupt"]
+    with settings(spark, {name: value}):
+        handle = indexed(spark, tmp_path / "data", texts, MinMax(expression))
+    row = spark.createDataFrame([(2, texts[0])], "id int, s string").coalesce(1)
+    row.write.parquet(str(tmp_path / "data" / "p=2"))
+    with settings(spark, {DUPLICATES: "LAST_WIN"}):
+        handle.refresh_index()
+    with settings(spark, {name: value}):
+        assert same_as_off(lambda: handle.to_df().where(where)).files_kept == 2
+    assert spark.conf.get(name) == "_corrupt_record"
+
+
+def test_metadata_of_before_are_used_where_they_say_enough(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What recorded some settings alone is not used over expressions, and still over columns."""
+
+    def as_before(expressions: Any, *rest: Any) -> dict[str, str]:
+        now = {name: value for name, value in depends_on(expressions, *rest).items() if "settings of" not in name}
+        return now if all(isinstance(one, Column) for one in expressions) else {**now, "legacy settings": "{}"}
+
+    depends_on = analysis.depends_on
+    monkeypatch.setattr(analysis, "depends_on", as_before)
+    handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("id"))
+    handle.create_index(MinMax("upper(s)"))
+    assert same_as_off(lambda: handle.to_df().where("id = 0")).files_kept == 1
+    report = same_as_off(lambda: handle.to_df().where("upper(s) = 'A'"))
+    assert report.files_kept == 2
+    assert any("refresh_index('full')" in reason for reason in report.scans[0].reasons)
+    monkeypatch.undo()
+    handle.refresh_index("full")
+    assert same_as_off(lambda: handle.to_df().where("upper(s) = 'A'")).files_kept == 1
