@@ -61,7 +61,7 @@ ansi.(doubleQuotedIdentifiers|enforceReservedKeywords|relationPrecedence)
 (orderByOrdinal|orderingAwareLimitOffset|path.enabled|pivotMaxValues|planChangeValidation|protobuf.descriptorCacheSize)
 (prioritizeOrdinalResolutionInSort.enabled|queryExecutionListeners|retainGroupColumns|runSQLOnFiles)
 (selfJoinAutoResolveAmbiguity|stableDerivedColumnAlias.enabled|stackTracesInDataFrameContext|storeAssignmentPolicy)
-(transposeMaxValues|unionOutputPartitioning|useCommonExprIdForAlias)
+(reflect.allowList|restrictedMode.enabled|transposeMaxValues|unionOutputPartitioning|useCommonExprIdForAlias)
 defaultColumn.(allowedProviders|enabled)
 execution.(broadcastHashJoin|pushDownLocalSort|rangeExchange)\\..*
 execution.(bypassPartialAggregation|combineAdjacentAggregation|fastFailOnFileFormatOutput|interruptOnCancel)
@@ -95,7 +95,7 @@ legacy.execution\\..*
 # the settings of today that count, so that a test can tell a new one of Spark's from one that was looked at
 _COUNTED = """
 (charAsVarchar|chunkBase64String|collation|csv|datetime|decimalOperations|function|functionResolution|geospatial|icu|json
-|jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|reflect|restrictedMode|timeType
+|jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|timeType
 |runCollationTypeCastsBeforeAliasAssignment|timestampNanosTypes|timestampType|udt|variant|xml)(\\..*)?
 (binaryOutputStyle|columnNameOfCorruptRecord|preserveCharVarcharTypeInfo|readSideCharPadding)
 (defaultColumn.useNullsForMissingDefaultValues|execution.datasources.hadoopLineRecordReader.enabled)
