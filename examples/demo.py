@@ -192,21 +192,24 @@ def _no_sedona() -> str | None:
     try:
         import sedona  # noqa: F401
 
-        from geoskip.spark.sedona import packages
+        from geoskip.spark.sedona import candidates
 
-        names = [package.split(":") for package in packages()]
+        releases = [[package.split(":") for package in packages] for packages in candidates()]
     except (ImportError, geoskip.GeoskipError) as error:
         return str(error)
-    jars = [f"{group}_{artifact}-{version}.jar" for group, artifact, version in names]
-    if any(all((place / jar).exists() for jar in jars) for place in Path.home().glob(".ivy2*/jars")):
-        return None
-    group, artifact, version = names[0]
-    sought = f"{MAVEN}/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"
-    try:
-        urllib.request.urlopen(urllib.request.Request(sought, method="HEAD"), timeout=10).close()
-    except OSError as error:
-        return f"no answer from Maven's repository: {error}"
-    return None
+    for names in releases:
+        jars = [f"{group}_{artifact}-{version}.jar" for group, artifact, version in names]
+        if any(all((place / jar).exists() for jar in jars) for place in Path.home().glob(".ivy2*/jars")):
+            return None
+    why = ""
+    for (group, artifact, version), *_ in releases:
+        sought = f"{MAVEN}/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"
+        try:
+            urllib.request.urlopen(urllib.request.Request(sought, method="HEAD"), timeout=10).close()
+            return None
+        except OSError as error:
+            why = f"no answer from Maven's repository: {error}"
+    return why
 
 
 @contextmanager
@@ -296,9 +299,9 @@ def outcomes(console: Console, spark: SparkSession, folders: dict[str, Path]) ->
 
 def _functions_of(spark: SparkSession) -> str:
     """Which functions this session has, in words."""
-    from geoskip.spark.sedona import is_there, packages
+    from geoskip.spark.sedona import is_there, release
 
-    return f"Apache Sedona {packages()[0].rpartition(':')[2]}" if is_there(spark) else "shapely-backed, without Sedona"
+    return f"Apache Sedona {release(spark)}" if is_there(spark) else "shapely-backed, without Sedona"
 
 
 if __name__ == "__main__":

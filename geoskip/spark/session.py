@@ -26,6 +26,7 @@ from geoskip.registry import lasting
 from geoskip.spark.bridge import Bridge
 from geoskip.spark.gateway import Jvm, jvm_of
 from geoskip.spark.known import KEYS, Known
+from geoskip.spark.launch import start
 from geoskip.stores.keys import KeyKeeper
 
 __all__ = [
@@ -74,20 +75,18 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    jars: tuple[tuple[str, ...], ...] = ()
     if sedona:
-        from geoskip.spark.sedona import packages
+        from geoskip.spark.sedona import candidates
 
-        options = getattr(builder, "_options", {})
-        jars = [jar for jar in (options.get("spark.jars.packages"), *packages()) if jar]
-        builder = (
-            builder.config("spark.jars.packages", ",".join(jars))
-            .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
-            .config("spark.kryo.registrator", "org.apache.sedona.core.serde.SedonaKryoRegistrator")
+        jars = candidates()
+        builder = builder.config("spark.serializer", "org.apache.spark.serializer.KryoSerializer").config(
+            "spark.kryo.registrator", "org.apache.sedona.core.serde.SedonaKryoRegistrator"
         )
     make = builder.getOrCreate
 
     def made_and_enabled() -> SparkSession:
-        spark = make()
+        spark = start(builder, make, jars)
         enable(spark)
         if sedona is not False:
             register_functions(spark, sedona=sedona)
@@ -171,7 +170,7 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
     elif sedona:
         raise EnvironmentProblem(
             "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
-            f"spark.jars.packages={','.join(sedona_jar.packages())}"
+            f"spark.jars.packages={','.join(sedona_jar.candidates()[0])}"
         )
     for function in _offered_functions():
         if function.vectorised is None:

@@ -72,7 +72,7 @@ def months() -> Path:
 
 def functions(spark: SparkSession) -> str:
     """Which ST_ functions a session has, in words."""
-    return f"Apache Sedona {sedona.packages()[0].rpartition(':')[2]}" if sedona.is_there(spark) else "shapely-backed"
+    return f"Apache Sedona {sedona.release(spark)}" if sedona.is_there(spark) else "shapely-backed"
 
 
 def jobs_of(spark: SparkSession) -> int:
