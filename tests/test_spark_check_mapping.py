@@ -68,9 +68,7 @@ def test_wrong_declarations_of_sparks_own_functions_are_found(own: Any) -> None:
 
 def test_spatial_functions(spark: Any, own: Any) -> None:
     session = spark if spark.catalog.functionExists("ST_MinimumBoundingCircle") else own  # Sedona's, where it is there
-    asked = {"ST_Contains": ["polygons", "points"]}
-    if session is spark or spark.version < "4.1":  # then Spark has an ST_SetSRID of its own
-        asked["ST_SetSRID"] = ["points", [4326]]
+    asked = {"ST_Contains": ["polygons", "points"], "ST_SetSRID": ["points", [4326]]}
     for name, rows in asked.items():
         found = check_mapping(name, spark=session, rows=rows, seconds=SECONDS)
         assert found.ok, str(found)

@@ -157,9 +157,7 @@ def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, fu
     if functions == "sedona" and not sedona.is_there(spark):
         pytest.skip("Sedona has no release for this Spark")
     session = spark if functions == "sedona" else plain
-    shaped = ["ST_GeomFromText(wkt)"]
-    if functions == "sedona" or spark.version < "4.1":  # then Spark has an ST_GeomFromWKB of its own
-        shaped.append("ST_GeomFromWKB(geom)")
+    shaped = ["ST_GeomFromText(wkt)", "ST_GeomFromWKB(geom)"]
     indexes = [GeoBox(text) for text in (*shaped, "ST_Point(lng, lat)")]
     handle = geoskip.dataset(session, shapes, metadata=f"{shapes}/_of_{functions}")
     report = handle.create_index(*indexes, GeoBox("lng", "lat"))
@@ -169,6 +167,23 @@ def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, fu
         assert found.files_kept == 1, shape
     near = "ST_Distance(ST_Point(lng, lat), ST_Point(31.0D, 0.5D)) < 0.5"
     assert same_as_off(lambda: session.read.parquet(shapes).where(near)).files_kept == 1
+
+
+def test_geometries_of_sparks_own(spark: Any, shapes: str) -> None:
+    if spark.version < "4.1":
+        pytest.skip("Spark has geometries of its own since 4.1")
+    session = spark.newSession()
+    session.conf.set("spark.sql.geospatial.enabled", "true")
+    geoskip.enable(session)
+    geoskip.register_functions(session)
+    own, backed = "ST_GeomFromWKB(geom)", "shapely_ST_GeomFromWKB(geom)"
+    assert session.read.parquet(shapes).selectExpr(own).dtypes[0][1] == "geometry(0)"
+    geoskip.dataset(session, shapes, metadata=f"{shapes}/_of_spark").create_index(GeoBox(own))
+    window = f"ST_GeomFromWKB(X'{shapely.box(22, 0.2, 23, 0.4).wkb_hex}')"
+    for shape in (own, backed, f"ST_SetSRID({own}, 4326)", f"ST_AsBinary({own})", f"shapely_ST_AsBinary({own})"):
+        for condition in (f"ST_Intersects({shape}, {window})", f"ST_Distance({WINDOW}, {shape}) < 0.5"):
+            frame = session.read.parquet(shapes)
+            assert same_as_off(lambda c=condition, f=frame: f.where(c)).files_kept == 1, condition
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
 ``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
-:mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_further`. What of Sedona's is not mapped, and why,
-is in :mod:`udf_mappings.sedona_left`. Argument orders and units are those of Sedona's reference for Spark SQL and of
-its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in sedona-common): x is the
-longitude, planar distances are in the units of the coordinates, those on the globe in metres. None compares SRIDs.
+:mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_further`; and to Spark's own, since 4.1, beside
+which the shapely-backed ones of these names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's is
+not mapped, and why, is in :mod:`udf_mappings.sedona_left`. Argument orders and units are those of Sedona's reference
+for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
+sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in
+metres. None compares SRIDs.
 
 To add a function: name it in the family where it belongs, or write a rule: a few lines that ask the index, with the
 reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's geometry as the index knows it.
@@ -14,6 +16,7 @@ reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's ge
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import shapely
@@ -30,13 +33,20 @@ CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
 SHAPELY = "udf_mappings.shapely_functions."
 MORE_OF_SHAPELY = "udf_mappings.shapely_further."
 
+SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
+_OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
+
 Pair = tuple[Sight, Any, bool]
 
 
 def functions(*names: str) -> Iterator[Function]:
-    """Sedona's functions of these names, in both implementations."""
+    """Sedona's functions of these names, in all implementations."""
     for name in names:
-        yield Function(name, classes=(CATALYST + name,), python=_python(name))
+        if name in _OF_SPARK:
+            yield Function(name, classes=(CATALYST + name, SPARKS_OWN), python=_python(name))
+            yield Function(f"shapely_{name}", python=_python(name))
+        else:
+            yield Function(name, classes=(CATALYST + name,), python=_python(name))
 
 
 def _python(name: str) -> tuple[str, ...]:
@@ -394,4 +404,5 @@ for _name, _entry in {**FUNCTIONS, **FURTHER}.items():
     if _name in _MADE_OF_TEXT_OR_NUMBERS:
         constant(*functions(_name))(_evaluate(_entry))
     else:  # Spark folds Sedona's own; a buffer of GEOS and one of JTS are not the same to the last digit
-        constant(Function(_name, python=_python(_name)))(_evaluate(_entry))
+        for _function in functions(_name):
+            constant(replace(_function, classes=()))(_evaluate(_entry))

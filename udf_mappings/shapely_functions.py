@@ -1,8 +1,8 @@
 """The ``ST_`` functions of Apache Sedona as plain Python functions over WKB, for sessions without Sedona's jar.
 
 Names, argument order (x before y) and meaning are Sedona's (https://sedona.apache.org, Spark SQL reference); GEOS takes
-the place of JTS. A geometry is WKB in a binary column; every function is NULL for a NULL argument. A session registers
-them by the table :data:`FUNCTIONS`, in one of two forms of the same body::
+the place of JTS. A geometry is WKB in a binary column, or one of Spark's own, since 4.1; every function is NULL for a
+NULL argument. A session registers them by the table :data:`FUNCTIONS`, in one of two forms of the same body::
 
     for entry in FUNCTIONS.values():
         spark.udf.register(entry.name, entry.function, entry.returns)  # row by row
@@ -76,7 +76,7 @@ def of_shapely(
         def vectorised(*series: Any) -> Any:
             import pandas  # not needed by the other form
 
-            columns = [np.asarray(one, dtype=object) for one in series]
+            columns = [np.asarray(one["wkb"] if hasattr(one, "columns") else one, dtype=object) for one in series]
             present = np.ones(len(columns[0]), dtype=bool)
             for column in columns:
                 present &= ~pandas.isna(column)
@@ -97,12 +97,17 @@ def of_shapely(
 
 
 def _geometry(value: Any) -> Any:
-    return shapely.from_wkb(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else value
+    """The geometry of WKB, or of what pyspark makes of Spark's own: ``getBytes`` (a frame of ``wkb`` in 4.1's UDFs)."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return shapely.from_wkb(bytes(value))
+    return shapely.from_wkb(bytes(value.getBytes())) if hasattr(value, "getBytes") else value
 
 
 def _read_all(kind: str, column: Array) -> Array:
     """The values of a column, each distinct WKB or text read once."""
     read = _READ[kind]
+    if kind == "geometry" and len(column) and hasattr(column[0], "getBytes"):
+        column = np.array([bytes(value.getBytes()) for value in column], dtype=object)
     if kind == "geometry" and len(set(column[:16])) > 1 and len(column) > 16:
         return np.asarray(shapely.from_wkb(column), dtype=object)
     if kind in _ARRAYS:

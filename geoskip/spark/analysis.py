@@ -44,7 +44,7 @@ from geoskip.spark.signature import (
 )
 from geoskip.spark.spark_settings import CHANGED, recorded
 
-__all__ = ["Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
+__all__ = ["SPARKS_GEOMETRY", "Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
 
 Json = Mapping[str, Any]
 
@@ -304,9 +304,9 @@ def _type(predicate: Predicate, field: T.StructField) -> str:
 
 
 def arrow_type(field: T.StructField) -> pa.DataType:
-    """The Arrow type of a selected expression's values; a geometry travels as EWKB."""
+    """The Arrow type of a selected expression's values; a geometry travels as (E)WKB."""
     kind = field.dataType
-    if isinstance(kind, T.UserDefinedType):
+    if isinstance(kind, (T.UserDefinedType, SPARKS_GEOMETRY)):
         return pa.binary()
     if isinstance(kind, T.TimestampType):  # newer versions of PySpark ask in which zone to show it
         return pa.timestamp("us", "UTC")
@@ -314,6 +314,10 @@ def arrow_type(field: T.StructField) -> pa.DataType:
         return to_arrow_type(kind)
     except Exception:
         raise UnsupportedColumnError(_no_arrow(kind.simpleString())) from None
+
+
+SPARKS_GEOMETRY: type = getattr(T, "GeometryType", type(None))
+"""The type of Spark's own geometries, since 4.1."""
 
 
 def _no_arrow(kind: str) -> str:

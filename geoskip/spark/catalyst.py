@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import shapely
+
 from geoskip.identity import Unidentifiable, restated, written
 from geoskip.inlining import Template
 from geoskip.predicates import (
@@ -48,7 +50,7 @@ from geoskip.records import MOST_RECORDS, is_record, record
 from geoskip.registry import SPELLINGS, current
 from geoskip.spark.lambdas import closed
 
-__all__ = ["AND", "UNIDENTIFIED", "Translator", "inlined", "quoted", "type_name"]
+__all__ = ["AND", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "quoted", "type_name"]
 
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"
@@ -69,6 +71,19 @@ _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
     "EndsWith": EndsWith,
     "Contains": Contains,
 }
+
+
+SPATIAL = "org.apache.spark.sql.catalyst.util.STUtils."
+_SPATIAL = {
+    "stGeomFromWKB": "ST_GeomFromWKB",
+    "stAsBinary": "ST_AsBinary",
+    "stGeomAsBinary": "ST_AsBinary",
+    "stSetSrid": "ST_SetSRID",
+    "stGeomSetSrid": "ST_SetSRID",
+}
+"""The functions over Spark's own geometries, since 4.1, by the static methods that Spark replaces them with."""
+_SRID = 4
+"""Bytes before the WKB of such a geometry."""
 
 
 class Translator:
@@ -154,12 +169,23 @@ class Translator:
         match kind, children:
             case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
                 return Call("parse_url", tuple(arguments), _EXPRESSIONS + "ParseUrl", (text,), result)
+            case "objects.StaticInvoke", _ if (method := _spatial(node)) is not None:
+                name, flags = _SPATIAL[method], tuple(node["args"])
+                return Call(name, children, f"{SPATIAL}{method}", flags, result)
         if kind != node["class"]:
             name = SPELLINGS.get(name.lower(), name.lower())
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
         call = Call(name, children, node["class"], tuple(node.get("args", ())), result)
         return closed(call) if kind == "LambdaFunction" else call
+
+
+def _spatial(node: Json) -> str | None:
+    """The method of Spark's own spatial functions that a StaticInvoke calls."""
+    match node.get("args"):
+        case [str() as owner, _, str() as method, *_] if owner == f"class {SPATIAL[:-1]}" and method in _SPATIAL:
+            return method
+    return None
 
 
 def inlined(name: str, written: str | None) -> Template | None:
@@ -216,11 +242,14 @@ def literal(node: Json) -> Predicate:
         return Literal(base64.b64decode(node["utf8"]).decode("utf-8", "surrogateescape"), kind)
     if "bytes" in node:
         data = base64.b64decode(node["bytes"])
-        return _geometry(data) if kind == "geometry" else Literal(data, kind)
+        return _geometry(data, node["type"]) if kind == "geometry" else Literal(data, kind)
     return Literal(node["literal"], kind)
 
 
-def _geometry(data: bytes) -> Predicate:
+def _geometry(data: bytes, kind: str) -> Predicate:
+    if kind.startswith("geometry"):
+        own = shapely.from_wkb(data[_SRID:], on_invalid="ignore")
+        return Opaque("a geometry that GEOS cannot read") if own is None else Literal(own, "geometry")
     try:
         from sedona.spark.utils import geometry_serde
     except ImportError:
@@ -278,17 +307,19 @@ def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
 
 
 def type_name(text: str) -> str:
-    """Spark's catalogue name of a type; a Sedona geometry is ``geometry``, and text compared by bytes ``string``, which
-    Spark 4.3 calls so only where nobody has asked for it.
+    """Spark's catalogue name of a type; a geometry of Sedona's or Spark's own is ``geometry``, whatever its SRID, and
+    text compared by bytes ``string``, which Spark 4.3 calls so only where nobody has asked for it.
 
-    >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("decimal(10,2)")
-    ('geometry', 'decimal(10,2)')
+    >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("geometry(4326)")
+    ('geometry', 'geometry')
     >>> type_name("array<string collate UTF8_BINARY>"), type_name("string collate UTF8_BINARY_RTRIM")
     ('array<string>', 'string collate UTF8_BINARY_RTRIM')
     """
     if text.startswith("udt "):
         kind = text.rpartition(".")[2].rstrip("$")
         return "geometry" if kind == "GeometryUDT" else kind
+    if text.startswith("geometry("):
+        return "geometry"
     return _BY_BYTES.sub("", text)
 
 

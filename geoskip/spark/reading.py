@@ -29,7 +29,7 @@ from pyspark.sql.column import Column
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import arrow_type, columns_for, quietly
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, quietly
 from geoskip.spark.failures import OF_A_FILE, blamed, first_line, message_of, said, unless_called_off
 from geoskip.spark.holding import Piece, parts_released, released
 from geoskip.spark.known import local_path
@@ -239,14 +239,17 @@ def _path_of(frame: DataFrame) -> Column:
 
 
 def storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
-    """Expressions in types that Arrow carries: geometries as EWKB."""
+    """Expressions in types that Arrow carries: geometries of Sedona's as EWKB, of Spark's own as WKB."""
     columns = columns_for(frame, texts)
     fields = frame.select(*columns).schema.fields
-    own = [isinstance(field.dataType, T.UserDefinedType) for field in fields]
-    return [
-        F.call_function("ST_AsEWKB", column).alias(field.name) if is_own else column
-        for column, field, is_own in zip(columns, fields, own, strict=True)
-    ]
+
+    def carried(column: Column, field: T.StructField) -> Column:
+        for kind, way in ((T.UserDefinedType, "ST_AsEWKB"), (SPARKS_GEOMETRY, "ST_AsBinary")):
+            if isinstance(field.dataType, kind):
+                return F.call_function(way, column).alias(field.name)
+        return column
+
+    return [carried(column, field) for column, field in zip(columns, fields, strict=True)]
 
 
 Plans = Sequence[tuple[Any, tuple[int, ...]]]

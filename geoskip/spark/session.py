@@ -156,8 +156,10 @@ def disabled(spark: SparkSession) -> Iterator[None]:
 def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
     """Register the ``ST_`` functions: Sedona's where its jar is there, else the shapely-backed ones.
 
-    ``sedona=True`` insists on the jar. A name that Spark itself has is never taken. The plain functions of installed
-    libraries (of cells, user agents, distances, ...) come with them, unless the session has one of the name already.
+    ``sedona=True`` insists on the jar. A name under which Spark itself has a function of geometries, since 4.1, is
+    not taken, and the shapely-backed one is called ``shapely_ST_GeomFromWKB``; unless Spark's are switched off. The
+    plain functions of installed libraries (of cells, user agents, distances, ...) come with them, unless the
+    session has one of the name already.
     From then on Spark's ``lit`` takes shapely's geometries.
     """
     from geoskip.spark import sedona as sedona_jar
@@ -176,8 +178,9 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
         if function.vectorised is None:
             if not spark._jsparkSession.catalog().functionExists(function.name):
                 spark.udf.register(function.name, function.function, function.returns)
-        elif not by_the_jar and not _is_builtin(spark, function.name):
-            spark.udf.register(function.name, _pandas_udf(function))
+        elif not by_the_jar:
+            prefix = "shapely_" if _is_builtin(spark, function.name) else ""
+            spark.udf.register(prefix + function.name, _pandas_udf(function))
 
 
 def _offered_functions() -> Iterator[Any]:
@@ -191,10 +194,12 @@ def _offered_functions() -> Iterator[Any]:
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:
-    """Does Spark itself have a function of this name?"""
+    """Does Spark itself have a function of geometries of this name, and is it switched on?"""
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name.lower())
-    return bool(jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().functionExists(identifier))
+    if not jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().functionExists(identifier):
+        return False
+    return spark.conf.get("spark.sql.geospatial.enabled") != "false"
 
 
 def _pandas_udf(function: Any) -> Any:

@@ -220,6 +220,8 @@ class Wire {
             json.writeBinaryField("utf8", ((UTF8String) value).getBytes());
         } else if (value instanceof byte[]) {
             json.writeBinaryField("bytes", (byte[]) value);
+        } else if (type(type).startsWith("geometry")) {
+            geometry(json, value);
         } else if (value instanceof ArrayData && ((ArrayData) value).numElements() <= 10000) {
             DataType element = ((ArrayType) type).elementType();
             Object[] elements = ((ArrayData) value).toObjectArray(element);
@@ -245,5 +247,15 @@ class Wire {
             json.writeStringField("opaque", String.valueOf(value));
         }
         json.writeEndObject();
+    }
+
+    /** A geometry of Spark's own, since 4.1: its SRID and WKB in a class whose name each release changes. */
+    private static void geometry(JsonGenerator json, Object value) throws IOException {
+        try {
+            json.writeBinaryField("bytes", (byte[]) value.getClass().getMethod("getBytes", new Class[0])
+                    .invoke(value, new Object[0]));
+        } catch (ReflectiveOperationException otherwise) {
+            json.writeStringField("opaque", String.valueOf(value));
+        }
     }
 }
