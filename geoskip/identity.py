@@ -6,6 +6,10 @@ constants, defaults, closure and the globals that the code reads; for what comes
 distribution's version stands for its content. Where it cannot be had (a closure over a socket, say),
 :class:`Unidentifiable` says so, and the author can declare a version: ``geoskip.declare(f, version="2")``.
 
+A function is this very object: neither what ``functools.wraps`` copies to a wrapper (its name, module and ``__dict__``)
+nor how it compares makes another object the same. Names are those that the code itself was compiled under, versions
+are kept in a weak table, and what a callable object holds is part of its digest.
+
 >>> def plus_one(x):
 ...     return x + 1
 >>> def plus_two(x):
@@ -31,7 +35,7 @@ import sys
 import types
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from geoskip.errors import InvalidSpecificationError
 
@@ -47,9 +51,46 @@ __all__ = [
     "written",
 ]
 
-_known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-_versions: dict[str, str] = {}
-"""The identities of functions whose version was stated, by what they were before that."""
+T = TypeVar("T")
+
+
+class _ByObject(Generic[T]):
+    """Values by the very object that they belong to, hashable or not, for as long as it lives.
+
+    A bound method is made anew whenever it is read: it goes by its function and what it is bound to, and is kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, ...], tuple[Any, T]] = {}
+
+    def get(self, function: Any) -> T | None:
+        referent, value = self._kept.get(_key(function), (None, None))
+        return value if referent is not None and _key(referent()) == _key(function) else None
+
+    def set(self, function: Any, value: T) -> None:
+        key = _key(function)
+        referent: Any = lambda: function  # noqa: E731
+        if not isinstance(function, types.MethodType):
+            with contextlib.suppress(TypeError):  # not weakly referable
+                referent = weakref.ref(function, lambda _: self._kept.pop(key, None))
+        self._kept[key] = (referent, value)
+
+    def drop(self, function: Any) -> None:
+        self._kept.pop(_key(function), None)
+
+
+def _key(function: Any) -> tuple[int, ...]:
+    is_method = isinstance(function, types.MethodType)
+    return (id(function.__func__), id(function.__self__)) if is_method else (id(function),)
+
+
+_known: _ByObject[str] = _ByObject()
+_stated: _ByObject[str] = _ByObject()
+"""The versions that authors stated."""
+_undigested: dict[str, list[Any]] = {}
+"""Functions whose version was stated and whose content nobody has asked for yet, by the name of their code."""
+_versions: dict[str, Any] = {}
+"""Functions whose version was stated, by what their identity is without it."""
 
 
 class Unidentifiable(InvalidSpecificationError):
@@ -68,18 +109,19 @@ def restated(found: str) -> str:
     """An identity, by the version that was stated of the very same content meanwhile: a session may have registered a
     function, as a copy of it, before its version was stated.
     """
-    return _versions.get(found, found)
+    for function in _undigested.pop(found.rpartition("#")[0], ()):
+        with contextlib.suppress(Unidentifiable):
+            _versions[f"{_code_name(function)}#{digest(function)}"] = function
+    return _identity(_versions[found]) if found in _versions else found
 
 
 def written(function: Any) -> str:
     """What a function's identity is by itself, whatever was stated since it was copied."""
-    try:
-        if function in _known:
-            return _known[function]
-    except TypeError:  # not hashable, or not weakly referable
-        return _identity(function)
-    found = _identity(function)
-    _known[function] = found
+    found = _known.get(function)
+    if found is None:
+        found = _identity(function)
+        if isinstance(function, types.FunctionType):  # what a callable object holds may change
+            _known.set(function, found)
     return found
 
 
@@ -90,26 +132,38 @@ def checked(function: Any) -> None:
 
 def state_version(function: Any, version: str) -> None:
     """From now on the version stands for the function's content."""
-    content = None
-    with contextlib.suppress(Unidentifiable):
-        content = f"{qualified_name(function)}#{digest(function)}"
-    function.__geoskip_version__ = version
-    with contextlib.suppress(TypeError):
-        _known.pop(function, None)
-    if content is not None:
-        _versions[content] = _identity(function)
+    if _stated.get(function) is None:
+        _undigested.setdefault(_code_name(function), []).append(function)
+    _stated.set(function, version)
+    _known.drop(function)
 
 
 def _identity(function: Any) -> str:
-    declared = getattr(function, "__geoskip_version__", None)
+    declared = _stated.get(function)
     tag = f"version:{declared}" if declared is not None else digest(function)
     return f"{qualified_name(function)}#{tag}"
 
 
 def qualified_name(function: Any) -> str:
-    """The part of an identity that precedes the digest: ``module.qualified.name``."""
+    """The part of an identity that precedes the digest: ``module.qualified.name``.
+
+    Of a function whose version was stated it is the name that it bears. Any other has that of its code, which no
+    wrapper takes from what it wraps.
+    """
+    if _stated.get(function) is None and not isinstance(function, type):
+        return _code_name(function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
+
+
+def _code_name(function: Any) -> str:
+    if isinstance(function, types.MethodType):
+        return _code_name(function.__func__)
+    if isinstance(function, types.FunctionType):
+        return f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}"
+    if isinstance(function, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        return f"{getattr(function, '__module__', None) or 'builtins'}.{function.__qualname__}"
+    return f"{type(function).__module__}.{type(function).__qualname__}"
 
 
 def digest(function: Any) -> str:
@@ -184,10 +238,12 @@ def _code(code: types.CodeType, seen: Seen, depth: int) -> Iterator[str]:
 
 
 def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[str]:
-    if release := _released(function.__module__):
+    if (release := _released(function.__module__)) and _is_in_its_module(function):
         yield f"function:{release}:{function.__qualname__}"
         return
     yield from _parts(function.__code__, seen, depth + 1)
+    if attributes := {name: value for name, value in vars(function).items() if name not in _OF_EVERY_FUNCTION}:
+        yield from _parts(attributes, seen, depth + 1)
     yield from _parts((function.__defaults__, function.__kwdefaults__), seen, depth + 1)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -205,6 +261,18 @@ def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[
         if not _released(module):
             for loaded in (_loaded(module), _loaded(module.partition(".")[0])):
                 yield from _reached(loaded, names, seen, depth + 1)
+
+
+_OF_EVERY_FUNCTION = ("__wrapped__",)
+"""A name that wrappers add for people: what they call they hold by themselves."""
+
+
+def _is_in_its_module(function: types.FunctionType) -> bool:
+    """Is it what the module that it names has under its name? A wrapper says so of another."""
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
 
 
 def _reached(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[str]:

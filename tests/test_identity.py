@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import importlib
 import operator
 import sys
@@ -14,8 +15,12 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.functions import udf
+from pyspark.sql.types import IntegerType
 
 from geoskip.identity import Unidentifiable, digest, identity, state_version
+from geoskip.predicates import Call
+from geoskip.registry.functions import Function, reference
 from geoskip.spark.catalyst import implementation_of
 
 PAIRS = {
@@ -48,6 +53,11 @@ PAIRS = {
     "a method": (
         "class C:\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()",
         "class C:\n  def m(self): return 2\nc = C()\ndef f(x): return c.m()",
+    ),
+    "an attribute": ("def f(x): return f.a\nf.a = 1", "def f(x): return f.a\nf.a = 2"),
+    "what a library's function is wrapped in": (
+        "import functools, json\n@functools.wraps(json.dumps)\ndef f(x): return json.dumps(x) + 'a'",
+        "import functools, json\n@functools.wraps(json.dumps)\ndef f(x): return json.dumps(x) + 'b'",
     ),
     "which of two": (
         "a, b = [1], [1]\nd = (a, b, a)\ndef f(x): return d",
@@ -99,6 +109,87 @@ def test_a_library_of_ones_own_that_changes(source: str, tmp_path: Path, monkeyp
     assert found[0] != found[1]
 
 
+class Plus:
+    """A callable object that bears the name, the module and the attributes of a function."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, function: Callable[..., Any], number: int) -> None:
+        functools.update_wrapper(self, function)
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.number
+
+
+def command(function: Callable[..., Any]) -> str:
+    """What a session holds of a function."""
+    return base64.b64encode(cloudpickle.dumps((function, None))).decode("ascii")
+
+
+def wrappers(function: Any) -> dict[str, Callable[[], Any]]:
+    """What bears all that ``functools.wraps`` copies, or compares as another does, by how it is made."""
+
+    @functools.wraps(function)
+    def negated(x: Any) -> Any:
+        return -function(x)
+
+    return {
+        "a wrapper": lambda: negated,
+        "an object": lambda: Plus(function, 1),
+        "an object's further one": lambda: Plus(function, 2),
+        "a bound method": lambda: Plus(function, 3).__call__,
+        "another bound method": lambda: Plus(function, 4).__call__,
+        "a partial": lambda: functools.update_wrapper(functools.partial(negated, 2), function),
+    }
+
+
+@pytest.mark.parametrize("is_stated", [False, True], ids=["by content", "by version"])
+def test_what_wrappers_copy_makes_no_function_another(is_stated: bool) -> None:
+    one = made(f"def f(x): return x + {9_000 + is_stated}")
+    if is_stated:
+        state_version(one, "1")
+    functions = {"itself": one, **{name: make() for name, make in wrappers(one).items()}}
+    found = {name: identity(function) for name, function in functions.items()}
+    assert len(set(found.values())) == len(functions)
+    assert {name: implementation_of(command(function)) for name, function in functions.items()} == {
+        name: f"python:{known}" for name, known in found.items()
+    }
+    named = Function("f", python=("made.f",))
+    assert [name for name, known in found.items() if named.is_called(Call("f", (), f"python:{known}"))] == ["itself"]
+
+
+def test_versions_belong_to_objects() -> None:
+    one = made("def f(x): return x + 7_777")
+    objects = {name: make() for name, make in wrappers(one).items()}
+    before = identity(one)
+    for name, function in objects.items():
+        state_version(function, name)
+    assert identity(one) == before
+    assert all(identity(function).endswith(f"#version:{name}") for name, function in objects.items())
+    adder = Plus(one, 5)
+    state_version(adder.__call__, "5")  # a method is another object whenever it is read
+    assert identity(adder.__call__).endswith("#version:5")
+    assert implementation_of(command(adder.__call__)) == f"python:{identity(adder.__call__)}"
+
+
+def test_an_object_that_changes_is_another_function() -> None:
+    adder = Plus(made("def f(x): return x"), 1)
+    before = identity(adder)
+    adder.number = 2
+    assert identity(adder) != before
+
+
+def test_what_copied_the_attributes_of_a_udf_is_not_its_function() -> None:
+    plain: Any = udf(lambda x: x, IntegerType())
+    copied = functools.wraps(plain)(lambda x: -x)
+    assert reference(plain).function is plain.func
+    assert reference(copied).function is copied
+
+
 def test_attributes_are_no_globals() -> None:
     names: dict[str, Any] = {"__name__": "made", "strip": sys.stdout}
     exec("def f(x): return x.strip()", names)
@@ -129,12 +220,8 @@ def test_a_module_of_the_standard_library_is_its_version() -> None:
 
 
 def test_a_version_that_is_stated_after_a_copy_was_registered() -> None:
-    def registered(function: Callable[..., Any]) -> str:
-        """As a session pickles functions of notebooks."""
-        return base64.b64encode(cloudpickle.dumps((function, None))).decode("ascii")
-
     one, other = (made(f"def f(x): return x + {number}") for number in (8_121, 8_122))
-    copy, another = registered(one), registered(other)
+    copy, another = command(one), command(other)
     before = implementation_of(copy)
     state_version(one, "1")
     assert implementation_of(copy) == f"python:{identity(one)}" == "python:made.f#version:1" != before

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
+import multiprocessing
+import os
+import pickle
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import ValueList
-from geoskip.spark import functions
+from geoskip.evaluation import Declined
+from geoskip.spark import functions as functions_module
+from geoskip.spark import udf_worker
+from geoskip.spark.udf_process import call_in_worker
 from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -131,24 +141,171 @@ def test_functions_get_and_give_what_workers_get_and_give(spark: Any, moments: s
         assert 0 < same_as_off(lambda where=where: spark.read.parquet(moments).where(where)).files_kept < 3
 
 
-def test_timestamps_where_workers_may_have_other_clocks(
-    spark: Any, moments: str, monkeypatch: pytest.MonkeyPatch
+class Limit:
+    """Assigned to in the driver alone, by the tests."""
+
+    OF_ALL = 100
+
+
+TABLE = {"limit": 100}
+ENDINGS = frozenset(["lm", "m", "n", "ris", "x", "zz"])
+
+
+def is_within(value: int) -> bool:
+    return value < is_within.most  # type: ignore[attr-defined]
+
+
+is_within.most = 100  # type: ignore[attr-defined]
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """What the driver does after its functions were registered, of which workers know nothing."""
+    monkeypatch.setattr(Limit, "OF_ALL", 2)
+    monkeypatch.setitem(TABLE, "limit", 2)
+    monkeypatch.setattr(is_within, "most", 2)
+    monkeypatch.setenv("LIMIT_OF_HOUSE", "2")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setattr(sys, "argv", ["other", "2"])
+    monkeypatch.setattr(threading.current_thread(), "name", "the driver's")
+    monkeypatch.setattr(multiprocessing.current_process(), "_name", "the driver's")
+    monkeypatch.chdir(place)
+
+
+def local_limit() -> tuple[type, Any]:
+    class Local:
+        """Pickled with what it holds, while the driver goes on with the same class."""
+
+        limit = 100
+
+    return Local, lambda value: value < Local.limit
+
+
+def surroundings(place: Path) -> dict[str, Any]:
+    """Functions of what surrounds them: what workers answer is TRUE of 5, or what hashing 5 makes of it."""
+    file = place / "limit.txt"
+    return {
+        "a class": lambda value: value < Limit.OF_ALL,
+        "a dict": lambda value: value < TABLE["limit"],
+        "an attribute": is_within,
+        "the environment": lambda value: value < int(os.environ.get("LIMIT_OF_HOUSE", "100")),
+        "a zone": lambda value: dt.datetime.fromtimestamp(3600 * value).hour == value,
+        "the arguments": lambda value: value < len(sys.argv[0]),
+        "a thread": lambda value: (value == 5) == (threading.current_thread().name == "MainThread"),
+        "a process": lambda value: (value == 5) == (multiprocessing.current_process().name != "the driver's"),
+        "a folder": lambda value: (value == 5) == (os.getcwd() != str(place)),
+        "a file": lambda value: value < int(file.read_text()),
+        "hashes": lambda value: (hash(f"{value}") + len([w for w in ENDINGS if w < "n"])) % 2 == 0,
+        "an order": lambda value: list(ENDINGS)[value % 5] < "n",
+    }
+
+
+UNKNOWN = {
+    "a task": lambda value: value < (100 if TaskContext.get() is not None else 0),
+    "a setting of Spark's": lambda value: value < (100 if "SPARK_REUSE_WORKER" in os.environ else 0),
+    "all of the environment": lambda value: value < len(list(os.environ)),
+    "what raises": lambda value: value < 100 or sys.exit(1),
+}
+"""Functions of the very task that calls them."""
+
+
+@pytest.fixture(scope="module")
+def numbers(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("numbers")
+    for number in (5, 6, 7, 200):
+        pq.write_table(pa.table({"n": pa.array([number], pa.int32())}), place / f"{number}.parquet")
+    geoskip.dataset(spark, str(place)).create_index(ValueList("n"))
+    return str(place)
+
+
+def in_the_driver(command: bytes, columns: Any, **_: Any) -> Any:
+    """The mutant: a function is called here, as the driver has it by now."""
+    function = pickle.loads(command)[0]
+    rows = [None if None in row else function(*row) for row in zip(*columns, strict=True)]
+    return rows, [None in row for row in zip(*columns, strict=True)]
+
+
+def differing_of(spark: Any, numbers: str, functions: dict[str, Any], *, want_skips: bool) -> set[str]:
+    """The functions of which a condition or its negation returns other rows with geoskip on."""
+    found, kept_files = set(), {}
+    for name, function in functions.items():
+        holds = function("n")
+        for number, condition in enumerate((holds, ~holds)):
+            read = spark.read.parquet(numbers).where(condition)
+            with geoskip.disabled(spark):
+                off = sorted(read.select("*").collect())
+            if sorted(read.collect()) != off:
+                found.add(name)
+            kept_files[name, number] = geoskip.report(read).files_kept
+    if want_skips:
+        assert {name for name in functions if kept_files[name, 0] + kept_files[name, 1] != 4} == set()
+    return found
+
+
+def test_functions_see_what_workers_see_and_not_what_the_driver_has_by_now(
+    spark: Any, numbers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TZ", "Asia/Tokyo")  # too late for workers
-    read = spark.read.parquet(moments)
-    report = same_as_off(lambda: read.where("year_of(seen) = 2021"))
-    assert report.files_kept == 4
-    assert "the time zone of this process was changed" in " ".join(report.scans[0].reasons)
-    assert geoskip.explain(read.where("year_of(shown) = 2021")).files_kept == 1
+    (tmp_path / "limit.txt").write_text("7")
+    local, reads_local = local_limit()
+    functions = {**surroundings(tmp_path), "a class of the driver's own": reads_local}
+    registered = {name: F.udf(function, "boolean", useArrow=False) for name, function in functions.items()}
+    for function in registered.values():
+        function("n")  # pickled now
+    with monkeypatch.context() as patch:
+        changed(patch, tmp_path)
+        local.limit = 2  # type: ignore[attr-defined]
+        assert differing_of(spark, numbers, registered, want_skips=True) == set()
+        patch.setattr(functions_module, "call_in_worker", in_the_driver)
+        wrong = differing_of(spark, numbers, registered, want_skips=False)
+    assert {"a class", "a dict", "an attribute", "the environment", "a thread", "a folder", "a process"} <= wrong
+
+
+def test_what_depends_on_the_task_is_unknown(spark: Any, numbers: str) -> None:
+    for name, function in UNKNOWN.items():
+        holds = F.udf(function, "boolean", useArrow=False)("n")
+        read = spark.read.parquet(numbers).where(holds & (F.col("n") < 100))
+        assert same_as_off(lambda read=read: read.select("*")).files_kept == 3, name
 
 
 def test_what_clocks_show_twice_or_never_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "America/New_York")
         time.tzset()
-        instant = functions._instant(None)
-        assert instant(dt.datetime(2024, 7, 1)) == 1_719_806_400_000_000
+        assert udf_worker._plain(dt.datetime(2024, 7, 1), True) == 1_719_806_400_000_000
         for unclear in (dt.datetime(2024, 11, 3, 1, 30), dt.datetime(2024, 3, 10, 2, 30)):
             with pytest.raises(ValueError, match="twice, or never"):
-                instant(unclear)
+                udf_worker._plain(unclear, True)
     time.tzset()
+
+
+def test_the_process_is_ended_at_its_deadline_and_started_anew(spark: Any) -> None:
+    def called(function: Any, seconds: float) -> Any:
+        return call_in_worker(
+            cloudpickle.dumps((function, None)),
+            [[1]],
+            clocks=[False],
+            is_instant=False,
+            settings={},
+            deadline=time.monotonic() + seconds,
+        )
+
+    assert called(lambda value: value + 1, 60) == ([2], [False])
+    with pytest.raises(Declined, match="still running"):
+        called(lambda value: time.sleep(600), 5)
+    with pytest.raises(Declined, match="has ended"):
+        called(lambda value: os._exit(1), 60)
+    with pytest.raises(Declined, match="ModuleNotFoundError"):
+        call_in_worker(
+            b"cno_such_module\nf\n.",
+            [[1]],
+            clocks=[False],
+            is_instant=False,
+            settings={},
+            deadline=time.monotonic() + 60,
+        )
+    assert called(lambda value: value + 1, 60) == ([2], [False])
+
+
+def test_where_workers_are_on_other_machines_nothing_is_called(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
+    with pytest.raises(Declined, match="other machines"):
+        call_in_worker(b"", [[1]], clocks=[False], is_instant=False, settings={}, deadline=time.monotonic() + 60)

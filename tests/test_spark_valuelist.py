@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -110,15 +109,11 @@ UNDECIDED = {
     "CAST(city AS int) = 1": ("0 1 2 3", ""),
     "whole(city) = 'ulm'": ("0 1 2 3 4", "whole takes whole columns"),
     "slow(city) = 'Ulm'": ("0 1 2 3 4", "the planning budget was spent"),
-    "bucket(city) = 1": ("0 1 2 3 4", "bucket hashes or goes through a set"),
-    "ending(city) = 'nobody'": ("0 1 2 3 4", "ending hashes or goes through a set"),
     "blank(city) IS NULL": ("0 1 2 3 4", "blank goes through Arrow"),
     "vowels(city) + rand() > 1": ("0 1 2 3 4 5", ""),
     "upper(city) = 'ULM' AND translate(city, 'U', n) = '0lm'": ("0 3", ""),
 }
 """Condition, the files that are read, and what the reasons say."""
-
-ENDINGS = {"lm", "m", "n", "ris"}
 
 
 def test_what_throws_or_takes_too_long_is_kept_with_a_reason(
@@ -127,15 +122,6 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(
     def slow(text: str | None) -> str | None:
         time.sleep(0.4)
         return text
-
-    def bucket(text: str | None) -> int:
-        return sum(abs(hash(part)) for part in [text]) % 2
-
-    def ending(text: str | None) -> str | None:
-        for word in ENDINGS:  # in an order of their hashes
-            if (text or "").endswith(word):
-                return word
-        return None
 
     def blank(text: str | None) -> float:
         return float("nan")  # of which Arrow makes NULL
@@ -152,30 +138,14 @@ def test_what_throws_or_takes_too_long_is_kept_with_a_reason(
         session = spark.newSession()
         for name, value in settings.items():
             session.conf.set(name, value)
-        for function in (slow, bucket):
-            session.udf.register(function.__name__, function, "int" if function is bucket else "string")
+        session.udf.register("slow", slow, "string")
         session.udf.register("vowels", vowels, "int")
-        session.udf.register("ending", ending, "string")
         session.udf.register("blank", F.udf(blank, "double", useArrow=True))
         session.udf.register("whole", F.pandas_udf(whole, "string"))
         scan = geoskip.explain(session.read.parquet(cities).where(where)).scans[0]
         assert " ".join(sorted(Path(path).stem for path in scan.kept_files())) == files, where
         assert says in " ".join(scan.reasons), where
         assert bool(scan.reasons) >= bool(says)
-
-
-def test_a_constant_that_is_assigned_in_the_driver_alone(spark: Any, cities: str, tmp_path: Path) -> None:
-    """Workers import the function's module anew, and find what its source says."""
-    source = tmp_path / "endings_of_house.py"
-    source.write_text("ENDING = 'm'\n\n\ndef is_ending(text):\n    return text is not None and text.endswith(ENDING)\n")
-    spark.sparkContext.addPyFile(str(source))
-    module = importlib.import_module("endings_of_house")
-    spark.udf.register("is_ending", module.is_ending, "boolean")
-    read = spark.read.parquet(cities).where("is_ending(city)")
-    assert 0 < geoskip.explain(read).files_kept < 5
-    module.ENDING = "no city"
-    report = same_as_off(lambda: spark.read.parquet(cities).where("is_ending(city)"))
-    assert "is_ending reads endings_of_house.ENDING" in " ".join(report.scans[0].reasons)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:

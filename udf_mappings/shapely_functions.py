@@ -30,6 +30,8 @@ import pyproj
 import shapely
 from numpy.typing import NDArray
 
+from geoskip.identity import state_version
+
 __all__ = ["FUNCTIONS", "ShapelyFunction", "of_shapely"]
 
 EARTH_RADIUS = 6371008.0
@@ -89,7 +91,9 @@ def of_shapely(
 
         for form in (row, vectorised):
             form.__dict__.pop("__wrapped__", None)  # the arguments of the two are not the body's
-            form.__dict__["__geoskip_version__"] = _VERSION
+            state_version(form, _VERSION)
+        row.vectorised = vectorised  # type: ignore[attr-defined]  # where workers find it: it is pickled by its name
+        vectorised.__qualname__ += ".vectorised"
         table[name] = ShapelyFunction(name, row, vectorised, _SPARK_TYPES[returns])
         return row
 

@@ -19,6 +19,7 @@ from geoskip.checking.worlds import Expression
 from geoskip.errors import MappingError
 from geoskip.identity import identity
 from geoskip.predicates import Call, Column, Literal, Predicate
+from geoskip.registry.functions import plain_function
 
 __all__ = ["Subject", "subjects_of"]
 
@@ -84,8 +85,8 @@ def subjects_of(
     function: Any, *, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str | None
 ) -> list[Subject]:
     """The function over every combination of types that is likely; raises MappingError where none can be told."""
-    plain = function.func if hasattr(function, "evalType") else function
-    evaluation = int(getattr(function, "evalType", 100))
+    plain = plain_function(function)
+    evaluation = 100 if plain is function else int(function.evalType)
     if evaluation not in (*_ROW_BY_ROW, _SCALAR_PANDAS):
         raise MappingError(
             f"{getattr(plain, '__name__', plain)} takes its columns in a way that cannot be tried here (an iterator, "

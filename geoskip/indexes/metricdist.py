@@ -44,6 +44,7 @@ from geoskip.indexes.metricdist_origins import choose, counter_example
 from geoskip.metrics import METRICS, Declared, Metric, metric_named, refusal
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
+from geoskip.registry.functions import plain_function
 
 __all__ = ["Distance", "MetricDist", "subject"]
 
@@ -263,7 +264,7 @@ class MetricDist(Index):
 
 def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:
     """The metric of a specification: its name, itself if it can be had here, the declared function's identity."""
-    declared = current().metric(getattr(metric, "func", metric)) if recorded != "" else None
+    declared = current().metric(plain_function(metric)) if recorded != "" else None
     if recorded:  # read from metadata, where "" is a metric of our own
         if declared is not None and identity(declared) == recorded:
             return str(metric), Declared(str(metric), declared), recorded

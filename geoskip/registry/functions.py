@@ -11,7 +11,18 @@ from geoskip.errors import MappingError
 from geoskip.identity import Unidentifiable, checked, identity, qualified_name
 from geoskip.predicates import Call
 
-__all__ = ["SPELLINGS", "Function", "Given", "Named", "Reference", "identified", "keys_of", "overlap", "reference"]
+__all__ = [
+    "SPELLINGS",
+    "Function",
+    "Given",
+    "Named",
+    "Reference",
+    "identified",
+    "keys_of",
+    "overlap",
+    "plain_function",
+    "reference",
+]
 
 
 @dataclass(frozen=True)
@@ -147,11 +158,16 @@ def reference(function: Any) -> Reference:
         if not function.strip():
             raise MappingError("a function's SQL name is empty; give the name that queries use, or the function itself")
         return Named(function)
-    # a UDF object of pyspark keeps the user's function in func, and so does functools.partial
-    plain = function.func if hasattr(function, "evalType") else function
+    plain = plain_function(function)
     if callable(plain):
         return Given(plain)
     raise MappingError(f"expected a SQL name or a function, got {function!r} of type {type(function).__name__}")
+
+
+def plain_function(function: Any) -> Any:
+    """The user's function of a UDF of pyspark's; everything else itself, also what copied the attributes of a UDF."""
+    made_by = getattr(function, "__globals__", {}).get("__name__") or type(function).__module__
+    return function.func if str(made_by).startswith("pyspark.") and hasattr(function, "evalType") else function
 
 
 def identified(function: Any) -> Reference:

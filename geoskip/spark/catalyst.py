@@ -23,7 +23,7 @@ from typing import Any
 
 import shapely
 
-from geoskip.identity import Unidentifiable, restated, written
+from geoskip.identity import Unidentifiable, qualified_name, restated, written
 from geoskip.inlining import Template
 from geoskip.predicates import (
     And,
@@ -361,11 +361,11 @@ def _implementation(digest: bytes, command: _Bytes) -> str:
         return f"python:{digest.hex()}{UNIDENTIFIED}"
     if isinstance(function, tuple):
         function = function[0]
-    for _ in range(8):  # pyspark wraps what it registers
-        if hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
+    while str(getattr(function, "__globals__", {}).get("__name__")).startswith("pyspark."):  # its profilers wrap
+        if not hasattr(function, "__wrapped__"):
+            break
+        function = function.__wrapped__
     try:
         return "python:" + written(function)
     except Unidentifiable:
-        name = getattr(function, "__qualname__", "function")
-        return f"python:{getattr(function, '__module__', '')}.{name}{UNIDENTIFIED}"
+        return f"python:{qualified_name(function)}{UNIDENTIFIED}"

@@ -1,31 +1,21 @@
-"""A query's own Python functions, called in the driver for single values while it is planned.
+"""A query's own Python functions, called for single values while it is planned.
 
 The rules of conversion are Spark's for functions that are pickled row by row, where they leave no doubt: a value comes
 as the plain Python type of its column, and a result counts only if it is of the declared type's own Python type. All
 else is unknown: what Spark would make of it depends on the setting of Arrow for Python functions, and on its version.
 Decimals come with the digits of their type, and are rounded to it half up on the way back.
 
-Timestamps come as the clocks of the worker's process show them, not those of the session (``TZ``, else the machine's).
-So they are given, and results without a zone taken, only where workers run on this machine and in this process's zone
-(:mod:`geoskip.spark.clocks`); what clocks show twice or never is not taken, for C's ``mktime`` is free to choose.
-
-Workers hash with a seed of their own (PYTHONHASHSEED=0): a function that hashes, or goes through a set, may give
-another result here, and is not called. Nor are two functions called at once: they need not be safe for threads.
+They are called by a process that is as Spark's workers are (:mod:`geoskip.spark.udf_process`). That one alone knows
+which instant the clocks of a worker show; what they show twice or never is not taken, for C's ``mktime`` is free to
+choose.
 """
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
-import functools
-import hashlib
-import pickle
 import re
-import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -36,9 +26,7 @@ from pyspark.sql import types as T
 from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.spark.catalyst import UNIDENTIFIED, implementation_of
-from geoskip.spark.clocks import clocks_of_workers
-from geoskip.spark.hashing import hashes
-from geoskip.spark.reassigned import Constant, constants, reassigned
+from geoskip.spark.udf_process import call_in_worker
 
 __all__ = ["called"]
 
@@ -73,11 +61,6 @@ def called(
         raise Declined(f"{name} cannot be told from another version of itself")
     if any(str(child.get("class", "")).endswith(".NamedArgumentExpression") for child in node["children"]):
         raise Declined(f"{name} is called with named arguments")
-    function = _function(node["python"])
-    if function.hashes:
-        raise Declined(f"{name} hashes or goes through a set, which is another in workers")
-    if (constant := function.reassigned()) is not None:
-        raise Declined(f"{name} reads {constant}, which workers may have with another value than the driver")
     result = node["type"]
     if node["evalType"] == _THROUGH_ARROW and not _AS_THEY_ARE.issuperset([*kinds, result]):
         raise Declined(f"{name} goes through Arrow, where numbers depend on what else is NULL")
@@ -86,70 +69,26 @@ def called(
         _column(argument, _giving(kind, name, settings), len(thrown))
         for argument, kind in zip(arguments, kinds, strict=True)
     ]
-    found: list[Any] = [None] * len(thrown)
     unknown = np.array(thrown, dtype=bool)
-    if not _calling.acquire(timeout=max(0.0, min(_WAIT, deadline - time.monotonic()))):
-        raise Declined("another function is being called for another query")
-    try:
-        for number, row in enumerate(zip(*columns, strict=True)):
-            if time.monotonic() > deadline:
-                raise Declined(f"after {number:,} calls of {name} the planning budget was spent")
-            if unknown[number] or _NONE_SUCH in row:
-                unknown[number] = True
-                continue
-            try:
-                found[number] = take(function.call(*row))
-            except Exception:  # a row for which it raises fails the query, unless Spark never comes to it
-                unknown[number] = True
-    finally:
-        _calling.release()
+    for column in columns:
+        unknown |= np.fromiter((value is _NONE_SUCH for value in column), bool, len(column))
+    asked = np.flatnonzero(~unknown)
+    returned, failed = call_in_worker(
+        base64.b64decode(node["python"]),
+        [[column[number] for number in asked] for column in columns],
+        clocks=[kind == "timestamp" for kind in kinds],
+        is_instant=result == "timestamp",
+        settings=settings,
+        deadline=deadline,
+    )
+    found: list[Any] = [None] * len(thrown)
+    for number, value, has_failed in zip(asked, returned, failed, strict=True):
+        try:
+            found[number] = None if has_failed else take(value)
+            unknown[number] = has_failed
+        except (TypeError, ValueError, ArithmeticError):
+            unknown[number] = True
     return pa.array(found, _arrow(result)), unknown
-
-
-_WAIT = 0.5
-_calling = threading.Lock()
-
-
-class _Hidden:
-    """Bytes that take no part in a cache's key."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hidden)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class _Function:
-    """A function as workers get it, and what of it they may have otherwise than the driver."""
-
-    call: Callable[..., Any]
-    hashes: bool
-    constants: tuple[Constant, ...] | None
-
-    def reassigned(self) -> str | None:
-        """A constant that it reads and that workers may have otherwise, as it is now; None for none."""
-        return "more than can be looked through" if self.constants is None else reassigned(self.constants)
-
-
-def _function(command: str) -> _Function:
-    data = base64.b64decode(command)
-    return _unpickled(hashlib.sha256(data).digest(), _Hidden(data))
-
-
-@functools.lru_cache(maxsize=64)
-def _unpickled(digest: bytes, command: _Hidden) -> _Function:
-    # The bytes are the driver's own: Spark pickled the user's function a moment ago, in this very process.
-    try:
-        found: Any = pickle.loads(command.data)
-    except BaseException as error:
-        raise Declined(f"the function cannot be had in the driver: {error}") from None
-    function: Callable[..., Any] = found[0] if isinstance(found, tuple) else found
-    return _Function(function, bool(sys.flags.hash_randomization) and hashes(function), constants(function))
 
 
 _NONE_SUCH = object()
@@ -178,8 +117,6 @@ def _giving(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any]
         return lambda value: Decimal(_of_scale(value, scale).to_eng_string())  # as Spark writes it to workers
     if kind == "binary":  # since Spark 4.1 bytes, where nobody asks for what was before
         return bytes if str(settings.get(_AS_BYTES)).lower() == "true" else bytearray
-    if kind == "timestamp" and (why := clocks_of_workers()) is not None:
-        raise Declined(f"{name} takes a timestamp, and {why}")
     if _INTERVAL.fullmatch(kind):
         return T.DayTimeIntervalType().fromInternal
     if kind not in _GIVEN:
@@ -212,7 +149,7 @@ _GIVEN: Mapping[str, Callable[[Any], Any]] = {
     "boolean": bool,
     "string": _text,
     "date": lambda days: dt.date.fromordinal(_EPOCH + days),
-    "timestamp": T.TimestampType().fromInternal,
+    "timestamp": int,
     "timestamp_ntz": T.TimestampNTZType().fromInternal,
 }
 
@@ -260,7 +197,7 @@ def _taking(kind: str, name: str) -> Callable[[Any], Any]:
         case "date":
             return exactly(dt.date, dt.datetime, physical=lambda day: day.toordinal() - _EPOCH)
         case "timestamp":
-            return exactly(dt.datetime, physical=_instant(clocks_of_workers()))
+            return exactly(int, physical=int)
         case "timestamp_ntz":
             return exactly(dt.datetime, physical=T.TimestampNTZType().toInternal)
         case "interval day to second":
@@ -280,21 +217,6 @@ def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
     if len(found.as_tuple().digits) > precision:
         raise OverflowError(f"{value} has more than {precision} digits")
     return found
-
-
-def _instant(unclear: str | None) -> Callable[[dt.datetime], int]:
-    """From a time to its microseconds as a worker finds them; ``unclear`` is why its clocks are not known."""
-    found: Callable[[dt.datetime], int] = T.TimestampType().toInternal
-
-    def instant(time: dt.datetime) -> int:
-        if time.tzinfo is None:
-            if unclear is not None:
-                raise ValueError(unclear)
-            if time.replace(fold=0).timestamp() != time.replace(fold=1).timestamp():
-                raise ValueError(f"clocks show {time} twice, or never")
-        return found(time)
-
-    return instant
 
 
 def _arrow(kind: str) -> pa.DataType:
