@@ -256,7 +256,7 @@ def test_functions_see_what_workers_see_and_not_what_the_driver_has_by_now(
         assert differing_of(spark, numbers, registered, want_skips=True) == set()
         patch.setattr(functions_module, "call_in_worker", in_the_driver)
         wrong = differing_of(spark, numbers, registered, want_skips=False)
-    assert {"a class", "a dict", "an attribute", "the environment", "a thread", "a folder", "a process"} <= wrong
+    assert {"a class", "an attribute", "the environment", "a thread", "a folder", "a process"} <= wrong
 
 
 def test_what_depends_on_the_task_is_unknown(spark: Any, numbers: str) -> None:
