@@ -16,18 +16,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from geoskip.clauses import Clause, Files, answered, guard, leaves_of
+from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
 from geoskip.indexes.base import Index
 from geoskip.indexes.casts import uncast
 from geoskip.indexes.days import of_the_day
 from geoskip.inlining import Template, recognised
-from geoskip.predicates import And, Call, Not, Or, Predicate, children, columns_of
+from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 
 __all__ = ["Asking", "Source", "Watch", "calls_of", "leave_out", "name_of"]
 
 Report = Callable[[str], None]
 Rule = Callable[..., object]
+_MOST_VALUES = 1000
+_FEW_VALUES = 16
+"""So many values of an IN, and of a NOT IN, are given to mappings one by one."""
+_SHARE_OF_VALUES = 0.1
+"""Of the planning budget, for all of them."""
 _MOST_TOGETHER = 64
 """So many combinations of indexes are given to a rule that takes several."""
 
@@ -165,8 +170,35 @@ class Asking:
             for implied in of_the_day(node, index):
                 self.ask(name, index.clause, (implied,), found)
         for version in (node, *recognised(node, self.templates)):
+            before = len(found)
             self._map(version, found)
+            if len(found) == before:
+                self._map_each(version, found)
         return found
+
+    def _map_each(self, node: Predicate, found: list[Clause]) -> None:
+        """What mappings that know nothing of an IN say of its equalities, or of a NOT IN's inequalities.
+
+        IN is TRUE only where an equality is: no file is skipped unless every one of them skips it. NOT IN is TRUE only
+        where all inequalities are, so that the first few do for it.
+        """
+        match node:
+            case In(child, values) if isinstance(uncast(child), Call) and len(values) <= _MOST_VALUES:
+                ends = time.monotonic() + _SHARE_OF_VALUES * self.watch.most
+                each: list[Clause] = []
+                for value in values:
+                    clauses: list[Clause] = []
+                    self._map(Comparison("=", child, value), clauses)
+                    if not clauses:
+                        return
+                    if time.monotonic() > ends:
+                        self.report(f"mappings of {child} took too long for {len(values):,} values, and were not used")
+                        return
+                    each.append(all_of(clauses))
+                found.append(any_of(each))
+            case Not(In(child, values)) if isinstance(uncast(child), Call):
+                for value in values[:_FEW_VALUES]:
+                    self._map(Not(Comparison("=", child, value)), found)
 
     def _map(self, node: Predicate, found: list[Clause]) -> None:
         """What the mappings of its calls say of a vertex."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoskip import asking
 from geoskip import predicates as p
 from geoskip.clauses import (
     KEEP_ALL,
@@ -287,7 +289,57 @@ def test_a_mapping_is_asked_about_calls_their_negations_and_their_comparisons() 
         label = Labeller([INDEX])
         for node in (f, p.Not(f), p.Comparison(">", f, p.Literal(5)), p.In(f, (p.Literal(5),)), p.And((f, f)), other):
             label.true(node)
-    assert asked == ["f(a)", "NOT f(a)", "f(a) > 5", "f(a) IN (5)"]
+    assert asked == ["f(a)", "NOT f(a)", "f(a) > 5", "f(a) IN (5)", "f(a) = 5"]
+
+
+class TestAmong:
+    """``IN`` over a mapped function is offered as its equalities, ``NOT IN`` as its inequalities."""
+
+    f = p.Call("f", (A,), "python:mine.f#1", (), "int")
+
+    def clause(self, node: p.Predicate, reasons: list[str] | None = None) -> str:
+        return str(clause_for(node, [INDEX], [].append if reasons is None else reasons.append))
+
+    @pytest.fixture(autouse=True)
+    def equalities(self) -> Iterator[None]:
+        """A mapping that knows ``f(a) = n`` and ``f(a) <> n`` of numbers below 5,000 alone: f adds 100."""
+        with mappings():
+
+            @maps("f", index=MinMax)
+            def rule(node: p.Predicate, index: MinMax) -> Any:
+                match node:
+                    case p.Comparison("=", p.Call(_, (a,)), p.Literal(int() as n)) if n < 5_000:
+                        return index.clause(p.Comparison("=", a, p.Literal(n - 100, "int")))
+                    case p.Not(p.Comparison("=", p.Call(_, (a,)), p.Literal(int() as n))) if n < 5_000:
+                        return index.clause(p.Not(p.Comparison("=", a, p.Literal(n - 100, "int"))))
+                return None
+
+            yield
+
+    def among(self, *values: int | None) -> p.In:
+        return p.In(self.f, tuple(p.Literal(value, "int") for value in values))
+
+    def single(self, *values: int) -> list[p.Predicate]:
+        return [p.Comparison("=", self.f, p.Literal(value, "int")) for value in values]
+
+    def test_is_as_its_comparisons(self) -> None:
+        assert self.clause(self.among(101, 105)) == self.clause(p.Or(tuple(self.single(101, 105))))
+        assert self.clause(self.among(101, None)) == self.clause(self.single(101)[0])
+        none = tuple(p.Not(one) for one in self.single(101, 105))
+        assert self.clause(p.Not(self.among(101, 105))) == self.clause(p.And(none)) != str(KEEP_ALL)
+
+    def test_a_value_of_which_the_mapping_knows_nothing_keeps(self) -> None:
+        assert self.clause(self.among(101, 6_000, 105)) == str(KEEP_ALL)
+        assert self.clause(p.Not(self.among(101, 6_000))) == self.clause(p.Not(self.single(101)[0]))
+
+    def test_many_values_take_no_longer_than_their_share(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.clause(self.among(*range(100, 1_100))) != str(KEEP_ALL)
+        assert self.clause(self.among(*range(100, 1_101))) == str(KEEP_ALL)
+        monkeypatch.setattr(asking, "_SHARE_OF_VALUES", 0.0)
+        reasons: list[str] = []
+        label = Labeller([INDEX], report=reasons.append, watch=asking.Watch(most=1.0))
+        assert label.true(self.among(101, 105)) is KEEP_ALL
+        assert any("took too long for 2 values" in reason for reason in reasons)
 
 
 def test_constants_are_folded_and_compared_from_either_side() -> None:

@@ -223,4 +223,3 @@ def test_a_function_declared_to_be_a_metric(plain: Any, parts: Callable[..., Pat
         parts({"a": [7.0]}, {"a": [50.0, 51.0]}, {"a": [90.0, 99.0]})
         with pytest.raises(InvalidSpecificationError, match="another away than is declared"):
             data.refresh_index()
-    away.__dict__.pop("__geoskip_version__", None)
