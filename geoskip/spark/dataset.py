@@ -69,6 +69,11 @@ def dataset(
         raise InvalidSpecificationError(
             f"encryption= does not protect the metadata of the store {store.location}: {store.protection}"
         )
+    if nested := [name for name, value in reader_options.items() if isinstance(value, dict)]:
+        raise InvalidSpecificationError(
+            f"dataset({nested[0]}=) takes one option's value, got {reader_options[nested[0]]!r}: the reader's options "
+            "are arguments of their own, as in dataset(spark, path, format='csv', header=True)"
+        )
     bound = Bound.of(auto_refresh)
     known.read_keys(spark.conf.get(KEYS, None))
     folder = None if metadata is None else _path(metadata, "metadata=")

@@ -11,7 +11,25 @@ from py4j.protocol import Py4JJavaError
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 
-__all__ = ["OF_A_FILE", "blamed", "first_line", "message_of", "said", "unless_called_off"]
+__all__ = ["OF_A_FILE", "blamed", "first_line", "message_of", "said", "unless_called_off", "with_way_out"]
+
+_WAYS_OUT = (
+    (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
+    (
+        r"Failed to find the data source|Unsupported data source type",
+        "format= takes parquet, orc, avro, csv, json or text; tables of Delta, Iceberg and Hudi are left alone",
+    ),
+    (r"S3AFileSystem not found", "the package org.apache.hadoop:hadoop-aws, of Spark's Hadoop, brings it"),
+    (r"No FileSystem for scheme \"?s3n?\b", "Spark reads S3 by addresses that begin with s3a://"),
+    (r"stopped SparkContext", "make a session, as with geoskip.session(), and a handle in it"),
+)
+"""Patterns of what Spark says, and what one can do about each."""
+
+
+def with_way_out(sentence: str) -> str:
+    """Spark's sentence, and what one can do about it where that is known."""
+    found = next((way for pattern, way in _WAYS_OUT if re.search(pattern, sentence)), None)
+    return sentence if found is None else f"{sentence.rstrip('. ')}; {found}"
 
 
 def blamed(entries: Sequence[IndexEntry], evaluation: Callable[[Sequence[str]], str | None]) -> str | None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.analysis import Source, sentence, source_of
-from geoskip.spark.failures import said
+from geoskip.spark.failures import said, with_way_out
 from geoskip.spark.known import default_store, local_path
 from geoskip.spark.listing import Files, listing
 from geoskip.spark.roots import is_glob, qualified, root_of
@@ -165,18 +165,18 @@ class Place:
         try:
             return self.read(spark)
         except AnalysisException as error:
-            raise DatasetNotFoundError(f"{self.name} cannot be read: {sentence(error)}") from None
+            raise DatasetNotFoundError(f"{self.name} cannot be read: {with_way_out(sentence(error))}") from None
         except (PySparkException, Py4JJavaError) as error:
             if attempts > 1 and _GONE.search(said(error)):
                 return self._frame(spark, attempts - 1)
-            raise InvalidSpecificationError(f"{self.name} cannot be read: {said(error)}") from error
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {with_way_out(said(error))}") from error
 
     def _listed(self, spark: SparkSession, frame: DataFrame, *, anew: bool = True) -> Files:
         """The files, or what Spark finds wrong with them now: folders whose partitions contradict each other."""
         try:
             return listing(spark, frame, anew=anew)
         except (PySparkException, Py4JJavaError) as error:
-            raise InvalidSpecificationError(f"{self.name} cannot be read: {said(error)}") from error
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {with_way_out(said(error))}") from error
 
     def _source(self, frame: DataFrame) -> Source:
         return source_of(java(self.spark), frame, self.name, lambda roots: root_of(self.spark, self.paths, roots))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Report, Scan
 from geoskip.spark.matching import matching_rows
-from geoskip.spark.session import bridge, java
+from geoskip.spark.session import bridge, check_session, java
 
 __all__ = ["explain", "last_report", "report", "reports", "wait_for_audits"]
 
@@ -50,6 +50,7 @@ def reports(spark: SparkSession) -> list[Report]:
     """What the recent queries of this session read, the oldest first: fewer of large listings, and none where eight
     other sessions have asked since, so that sessions which are over can be forgotten.
     """
+    check_session(spark)
     with suppress(Py4JJavaError):  # a busy driver: the newest may be missing
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
     return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]

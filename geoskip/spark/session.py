@@ -116,8 +116,10 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Raise EnvironmentProblem for what is no session that has its driver here."""
+    """Raise EnvironmentProblem for what is no session that has its driver here, and for one that was stopped."""
     if hasattr(spark, "_jsparkSession"):
+        if spark.sparkContext._jsc is None:
+            raise EnvironmentProblem("this session was stopped: make another, as with geoskip.session()")
         return
     raise EnvironmentProblem(
         f"geoskip takes a SparkSession whose driver is here, got {spark!r} (one of Spark Connect has none; run it in "

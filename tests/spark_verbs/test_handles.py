@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import geoskip
 from geoskip import MinMax
-from geoskip.errors import InvalidSpecificationError
-from geoskip.spark.failures import first_line
+from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
+from geoskip.spark.failures import first_line, with_way_out
 from geoskip.spark.roots import globbed
 from tests.spark_verbs.asking import write
 
@@ -99,6 +100,18 @@ WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a text as keys": (lambda spark, handle: geoskip.dataset(spark, handle.path, encryption="x"), "Encryption, got"),
     "a text as share": (lambda spark, handle: handle.verify("half"), "takes a share above 0 and up to 1, got 'half'"),
     "a text as interval": (lambda spark, handle: handle.keep_fresh("hourly"), "takes seconds above 0, got 'hourly'"),
+    "options in a dictionary": (
+        lambda spark, handle: geoskip.dataset(spark, handle.path, options={"header": True}),
+        "dataset(options=) takes one option's value, got {'header': True}: the reader's options are arguments",
+    ),
+    "rows without a column": (
+        lambda spark, handle: handle.append(spark.range(3)),
+        "these lack a, so nothing was written",
+    ),
+    "an unknown format": (
+        lambda spark, handle: geoskip.dataset(spark, handle.path, format="parket"),
+        "format= takes parquet, orc, avro, csv, json or text",
+    ),
     "rows that are no DataFrame": (lambda spark, handle: handle.append([(1,)]), "takes a DataFrame of Spark, got list"),
 }
 
@@ -109,6 +122,40 @@ def test_what_is_no_argument_is_refused_at_once(spark: Any, handle: geoskip.Data
             attempt(spark, handle)
         assert why in str(refused.value), what
     assert handle.refresh_index().files == 4
+
+
+@pytest.mark.parametrize(
+    ("sentence", "way_out"),
+    [
+        ("Unable to infer schema for Parquet. It must be specified manually.", "manually; no file there has rows"),
+        ("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "the package org.apache.hadoop:hadoop-aws"),
+        ('No FileSystem for scheme "s3"', "addresses that begin with s3a://"),
+        ("Cannot call methods on a stopped SparkContext.", "SparkContext; make a session"),
+    ],
+)
+def test_what_spark_says_of_a_beginners_mistake_has_a_way_out(sentence: str, way_out: str) -> None:
+    assert way_out in with_way_out(sentence)
+    assert with_way_out("A sentence of another kind.") == "A sentence of another kind."
+
+
+def test_an_empty_folder_and_a_table_of_delta_are_named(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetNotFoundError, match="check the path and format="):
+        geoskip.dataset(spark, tmp_path / "empty")
+    write(tmp_path / "delta", "0.parquet", [1])
+    (tmp_path / "delta/_delta_log").mkdir()
+    with pytest.warns(UserWarning, match="is a table of Delta: .* not where they read it as delta"):
+        assert geoskip.dataset(spark, tmp_path / "delta").create_index(MinMax("a")).files == 1
+
+
+def test_a_session_that_was_stopped_is_named() -> None:
+    class Stopped:
+        _jsparkSession = None
+        sparkContext = SimpleNamespace(_jsc=None)
+
+    for attempt in (lambda spark: geoskip.dataset(spark, "x"), geoskip.last_report, geoskip.enable):
+        with pytest.raises(EnvironmentProblem, match="this session was stopped: make another"):
+            attempt(Stopped())
 
 
 def test_a_column_that_is_gone_has_a_way_out(spark: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from geoskip.predicates import Call, walk
 from geoskip.spark.analysis import bind
 from geoskip.spark.build import BuildReport, details_of
 from geoskip.spark.data import SparkData
+from geoskip.spark.hadoop import HadoopFolder
 from geoskip.spark.listing import nothing_to_index
 from geoskip.spark.place import Place
 from geoskip.spark.roots import is_glob
@@ -88,6 +90,8 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     with store.patiently():
         look = of_the_latest(store, looked_at)
     snapshot = look.snapshot if look is not None else None
+    if snapshot is None:
+        _warn_of_table_format(place, state)
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
     changed = data.changed(others) if look is not None and look.stale else {}
@@ -163,7 +167,9 @@ def append(place: Place, frame: DataFrame) -> BuildReport | None:
             )
         options = {name: value for name, value in place.options.items() if name != "schema"}
         try:
-            partitions = place.state().source.partitions
+            there = place.state()
+            partitions = there.source.partitions
+            _check_columns(place, there, frame)
         except DatasetNotFoundError:
             partitions = ()
         frame.write.format(place.format).mode("append").options(**options).partitionBy(*partitions).save(paths[0])
@@ -175,6 +181,29 @@ def append(place: Place, frame: DataFrame) -> BuildReport | None:
         told = error if isinstance(error, GeoskipError) else type(error).__name__
         warnings.warn(f"the rows are in {place.name}, and are not indexed: {told}", stacklevel=3)
         return None
+
+
+def _warn_of_table_format(place: Place, state: State) -> None:
+    """Warn where the files belong to a table of Delta or Hudi, whose own readers geoskip leaves alone."""
+    folder = HadoopFolder(state.source.root)
+    with suppress(OSError):  # a file system that is away is told of by what needs it
+        for name, marker in (("Delta", "_delta_log"), ("Hudi", ".hoodie")):
+            if folder.exists(marker):
+                warnings.warn(
+                    f"{place.name} is a table of {name}: queries skip where they read its files as {place.format}, "
+                    f"those of earlier versions too, and not where they read it as {name.lower()}",
+                    stacklevel=4,
+                )
+
+
+def _check_columns(place: Place, there: State, frame: DataFrame) -> None:
+    """Refuse rows that lack a column: Spark finds out the columns of a folder from one file, which may be theirs."""
+    given = {name.lower() for name in frame.columns}
+    if missing := [name for name in there.frame.columns if name.lower() not in given]:
+        raise InvalidSpecificationError(
+            f"append() takes rows with the columns of {place.name}, and these lack {', '.join(missing)}, so nothing "
+            "was written: add them, as with withColumn(name, lit(None)), or write with Spark and refresh_index()"
+        )
 
 
 def stale(snapshot: Snapshot | None, data: SparkData) -> list[Key]:
