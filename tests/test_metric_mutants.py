@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL
 from geoskip.indexes import metricdist_clauses, metricdist_collect, metricdist_distance
 from geoskip.indexes.metricdist_clauses import DistanceMeets
-from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein, numbers
+from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein, heads, numbers
 from geoskip.metrics.base import Metric, Points
 from geoskip.metrics.heads import Heads
 from tests.metric_worlds import (
@@ -106,8 +107,9 @@ def greatest_of() -> None:
 def words() -> None:
     texts = ["", "skipping", "shipping", "kitten", "skippingrope", "\U0001f600b", None]
     files = [[(text,)] for text in texts] + [[(a,), (b,)] for a, b in itertools.combinations(texts[-4:], 2)]
+    files.append([(f"skipping{letter}",) for letter in "abcdefghijklmnopqrst"])  # with one head
     some = world("levenshtein", ("string",), files)
-    for constant, most in itertools.product(("skippingrop", "kit", "\U0001f600"), (None, 2)):
+    for constant, most in itertools.product(("skippingrop", "skippingrt", "kit", "\U0001f600"), (None, 2)):
         limit = () if most is None else (p.Literal(most, "int"),)
         distance = catalyst("Levenshtein", some.index.bound[0], p.Literal(constant, "string"), *limit, type="int")
 
@@ -308,13 +310,26 @@ def letters_are_counted_in_bytes(patch: pytest.MonkeyPatch) -> None:
 @mutant("a head is compared with every beginning", words)
 def heads_are_compared_as_words(patch: pytest.MonkeyPatch) -> None:
     def within(self: Heads, text: str, distance: int) -> Any:
-        whole = Heads(self.heads, self.heads, np.arange(len(self.heads.lengths)), self.codes, self.owner, self.unknown)
-        near = whole.heads.near(text, distance) & (np.abs(whole.heads.lengths - len(text)) <= distance)
+        near = self.heads.near(text, distance) & (np.abs(self.heads.lengths - len(text)) <= distance)
         found = self.unknown.copy()
         found[self.owner[near[self.codes]]] = True
         return found
 
     patch.setattr(Heads, "within", within)
+
+
+@mutant("a group's letters are those of all its strings", words)
+def the_first_of_a_group_stands_for_all(patch: pytest.MonkeyPatch) -> None:
+    before(patch, heads, "_group_of", lambda original, texts: original(texts[:1]))
+
+
+@mutant("an edit changes the length by one", words)
+def strings_within_a_distance_are_as_long(patch: pytest.MonkeyPatch) -> None:
+    def within(original: Any, self: Heads, text: str, distance: int) -> Any:
+        own = replace(self, shortest=self.shortest + distance, longest=self.longest - distance)
+        return original(own, text, distance)
+
+    before(patch, Heads, "within", within)
 
 
 def _run(checks: tuple[Check, ...]) -> None:

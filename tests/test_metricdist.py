@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.metrics.heads import Heads, heads_of
+from geoskip.metrics.heads import GROUP, Heads, outline_of, united
 from tests.metric_worlds import (
     INF,
     NAN,
@@ -126,14 +126,33 @@ def test_levenshtein_loses_no_row(
 
 
 @settings(lenient, max_examples=50)
-@given(st.lists(st.lists(words, min_size=1, max_size=20), min_size=1, max_size=5), words, st.integers(0, 7))
-def test_heads_bound_distances_exactly(files: list[list[str]], text: str, distance: int) -> None:
-    heads = [heads_of(texts) for texts in files]
-    said = Heads.of(pa.array(heads, pa.list_(pa.string()))).within(text, distance)
-    for file, some, near in zip(files, heads, said.tolist(), strict=True):
+@given(
+    st.lists(st.lists(words, min_size=1, max_size=40, unique=True), min_size=1, max_size=5),
+    words,
+    st.integers(0, 7),
+    st.booleans(),
+)
+def test_outlines_bound_distances_exactly(files: list[list[str]], text: str, distance: int, in_parts: bool) -> None:
+    made = [
+        united([outline_of(some[:7]), outline_of(some[7:] or some)]) if in_parts else outline_of(some) for some in files
+    ]
+    heads = pa.array([outline["outline"] for outline in made], pa.list_(pa.string()))
+    groups = pa.array([outline["groups"] for outline in made], pa.list_(GROUP))
+    said = Heads.of(heads, groups).within(text, distance)
+    older = Heads.of(heads, pa.nulls(len(heads))).within(text, distance)
+    for file, outline, near, before in zip(files, made, said.tolist(), older.tolist(), strict=True):
         assert near or all(edit_distance(word, text) > distance for word in file)
-        least = min(edit_distance(h, text[:j]) for h in some or [""] for j in range(len(text) + 1))
-        assert near == (least <= distance)
+        least = [min(edit_distance(h, text[:j]) for j in range(len(text) + 1)) for h in outline["outline"]]
+        assert before == (min(least) <= distance)
+        bounds = [
+            max(of_head, group["shortest"] - len(text), len(text) - group["longest"], _absent(text, group["letters"]))
+            for of_head, group in zip(least, outline["groups"], strict=True)
+        ]
+        assert near == (min(bounds) <= distance)
+
+
+def _absent(text: str, letters: int) -> int:
+    return sum(not letters >> ord(letter) % 32 & 1 for letter in text)
 
 
 degrees = st.tuples(
@@ -236,4 +255,4 @@ def test_sorted_words_are_skipped_by_their_heads() -> None:
     names = sorted(set(pq.read_table(zipcodes, columns=["city"])["city"].to_pylist()))
     some = world("levenshtein", ("string",), [[(n,) for n in names[i : i + 100]] for i in range(0, len(names), 100)])
     distance = catalyst("Levenshtein", some.index.bound[0], p.Literal("Springfeld", "string"), type="int")
-    assert np.mean(kept(some, distance, "<=", 1)) < 0.2
+    assert np.mean(kept(some, distance, "<=", 1)) < 0.05

@@ -49,13 +49,13 @@ class Origins:
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """The metadata that clauses read."""
-        fields = ("lo", "hi", "gaps", *(("outline",) if self.metric.outlined else ()), *COUNTS)
+        fields = ("lo", "hi", "gaps", *self.metric.outlined, *COUNTS)
         return tuple((self.name, field) for field in fields)
 
     def outlines(self, files: Files) -> Any:
         """The outlines of all files."""
-        read = self.metric.outlines
-        return files.cached((self.name, "outlines"), lambda: read(files.summary(self.name, "outline")))
+        read, names = self.metric.outlines, self.metric.outlined
+        return files.cached((self.name, "outlines"), lambda: read([files.summary(self.name, name) for name in names]))
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,7 @@ def summary_type(metric: Metric) -> pa.DataType:
     kind = pa.int32() if metric.whole else pa.float64()
     gap = pa.struct([("origin", pa.int16()), ("low", kind), ("high", kind)])
     ranges = [("lo", pa.list_(kind)), ("hi", pa.list_(kind)), ("gaps", pa.list_(gap))]
-    outline = [("outline", pa.list_(pa.string()))] if metric.outlined else []
-    return pa.struct([*ranges, *outline, *((name, pa.int64()) for name in COUNTS)])
+    return pa.struct([*ranges, *metric.outlined.items(), *((name, pa.int64()) for name in COUNTS)])
 
 
 def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) -> Summary:
@@ -54,12 +53,7 @@ def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) 
             if found is None:
                 return _summary([], metric, **{**counts, "odd": points.rows - points.nulls})
             rings += found
-    outline = metric.outline(points.data) if rings else None
-    return (
-        {**_summary(rings, metric, **counts), "outline": outline}
-        if metric.outlined
-        else _summary(rings, metric, **counts)
-    )
+    return {**_summary(rings, metric, **counts), **(metric.outline(points.data) if rings else {})}
 
 
 def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
@@ -69,9 +63,7 @@ def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
     count = len(holding[0]["lo"]) if holding else 0
     rings = [sorted(ring for summary in holding for ring in _rings_of(summary, number)) for number in range(count)]
     found = _summary([list(_widest(_united(ring), metric.whole)) for ring in rings], metric, **counts)
-    if metric.outlined:
-        found["outline"] = metric.outline_of([summary["outline"] for summary in holding]) if holding else None
-    return found
+    return {**found, **(metric.outline_of(holding) if holding else {})}
 
 
 def _summary(rings: Sequence[Sequence[Ring]], metric: Metric, **counts: int) -> Summary:

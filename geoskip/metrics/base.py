@@ -7,7 +7,7 @@ points are kept in whatever form their metric computes with.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,8 +41,8 @@ class Metric(ABC):
     name: ClassVar[str]
     whole: ClassVar[bool] = False
     """Are all distances whole numbers, computed exactly?"""
-    outlined: ClassVar[bool] = False
-    """Is an outline kept of a file, beside the distances?"""
+    outlined: ClassVar[Mapping[str, pa.DataType]] = {}
+    """The fields of what else is kept of a file, its outline, and their types."""
     relative: ClassVar[float] = 1e-9
     """By how much of itself a distance, as a query computes it, may be off."""
     slack: ClassVar[float] = 1e-140
@@ -96,15 +96,15 @@ class Metric(ABC):
         """A range of distances, widened where a query computes them badly."""
         return low, high
 
-    def outline(self, data: Any) -> list[str] | None:
-        """What else is kept of a file's points, as texts that say something about all of them; None for nothing."""
-        return None
+    def outline(self, data: Any) -> dict[str, Any]:
+        """What else is kept of a file's points: what is true of all of them."""
+        return {}
 
-    def outline_of(self, parts: Sequence[list[str] | None]) -> list[str] | None:
+    def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The outline of a file from those of its parts."""
-        return None
+        return {}
 
-    def outlines(self, lists: pa.Array) -> Any:
+    def outlines(self, fields: Sequence[pa.Array]) -> Any:
         """The outlines of all files in the form that :meth:`within` takes."""
         return None
 

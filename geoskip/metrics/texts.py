@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from rapidfuzz.distance import Hamming as _HammingOfTexts
 from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
 from geoskip.metrics.base import Floats, Metric, Points
-from geoskip.metrics.heads import LONGEST, Heads, heads_of, united
+from geoskip.metrics.heads import GROUP, LONGEST, Heads, outline_of, united
 
 __all__ = ["Hamming", "Levenshtein"]
 
@@ -109,17 +109,17 @@ class Levenshtein(_OfTexts):
     """The least number of insertions, deletions and substitutions of code points."""
 
     name: ClassVar[str] = "levenshtein"
-    outlined: ClassVar[bool] = True
+    outlined: ClassVar[Mapping[str, pa.DataType]] = {"outline": pa.list_(pa.string()), "groups": pa.list_(GROUP)}
     scorer = _LevenshteinOfTexts.distance
 
-    def outline(self, data: list[str]) -> list[str] | None:
-        return heads_of(data)
+    def outline(self, data: list[str]) -> dict[str, Any]:
+        return outline_of(data)
 
-    def outline_of(self, parts: Sequence[list[str] | None]) -> list[str] | None:
+    def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return united(parts)
 
-    def outlines(self, lists: pa.Array) -> Heads:
-        return Heads.of(lists)
+    def outlines(self, fields: Sequence[pa.Array]) -> Heads:
+        return Heads.of(*fields)
 
     def within(self, outlines: Heads, point: str, distance: float) -> NDArray[np.bool_] | None:
         return outlines.within(point, math.floor(distance)) if len(outlines.codes) and distance < LONGEST else None
