@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from geoskip.spark.bridge import Bridge, Remembered
+from geoskip.spark.bridge import Bridge
 from geoskip.spark.known import Known
+from geoskip.spark.remembered import Decisions, Remembered
 
 
 class Waiting(Known):
@@ -74,8 +75,8 @@ def test_a_budget_runs_from_when_the_question_was_asked(late: bool) -> None:
 
 def test_decisions_over_very_many_values_are_not_remembered_for_long() -> None:
     """A report asks for its condition later, but lists of values must not pile up in the driver."""
-    bridge = Bridge(Known())
-    bridge._remember(0, Remembered((), ()))
+    decisions = Decisions()
+    decisions.put(0, Remembered((), ()))
     for key in range(1, 11):
-        bridge._remember(key, Remembered((), (), length=1_000_000))
-    assert [key for key in range(11) if bridge.remembered(key)] == [6, 7, 8, 9, 10]
+        decisions.put(key, Remembered((), (), length=1_000_000))
+    assert [key for key in range(11) if decisions.get(key)] == [6, 7, 8, 9, 10]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
@@ -105,9 +105,11 @@ class _ByFunction(Generic[T]):
 
     def __init__(self, parent: _ByFunction[T] | None = None) -> None:
         self._found: dict[str, tuple[tuple[int, T], ...]] = dict(parent._found) if parent else {}
+        self.newest = 0
+        """The place of what was added last."""
 
     def add(self, functions: Iterable[Reference], thing: T) -> None:
-        place = next(_places)
+        place = self.newest = next(_places)
         for key in dict.fromkeys(key for function in functions for key in function.spellings()):
             self._found[key] = (*self._found.get(key, ()), (place, thing))
 
@@ -201,6 +203,12 @@ class Registry:
             self.add_properties(said)
 
     # ---- looking up
+
+    @property
+    def state(self) -> Hashable:
+        """What changes with every declaration, and with what is put into quarantine or released."""
+        newest = tuple(kept.newest for kept in (self._names, self._constants, self._denotations, self._said))
+        return self, newest, tuple(self.quarantine.items())
 
     def rules_of(self, call: Call) -> list[Mapping]:
         """The mappings of a call's function, the oldest first."""

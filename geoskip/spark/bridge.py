@@ -13,18 +13,16 @@ import base64
 import itertools
 import json
 import os
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from geoskip.asking import Watch, leave_out, name_of
 from geoskip.clauses import Mask
-from geoskip.indexes.base import Index
+from geoskip.indexes.base import Index, definition
 from geoskip.inlining import Template
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import And, Predicate, columns_of
@@ -32,57 +30,23 @@ from geoskip.registry import current
 from geoskip.report import unindexed_at_last
 from geoskip.skipping import Decision, decide
 from geoskip.spark.audit import lost_rows
-from geoskip.spark.catalyst import AND, Translator, inlined
+from geoskip.spark.catalyst import Translator, inlined, parts_of
 from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import KEYS, Known, key_of, local_path
 from geoskip.spark.own_settings import look_up_again, most_looked_at, share_memory, unread
-from geoskip.spark.signature import redefined, renamer, retyped, unusable
+from geoskip.spark.remembered import Decisions, Remembered, has_rules_of_others, is_reproducible
+from geoskip.spark.signature import redefined, renamer, retyped, same_place, unusable
 
 __all__ = ["Bridge"]
 
 Json = Mapping[str, Any]
-_MOST_DECISIONS = 1000
-_MOST_CELLS = 50_000_000
-_UNPACKED = 10
-"""So many times as much as its JSON a condition takes in memory, with what was made of it."""
 _LONGEST = 1000
 """So many characters of a reason are told, whatever lies in the metadata."""
 _LOOKED_FOR_AGAIN = 5.0
 """Seconds after which it is asked again what a function of SQL is made of. An old answer loses nothing."""
-_FEW = 16
-"""So many indexes are not worth a look at which of them a query concerns."""
+_MOST_ENVIRONMENTS = 64
 _EVALUATION = 0.2
 """The share of the budget for evaluating conditions over single values: planning must not outlast what it saves."""
-
-
-@dataclass(frozen=True)
-class Remembered:
-    """What a report may ask for later."""
-
-    decisions: tuple[Decision, ...]
-    conditions: tuple[Json, ...]
-    roots: tuple[str, ...] = ()
-    """Of each decision the dataset that it is about."""
-    length: int = 0
-    """That of the request: its conditions may hold very many values."""
-
-    def predicate(self) -> str:
-        """The condition in words; empty where nothing was decided."""
-        if not self.decisions:
-            return ""
-        return " AND ".join(map(str, _parts(self.conditions, Translator(), [])))
-
-    def cells(self) -> int:
-        """What remembering costs, in entries of masks, a byte each."""
-        return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
-
-    def effects(self) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the files that it alone skips, over all datasets and partition vectors."""
-        sums: dict[str, int] = {}
-        for decision in self.decisions:
-            for text, count in decision.effects():
-                sums[text] = max(sums.get(text, 0), count)
-        return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 
 @dataclass(frozen=True)
@@ -100,11 +64,10 @@ class Bridge:
 
     def __init__(self, known: Known) -> None:
         self.known = known
-        self._remembered: OrderedDict[int, Remembered] = OrderedDict()
-        self._cells = 0
+        self._remembered = Decisions()
+        self._environments: dict[str, Json] = {}
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
-        self._lock = threading.Lock()
         self._inlined: dict[tuple[str, str], tuple[Template | None, float]] = {}
 
     def answer(self, request: str, java: Any = None) -> str:
@@ -115,11 +78,24 @@ class Bridge:
                 return _lines(snapshot) if snapshot else ""
             if request.startswith("audit "):
                 return self._audited(json.loads(request[6:]))
-            return self._decide({**json.loads(request), "length": len(request)}, java)
+            return self._decide(self._parsed(request), java)
         except BaseException as error:
             if request.startswith("files "):
                 return ""
             return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
+
+    def _parsed(self, request: str) -> Json:
+        """A request: who asks when, the question, and what it is asked under, each on a line (or all on one).
+
+        What queries are asked under (format, options, schema, settings) rarely differs, and is parsed once.
+        """
+        head, question, environment = [*request.split("\n"), "", ""][:3]
+        if (under := self._environments.get(environment)) is None:
+            if len(self._environments) >= _MOST_ENVIRONMENTS:
+                self._environments = {}
+            under = self._environments[environment] = json.loads(environment or "{}")
+        about = {**json.loads(head), **json.loads(question or "{}")}
+        return {**under, **about, "question": question, "environment": environment, "length": len(request)}
 
     def _audited(self, found: Json) -> str:
         """What to say of rows that an audit found in skipped files; what skipped them is put in quarantine."""
@@ -128,8 +104,7 @@ class Bridge:
 
     def remembered(self, number: int) -> Remembered | None:
         """The decisions behind an answer, while they are remembered."""
-        with self._lock:
-            return self._remembered.get(number)
+        return self._remembered.get(number)
 
     def _decide(self, request: Json, java: Any) -> str:
         """The answer, unless an earlier decision over one of the datasets has not ended within its budget.
@@ -160,9 +135,7 @@ class Bridge:
             self.known.read_keys(settings.get(KEYS))
         except Exception as error:
             reasons.append(str(error))
-        lines: list[str] = []
-        decisions: list[Decision] = []
-        roots: list[str] = []
+        found: list[tuple[int, str, Snapshot]] = []
         age = look_up_again(settings)
         for number, root in enumerate(request["datasets"]):
             try:
@@ -172,32 +145,61 @@ class Bridge:
                 continue
             if snapshot is None:
                 continue
+            found.append((number, root, snapshot))
             reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
             if not (snapshot.header.entries or snapshot.header.unread):
                 back = ", restore_index() brings back a deleted one" if snapshot.header.deleted else ""
                 reasons.append(f"no index of {root} is in use: create_index() makes one{back}")
             if pending := snapshot.header.pending:
                 reasons.append(f"{unindexed_at_last(pending)} of {root}")
+        key, made = self._made([(root, snapshot) for _, root, snapshot in found], request, java, watch)
+        lines = [
+            " ".join([str(number), key_of(snapshot), *bits])
+            for number, root, snapshot in found
+            if (bits := self._bits(root, snapshot, made.masks(root), request))
+        ]
+        told = dict.fromkeys(text[:_LONGEST] for text in (*reasons, *made.reasons))
+        return "\n".join([json.dumps({"decision": key, "reasons": list(told)}), *lines])
+
+    def _made(
+        self, found: Sequence[tuple[str, Snapshot]], request: Json, java: Any, watch: Watch
+    ) -> tuple[int, Remembered]:
+        """The decisions over these snapshots, with their number: those that answered the same question, if there are.
+
+        None is remembered for its question that took so long that it may have been cut short.
+        """
+        question, snapshots = f"{request['question']}\n{request['environment']}", [snapshot for _, snapshot in found]
+        state = current().state
+        key, made = self._remembered.again(question, state, snapshots)
+        if key is not None and made is not None:
+            return key, made
+        began = time.monotonic()
+        decisions: list[Decision] = []
+        reasons: list[str] = []
+        roots: list[str] = []
+        indexes: list[Index] = []
+        for root, snapshot in found:
             watch.root = root
-            bits = self._bits(root, snapshot, request, java, watch, decisions, reasons)
+            indexes += self._asked(root, snapshot, request, java, watch, decisions, reasons)
             roots.extend([root] * (len(decisions) - len(roots)))
-            if bits:
-                lines.append(" ".join([str(number), key_of(snapshot), *bits]))
-        key = next(self._numbers)
-        with self._lock:
-            self._remember(
-                key, Remembered(tuple(decisions), tuple(request["conditions"]), tuple(roots), request["length"])
-            )
-        report = json.dumps({"decision": key, "reasons": list(dict.fromkeys(text[:_LONGEST] for text in reasons))})
-        return "\n".join([report, *lines])
+        conditions, length = tuple(request["conditions"]), request["length"]
+        key, made = next(self._numbers), Remembered(tuple(decisions), conditions, tuple(roots), length, tuple(reasons))
+        self._remembered.put(key, made)
+        in_time = time.monotonic() - began < float(request["budget"]) * _EVALUATION
+        if request["question"] and in_time and is_reproducible(conditions, decisions, indexes, current()):
+            self._remembered.reuse(question, key, state, snapshots)
+        return key, made
 
-    def _remember(self, key: int, answer: Remembered) -> None:
-        self._remembered[key] = answer
-        self._cells += answer.cells()
-        while len(self._remembered) > _MOST_DECISIONS or (self._cells > _MOST_CELLS and len(self._remembered) > 1):
-            self._cells -= self._remembered.popitem(last=False)[1].cells()
+    def _bits(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> list[str]:
+        """The words of the answer for one dataset; none where no file is skipped."""
+        if not any(mask.any() for mask in masks):
+            return []
+        changed = self._changed(root, snapshot, masks, request)
+        if changed is None or not changed.any():
+            return [_packed(mask) for mask in masks]
+        return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
 
-    def _bits(
+    def _asked(
         self,
         root: str,
         snapshot: Snapshot,
@@ -206,45 +208,48 @@ class Bridge:
         watch: Watch,
         decisions: list[Decision],
         reasons: list[str],
-    ) -> list[str]:
-        rename = renamer(snapshot.header, request)
-        indexes = self._usable(root, snapshot, request, rename, reasons)
+    ) -> Sequence[Index]:
+        """Decide over one dataset, for each vector of partition values; the indexes that were asked."""
+        sensitive = str(request["settings"].get("spark.sql.caseSensitive")).lower()
+        rename = snapshot.files.cached(("renamer", sensitive), lambda: renamer(snapshot.header, request))
+        parts = tuple(parts_of(request["conditions"], Translator(names=rename), reasons))
+        entries = _concerned(snapshot, parts)
+        indexes = self._usable(root, snapshot, entries, request, reasons)
         if not indexes:
-            return []
-        masks: list[Mask] = []
+            return indexes
+        concerned = replace(snapshot.header, entries=tuple(entries))
+        reasons.extend(retyped(concerned, And(parts)))
+        reasons.extend(redefined(concerned, And(parts)))
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
-        for slots in request["vectors"]:
-            if masks and time.monotonic() > deadline:
+        templates = self._templates(request, java)
+        for number, slots in enumerate(request["vectors"]):
+            if number and time.monotonic() > deadline:
                 reasons.append("too many different partitions for the planning budget: the files of some are all read")
                 break
-            translator = Translator(slots=slots, names=rename)
-            predicate: Predicate = And(tuple(_parts(request["conditions"], translator, reasons)))
-            if not masks:
-                reasons.extend(retyped(snapshot.header, predicate))
-                reasons.extend(redefined(snapshot.header, predicate))
-            templates = self._templates(request, java)
+            if slots:
+                parts = tuple(parts_of(request["conditions"], Translator(slots=slots, names=rename), reasons))
             evaluator = None
             if java is not None:
                 evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
-            decision = decide(snapshot, predicate, indexes, evaluator=evaluator, watch=watch, templates=templates)
+            decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch, templates=templates)
             reasons.extend(decision.reasons)
             decisions.append(decision)
-            masks.append(~decision.keep)
-        if not any(mask.any() for mask in masks):
-            return []
-        changed = self._changed(root, snapshot, masks, request)
-        if changed is None or not changed.any():
-            return [_packed(mask) for mask in masks]
-        return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
+        return indexes
 
     def _usable(
-        self, root: str, snapshot: Snapshot, request: Json, rename: Callable[[str], str], reasons: list[str]
+        self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]
     ) -> tuple[Index, ...]:
+        """The indexes among these that speak about what the query reads; of each other one the reason why not."""
+        key = ("unusable", request["environment"], root, same_place(root, snapshot.header.root))
+        checked: dict[str, str | None] = snapshot.files.cached(key, dict) if request["environment"] else {}
         usable: list[Index] = []
-        for entry in _concerned(snapshot, request, rename):
-            why = current().quarantine.get(name_of(entry.name, root)) or unusable(root, snapshot.header, entry, request)
+        for entry in entries:
+            why = current().quarantine.get(name_of(entry.name, root))
+            if why is None and (entry.name not in checked or not _is_settled(entry)):
+                checked[entry.name] = unusable(root, snapshot.header, entry, request)
+            why = why or checked[entry.name]
             if why is None:
                 usable.append(entry.index)
             else:
@@ -257,7 +262,7 @@ class Bridge:
         return [template for template in found if template is not None]
 
     def _template(self, name: str, request: Json, java: Any) -> Template | None:
-        key = (name, json.dumps(request.get("settings", {}), sort_keys=True))
+        key = (name, request["environment"])
         known = self._inlined.get(key)
         if known is None or time.monotonic() > known[1]:
             try:
@@ -294,15 +299,35 @@ def _lines(snapshot: Snapshot) -> str:
     return snapshot.files.paths_text(etags=local_path(snapshot.header.root) is None).decode("utf-8")
 
 
-def _concerned(snapshot: Snapshot, request: Json, rename: Callable[[str], str]) -> Sequence[IndexEntry]:
-    """The indexes over columns that the query's conditions read: of thousands, a few."""
+def _concerned(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:
+    """The indexes over columns that the query's conditions read, in their order: of thousands, a few.
+
+    A user's mapping may be asked of any index, so that then all of them count.
+    """
     entries = snapshot.header.entries
-    if len(entries) <= _FEW:
-        return entries
-    parts = _parts(request["conditions"], Translator(names=rename), [])
+    if has_rules_of_others(parts, current()):
+        return list(entries)
+    by_column = snapshot.files.cached("indexes by column", lambda: _by_column(entries))
     read = frozenset[str]().union(*map(columns_of, parts))
-    known = snapshot.files.cached("columns of indexes", lambda: [_columns_of(entry) for entry in entries])
-    return [entry for entry, columns in zip(entries, known, strict=True) if not columns or columns & read]
+    return [entries[number] for number in sorted({n for name in ("", *read) for n in by_column.get(name, ())})]
+
+
+def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
+    """The places of indexes by the columns that they are over; under no name those over none."""
+    found: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries):
+        for name in frozenset[str]().union(*map(columns_of, entry.index.bound)) or ("",):
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _is_settled(entry: IndexEntry) -> bool:
+    """Do a snapshot and a query's environment say once and for all whether an index may be used?
+
+    What defines a type of users' own may change while the driver runs, and so may what others need to answer.
+    """
+    kind = type(entry.index)
+    return kind.unavailable is Index.unavailable and definition(kind.kind) is None
 
 
 def _left_out(run: _Running, now: float) -> bool:
@@ -312,23 +337,6 @@ def _left_out(run: _Running, now: float) -> bool:
         return False
     why = f"has run for {now - run.since:.0f} s, and the planning budget is {run.until - run.since:g} s"
     return leave_out(current(), name, rule, why, run.watch.root)
-
-
-def _columns_of(entry: IndexEntry) -> frozenset[str]:
-    return frozenset[str]().union(*map(columns_of, entry.index.bound))
-
-
-def _parts(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
-    """The conditions and the members of their ANDs; one that cannot be translated leaves the others in use."""
-    for node in conditions:
-        evaluated = "slot" in node and translator.slots  # over partition columns alone: Spark's own answer stands
-        if node.get("class") == AND and not evaluated:
-            yield from _parts(node["children"], translator, reasons)
-            continue
-        try:
-            yield translator.predicate(node)
-        except BaseException as error:
-            reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
 
 
 def local_etag(path: str) -> str | None:

@@ -17,7 +17,7 @@ import json
 import pickle
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -50,13 +50,13 @@ from geoskip.records import MOST_RECORDS, is_record, record
 from geoskip.registry import SPELLINGS, current
 from geoskip.spark.lambdas import closed
 
-__all__ = ["AND", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "quoted", "type_name"]
+__all__ = ["CATALYST", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "parts_of", "quoted", "type_name"]
 
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"
-_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _BY_BYTES = re.compile(r" collate UTF8_BINARY\b")
-AND = _EXPRESSIONS + "And"
+_AND = CATALYST + "And"
 _COMPARISONS = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",
@@ -113,7 +113,7 @@ class Translator:
             return _of_collated(node, children)
         if "field" in node:
             return _field(children[0], node)
-        kind = node["class"].removeprefix(_EXPRESSIONS)
+        kind = node["class"].removeprefix(CATALYST)
         return self._vertex(kind, node, children)
 
     def _vertex(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
@@ -150,7 +150,7 @@ class Translator:
             case "If", (test, then, other):
                 return Call("if", (test, then, other), type=type_name(node["type"]))
             case "NaNvl", (number, other):
-                is_nan = Call("isnan", (number,), _EXPRESSIONS + "IsNaN", (), "boolean")
+                is_nan = Call("isnan", (number,), CATALYST + "IsNaN", (), "boolean")
                 return Call("if", (is_nan, other, number), type=type_name(node["type"]))
         if kind in _COMPARISONS and len(children) == 2:
             return Comparison(_COMPARISONS[kind], *children)
@@ -168,7 +168,7 @@ class Translator:
             return _believed(Call(name, children, implementation, (), result))
         match kind, children:
             case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
-                return Call("parse_url", tuple(arguments), _EXPRESSIONS + "ParseUrl", (text,), result)
+                return Call("parse_url", tuple(arguments), CATALYST + "ParseUrl", (text,), result)
             case "objects.StaticInvoke", _ if (method := _spatial(node)) is not None:
                 name, flags = _SPATIAL[method], tuple(node["args"])
                 return Call(name, children, f"{SPATIAL}{method}", flags, result)
@@ -186,6 +186,19 @@ def _spatial(node: Json) -> str | None:
         case [str() as owner, _, str() as method, *_] if owner == f"class {SPATIAL[:-1]}" and method in _SPATIAL:
             return method
     return None
+
+
+def parts_of(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
+    """The conditions and the members of their ANDs; one that cannot be translated leaves the others in use."""
+    for node in conditions:
+        evaluated = "slot" in node and translator.slots  # over partition columns alone: Spark's own answer stands
+        if node.get("class") == _AND and not evaluated:
+            yield from parts_of(node["children"], translator, reasons)
+            continue
+        try:
+            yield translator.predicate(node)
+        except BaseException as error:
+            reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
 
 
 def inlined(name: str, written: str | None) -> Template | None:
@@ -287,7 +300,7 @@ def _case(children: tuple[Predicate, ...], node: Json) -> Predicate:
 
 def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
     """What Spark alone can tell of collated strings; that they are NULL is plain."""
-    kind = node["class"].removeprefix(_EXPRESSIONS)
+    kind = node["class"].removeprefix(CATALYST)
     values = tuple(map(literal, node.get("values", ())))
     if kind in ("IsNull", "IsNotNull"):
         return IsNull(children[0]) if kind == "IsNull" else Not(IsNull(children[0]))

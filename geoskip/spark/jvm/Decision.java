@@ -44,6 +44,17 @@ class Decision {
 
     Decision(Slots slots) { this.slots = slots; }
 
+    /** The same for another scan, which has reports and audits of its own. */
+    synchronized Decision again() {
+        Decision same = new Decision(slots);
+        same.tables.addAll(tables);
+        same.bits.addAll(bits);
+        same.changed.addAll(changed);
+        same.bytes = bytes;
+        same.reply = reply;
+        return same;
+    }
+
     /** What its bits take in memory. */
     long bytes() { return bytes; }
 

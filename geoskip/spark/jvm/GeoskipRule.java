@@ -265,16 +265,22 @@ class GeoskipRule extends Rule {
         for (Iterator i = directories.iterator(); i.hasNext();) {
             slots.add(((PartitionDirectory) i.next()).values());
         }
-        SQLConf conf = session.sessionState().conf();
-        long budget = budget(conf);
+        long budget = budget(session.sessionState().conf());
+        Planned planned = Planned.current();
+        String question = question(datasets, written, barriers, slots, budget) + "\n" + planned.environment(relation, session);
+        List scan = Planned.scan(question, conditions, relation);
+        Decision first = planned.decision(scan);
+        if (first != null) {
+            return first;
+        }
         long number = Evaluation.hold(conditions, session);
         String answer;
         try {
-            answer = Geoskip.ask(request(number, relation, datasets, written, barriers, slots, conf), budget);
+            answer = Geoskip.ask(head(number) + "\n" + question, budget);
         } finally {
             Evaluation.release(number);
         }
-        return Decision.of(answer, budget, datasets, slots);
+        return planned.keep(scan, Decision.of(answer, budget, datasets, slots));
     }
 
     /** The table with statistics of the kept files, so that small reads can be broadcast. */
@@ -306,26 +312,21 @@ class GeoskipRule extends Rule {
         }
     }
 
-    private String request(
-            long number, LogicalRelation relation, List datasets, List conditions, List barriers, Slots slots,
-            SQLConf conf) throws IOException {
-        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+    /** Who asks, and when: what differs each time. */
+    private static String head(long number) {
+        return "{\"number\":" + number + ",\"asked\":" + System.currentTimeMillis() / 1000.0 + "}";
+    }
+
+    private static String question(List datasets, List conditions, List barriers, Slots slots, long budget)
+            throws IOException {
         StringWriter text = new StringWriter();
         JsonGenerator json = Wire.FACTORY.createGenerator(text);
         json.writeStartObject();
-        json.writeNumberField("number", number);
         Wire.strings(json, "datasets", datasets);
         Wire.raw(json, "conditions", conditions);
         Wire.raw(json, "vectors", slots.vectors());
         Wire.strings(json, "barriers", barriers);
-        json.writeNumberField("budget", budget(conf) / 1000.0);
-        json.writeNumberField("asked", System.currentTimeMillis() / 1000.0);
-        json.writeStringField("format", files.fileFormat().getClass().getName());
-        Wire.map(json, "options", files.options());
-        if (Known.byPosition(files)) {
-            json.writeStringField("schema", files.dataSchema().json());
-        }
-        Known.settings(json, conf, files.dataSchema());
+        json.writeNumberField("budget", budget / 1000.0);
         json.writeEndObject();
         json.close();
         return text.toString();
