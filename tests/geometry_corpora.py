@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -143,11 +144,10 @@ def elsewhere() -> Corpus:
     """What other libraries and releases say: of what is invalid anything, and distances on a globe from centroids."""
     crossed = shapely.Polygon([(1, 1), (3, 3), (3, 1), (1, 3)])
     large = shapely.Polygon([(0, 0), (10, 10), (10, 0), (0, 10)])
-    line = shapely.LineString([(0, 0), (0, 60), (60, 60)])
     between = shapely.Point(5, 9)  # the two triangles of the large one
     lacking = shapely.MultiPoint([(math.nan, math.nan)])  # JTS holds these two to intersect
     beside = shapely.GeometryCollection([shapely.Point(30, 30), lacking])
-    rows = [crossed, between, line, lacking, beside]
+    rows = [crossed, between, lacking, beside]
     asked: list[tuple[Predicate, Any]] = [
         (Not(call("ST_Covers", NOTCHED, GEOM)), crossed),
         (call("ST_Disjoint", SQUARE, GEOM), crossed),
@@ -157,11 +157,38 @@ def elsewhere() -> Corpus:
         (call("ST_Intersects", GEOM, SQUARE), lacking),
         (call("ST_Intersects", SQUARE, GEOM), beside),
         (call("ST_Intersects", GEOM, beside), between),
-        (Comparison(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), literal(1e7)), line),
-        (Comparison("<", call("ST_DistanceSphere", GEOM, shapely.Point(0, 88)), literal(1e5)), line),
+        (Comparison(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), literal(1e7)), crossed),
+        (Comparison("<", call("ST_DistanceSphere", GEOM, shapely.Point(0, 88)), literal(1e5)), crossed),
+        (call("ST_Intersects", call("ST_Centroid", GEOM), shapely.box(20, 20, 21, 21)), crossed),
     ]
     cases = [(node, [row is needed for row in rows]) for node, needed in asked]
     return Corpus(SHAPES, [[row] for row in rows], cases)
+
+
+@functools.cache
+def slivers() -> Corpus:
+    """Polygons whose areas nearly cancel: rounding puts some centroids far out of the box."""
+    chance = random.Random(7)
+    rows = []
+    for _ in range(400):
+        step = 10.0 ** chance.uniform(-15, -11)
+        way = [(100 + chance.uniform(0, 10), 40 + chance.uniform(0, 10)) for _ in range(3)]
+        back = [(x + step, y - step) for x, y in reversed(way)]
+        shape = shapely.Polygon([*way, *back])
+        if shapely.is_valid(shape) and shape.area > 0:
+            rows.append(shape)
+
+    def asked() -> Iterator[Predicate]:
+        for place in (shapely.Point(0, 0), shapely.Point(105, 45)):
+            distance = call("ST_DistanceSphere", GEOM, place)
+            apart = [float(evaluate(distance, _row(SHAPES, row))) for row in rows]
+            for value in (min(apart), max(apart)):
+                yield Comparison("<=", distance, literal(value * (1 + 1e-9)))
+                yield Comparison(">=", distance, literal(value * (1 - 1e-9)))
+            for value in apart[:40]:
+                yield Comparison("=", distance, literal(value))
+
+    return Corpus.of(SHAPES, [[row] for row in rows], asked())
 
 
 def _value(distance: Call, row: Any) -> float:

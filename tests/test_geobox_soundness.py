@@ -168,6 +168,21 @@ def test_distances_on_the_globe_lose_no_row(files, place, function, distance, op
     check(node, PAIR, files, [[{"lng": x, "lat": y} for x, y in file] for file in files])
 
 
+@given(
+    st.lists(geometry_rows, min_size=1, max_size=4),
+    st.one_of(any_geometry, polygons),
+    st.sampled_from(["ST_DistanceSphere", "ST_DistanceSpheroid"]),
+    st.one_of(st.floats(0, 2e6), st.sampled_from([0.0, 2e5, 5e5])),
+    st.sampled_from(["<", "<=", ">", ">=", "="]),
+    st.booleans(),
+)
+@settings(quick, max_examples=200)
+def test_distances_between_centroids_lose_no_row(files, shape, function, distance, op, first):
+    sides = (GEOM, literal(shape)) if first else (literal(shape), GEOM)
+    node = Comparison(op, call(function, *sides), literal(distance))
+    check(node, SHAPES, files, [[{"geom": None if g is None else shapely.to_wkb(g)} for g in file] for file in files])
+
+
 @given(st.lists(pair_rows, min_size=1, max_size=3), points, st.integers(1, 8))
 @settings(quick, max_examples=60)
 def test_boxes_merged_from_parts_lose_no_row(parts, point, most):

@@ -29,7 +29,7 @@ from geoskip.indexes.geobox_clauses import BoxLeaves, BoxMeets, View
 from geoskip.indexes.geobox_units import Units
 from geoskip.predicates import Call, Predicate
 from geoskip.registry import current
-from tests.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs
+from tests.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
 from tests.test_mutants import Patch, before
 
 MUTANTS: list[Any] = []
@@ -246,9 +246,14 @@ def the_nearest_corner_is_nearest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sphere, "lower_angle", lower)
 
 
-@mutant("on the globe: points only", elsewhere)
-def all_are_measured_as_points(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Units, "only_points", lambda units, places: np.ones(len(places), dtype=bool))
+@mutant("on the globe: centroids of what is valid only", elsewhere)
+def centroids_never_leave_their_box(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Units, "all_valid", lambda units, places: np.ones(len(places), dtype=bool))
+
+
+@mutant("on the globe: slivers are not valid", slivers)
+def centroids_are_computed_exactly(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(geobox_collect, "is_near_its_box", lambda some: np.ones(len(some), dtype=bool))
 
 
 @mutant("the spheroid's bounds", globe)
@@ -275,6 +280,6 @@ def test_the_corpora_catch(
         _search(made)
 
 
-@pytest.mark.parametrize("corpus", [geometries, pairs, globe, elsewhere])
+@pytest.mark.parametrize("corpus", [geometries, pairs, globe, elsewhere, slivers])
 def test_nothing_is_found_where_nothing_is_planted(corpus: Callable[[], Corpus]) -> None:
     corpus().search()

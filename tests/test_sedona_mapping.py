@@ -120,7 +120,7 @@ def test_functions_are_seen_through(expression, at):
 
 @pytest.mark.parametrize(
     "through",
-    ["ST_Boundary", "ST_Centroid", "ST_Intersection"],
+    ["ST_Boundary", "ST_Intersection"],
 )
 def test_what_may_become_empty_keeps_where_empty_matches(through):
     files = collected(SHAPES, [["LINESTRING (1 1, 2 2)"]])

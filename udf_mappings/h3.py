@@ -321,7 +321,8 @@ def in_a_cell_of_sedonas(node: Predicate, index: GeoBox) -> Clause | None:
             return None
     if not any(f.is_called(cells) for f in sedona("ST_H3CellIDs")):
         return None
-    return _around(index.sees(g), wanted, 1.0)
+    place = index.sees(g)
+    return None if place is None else _around(place.where_points(), wanted, 1.0)
 
 
 # ---- constants

@@ -22,7 +22,7 @@ from typing import Any
 import shapely
 
 from geoskip.clauses import Clause, all_of
-from geoskip.geometry import Flipped, Grown, IfPoint, Itself, Point, Same, Shifted, Within
+from geoskip.geometry import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Within
 from geoskip.indexes.geobox import Earth, GeoBox, Sight
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, constant, denotes, maps
@@ -302,7 +302,7 @@ def itself(call: Call) -> Itself | None:
 
 
 _UNMOVED = (
-    *("ST_Normalize", "ST_Reverse", "ST_Envelope", "ST_ConvexHull"),
+    *("ST_Normalize", "ST_Reverse", "ST_Envelope"),
     *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
     *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
 )
@@ -312,6 +312,12 @@ _UNMOVED = (
 def unmoved(call: Call) -> Same | None:
     """Identity on the box: the same coordinates, or no others than the extreme ones."""
     return Same(call.args[0]) if call.args else None
+
+
+@denotes(*functions("ST_ConvexHull"))
+def hull(call: Call) -> Shifted | None:
+    """The same box; but that of a line that is nearly straight is a sliver, so it is as if it were moved by nothing."""
+    return Shifted(call.args[0], 0.0, 0.0) if call.args else None
 
 
 _PARTS = (
@@ -346,9 +352,9 @@ def part_of_the_second(call: Call) -> Within | None:
 
 
 @denotes(*functions("ST_Centroid"))
-def centroid(call: Call) -> IfPoint | None:
-    """A point is its own centroid; an invalid polygon's may leave its box."""
-    return IfPoint(call.args[0]) if call.args else None
+def centroid(call: Call) -> Centre | None:
+    """In the convex hull of what is valid, so in its box; an invalid polygon's may leave it."""
+    return Centre(call.args[0]) if call.args else None
 
 
 @denotes(*functions("ST_FlipCoordinates"))

@@ -18,6 +18,7 @@ from geoskip.checking.results import Evaluated, of_rows
 from geoskip.checking.samples import physical_value
 from geoskip.checking.subjects import Subject
 from geoskip.geometry import denotations as d
+from geoskip.geometry.centroids import ROUNDING
 from geoskip.predicates import Column, Literal, Predicate
 from geoskip.registry import Constant, Denotation, current
 
@@ -112,8 +113,9 @@ def _is_as_said(meaning: d.Denotation, inner: Any, shape: Any) -> bool:
     match meaning:
         case d.Itself():
             return bool(shapely.equals_exact(shape, inner))
-        case d.IfPoint():
-            return inner.geom_type != "Point" or bool(shapely.equals_exact(shape, inner))
+        case d.Centre():
+            slack = 2 * ROUNDING * max(map(abs, (x0, y0, x1, y1)))
+            return _inside(_box(shape), (x0 - slack, y0 - slack, x1 + slack, y1 + slack))
         case d.Same():
             return _box(shape) == _box(inner)
         case d.Flipped():

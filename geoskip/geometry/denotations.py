@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from geoskip.predicates import Predicate
 
-__all__ = ["Denotation", "Flipped", "Grown", "IfPoint", "Itself", "Point", "Same", "Shifted", "Within"]
+__all__ = ["Centre", "Denotation", "Flipped", "Grown", "Itself", "Point", "Same", "Shifted", "Within"]
 
 
 class Denotation:
@@ -43,7 +43,7 @@ class Itself(Denotation):
 
 @dataclass(frozen=True)
 class Same(Denotation):
-    """A geometry with the child's box; EMPTY or invalid only where the child is, and a point wherever it is one."""
+    """A geometry with the child's box; EMPTY, invalid or a sliver only where the child is, a point where it is one."""
 
     child: Predicate
 
@@ -56,8 +56,8 @@ class Within(Denotation):
 
 
 @dataclass(frozen=True)
-class IfPoint(Denotation):
-    """The child itself where the child is a point, and anything where it is not: ``ST_Centroid``."""
+class Centre(Denotation):
+    """The centroid as JTS and GEOS compute it: near the child's box where the child is valid, EMPTY where it is."""
 
     child: Predicate
 

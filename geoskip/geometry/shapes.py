@@ -9,16 +9,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import shapely
 from shapely.geometry.base import BaseGeometry
 
 from geoskip.geometry.boxes import LARGEST, LEAST, Boxes, Envelope, Floats, Mask, lacks_coordinates
+from geoskip.geometry.centroids import ROUNDING, rounding_of
 from geoskip.geometry.raster import Raster
 
-__all__ = ["Shape", "margin"]
+__all__ = ["Centre", "Shape", "margin"]
 
 _RASTER_BOXES = 500
 _REMEMBERED = 32
@@ -27,6 +29,14 @@ _REMEMBERED = 32
 def margin(scale: Any, distance: float) -> Any:
     """What rounding can do to a planar distance: 16 units in the last place of the largest number, and underflow."""
     return 16 * 2.0**-52 * np.maximum(scale, abs(distance)) + LEAST
+
+
+class Centre(NamedTuple):
+    """A centroid, and a bound of how far rounding moves it."""
+
+    x: float
+    y: float
+    rounding: float
 
 
 class Shape:
@@ -62,6 +72,17 @@ class Shape:
             while len(_recent) > _REMEMBERED:
                 _recent.popitem(last=False)
         return found
+
+    @cached_property
+    def centre(self) -> Centre | None:
+        """The centroid, of a point itself; None where it cannot be had as the engine has it."""
+        if self.geometry.geom_type == "Point":
+            return Centre(self.envelope.xmin, self.envelope.ymin, 0.0)
+        rounding = float(rounding_of(np.array([self.geometry]))[0])
+        if not self.valid or not rounding <= ROUNDING * self.envelope.scale:
+            return None
+        centroid = shapely.centroid(self.geometry)
+        return Centre(centroid.x, centroid.y, rounding)
 
     def __str__(self) -> str:
         if self.vertices <= 6:

@@ -106,12 +106,12 @@ class _Sighted(ABC):
         return Sight(found, replace(view, if_point=True)) if view.point else None
 
     def comes_within_on(self, earth: Earth, shape: Any, distance: Any, *caps: Cap) -> Clause | None:
-        """May a point's distance on the globe to a point be at most this, and the point be in all of these caps?"""
-        return self._on_globe(GlobeComesWithin, earth, shape, distance, caps)
+        """May a centroid come within this on the globe of that of the shape, and be in all of these caps?"""
+        return self._on_globe(GlobeComesWithin, earth, shape, distance, 1, caps)
 
     def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
-        """May a point's distance on the globe to a point be at least this?"""
-        return self._on_globe(GlobeGoesBeyond, earth, shape, distance)
+        """May a centroid's distance on the globe to that of the shape be at least this?"""
+        return self._on_globe(GlobeGoesBeyond, earth, shape, distance, -1)
 
     def compares(self, axis: int, op: str, *literals: Any) -> Clause | None:
         """May a coordinate (0 for x, 1 for y) satisfy ``op``: an order comparison, "=", "<>", "in" or "not in"?"""
@@ -127,7 +127,7 @@ class _Sighted(ABC):
     def _compares(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
         found, view = self._at()
         bounds = [_neighbours(value) for value in literals]
-        if not bounds or view.if_point or None in bounds:
+        if not bounds or view.if_point or view.centre or None in bounds:
             return None
         sides = tuple(b for b in bounds if b is not None)
         kind = {"=": "in", "<=>": "in", "<>": "not in"}.get(op, op)
@@ -146,15 +146,16 @@ class _Sighted(ABC):
         return kind(str(found), found.counts, view, shape, *rest)
 
     def _on_globe(
-        self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, *rest: Any
+        self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, outward: int, *rest: Any
     ) -> Clause | None:
         found, view = self._at()
         shape, number = Shape.of(value), _number(distance)
         if shape is None or number is None or not view.point or not view.total or not earth.least > 0:
             return None
-        if shape.geometry.geom_type != "Point" or abs(shape.envelope.ymin) > 90 or abs(shape.envelope.xmin) > 1e5:
+        if (centre := shape.centre) is None or abs(centre.y) > 90 or abs(centre.x) > 1e5:
             return None
-        return kind(str(found), found.counts, view, shape.envelope.xmin, shape.envelope.ymin, number, earth, *rest)
+        number += outward * earth.most * math.radians(2 * centre.rounding)
+        return kind(str(found), found.counts, view, centre.x, centre.y, number, earth, *rest)
 
 
 @dataclass(frozen=True)
@@ -273,8 +274,8 @@ class GeoBox(_Sighted, Index):
                 return below.shifted(dx, dy)
             case d.Grown(_, radius) if 0 <= radius <= LARGEST:
                 return below.grown(radius)
-            case d.IfPoint():
-                return replace(below, if_point=True)
+            case d.Centre() if below.total and below.point:
+                return replace(below, centre=True, slack=True)
         return None
 
     def axis(self, node: Predicate) -> int | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Files, UnitClause
 from geoskip.geometry.boxes import LARGEST, LOOSENESS, Boxes, Envelope, Mask
+from geoskip.geometry.centroids import ROUNDING
 from geoskip.geometry.shapes import Shape, margin
 from geoskip.indexes.geobox_units import Boxless, Units, units_of
 
@@ -60,6 +61,8 @@ class View:
     """The least radius by which it was grown."""
     if_point: bool = False
     """Known only where the indexed geometry is a point."""
+    centre: bool = False
+    """The centroid: known only where the geometry is valid."""
 
     def flipped(self) -> View:
         """The view with x and y exchanged on top."""
@@ -89,7 +92,7 @@ class View:
         if self.dx or self.dy:
             boxes = boxes.shifted(self.dx, self.dy)
         if self.slack:
-            boxes = boxes.grown(self.radius + (boxes.scale() + self._size) * LOOSENESS)
+            boxes = boxes.grown(self.radius + (boxes.scale() + self._size) * self._looseness)
         return boxes
 
     def back(self, envelope: Envelope, scale: float) -> Envelope:
@@ -98,10 +101,14 @@ class View:
         ``scale`` is the largest absolute coordinate of the indexed boxes.
         """
         if self.slack:
-            envelope = envelope.grown(self.radius + 4 * LOOSENESS * (self._size + scale))
+            envelope = envelope.grown(self.radius + 4 * self._looseness * (self._size + scale))
         west, south, east, north = envelope
         west, south, east, north = west - self.dx, south - self.dy, east - self.dx, north - self.dy
         return Envelope(south, west, north, east) if self.flip else Envelope(west, south, east, north)
+
+    @property
+    def _looseness(self) -> float:
+        return 2 * ROUNDING if self.centre else LOOSENESS
 
     @property
     def _size(self) -> float:
@@ -134,19 +141,22 @@ class GeoClause(UnitClause):
         """The mask of a clause for which only some candidates can be kept; the kept ones of them."""
         keep = units.nothing()
         keep[candidates[kept]] = True
-        if self.view.if_point:
-            keep[: units.boxless.start] |= ~units.only_points(np.arange(units.boxless.start))
+        if self.view.if_point or self.view.centre:
+            keep[: units.boxless.start] |= ~self._known(units, np.arange(units.boxless.start))
         return keep
 
     def _dropping(self, units: Units, candidates: Integers, dropped: Mask) -> Mask:
         """The mask of a clause for which only some candidates can be dropped; the dropped ones of them."""
         keep = units.everything()
-        dropped &= self._valid(units, candidates)
-        if self.view.if_point:
-            dropped &= units.only_points(candidates)
+        dropped &= self._valid(units, candidates) & self._known(units, candidates)
         keep[candidates[dropped]] = False
         keep[units.boxless] = units.boxless_of(Boxless.EMPTY)
         return keep
+
+    def _known(self, units: Units, places: Integers) -> Mask:
+        """Which of some boxes are of files of which the view is known."""
+        known = units.only_points(places) if self.view.if_point else np.ones(len(places), dtype=bool)
+        return known & self._valid(units, places) if self.view.centre else known
 
     def _valid(self, units: Units, places: Integers) -> Mask:
         """Which of some boxes are of files where every geometry, as viewed, is valid."""

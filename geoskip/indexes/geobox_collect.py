@@ -4,7 +4,7 @@ A pair of numbers: ``boxes``, ``rows``, ``boxless`` (a NULL coordinate), ``nonfi
 or beyond 1e150), ``null_x`` and ``null_y``. Geometries: ``boxes`` of all coordinates (those of holes too: a hole of an
 invalid polygon may lie outside its shell, and envelope functions miss it), ``rows``, ``boxless`` (NULL or EMPTY),
 ``nonfinite``, ``nulls``, ``empties``, ``invalid``, and ``types``, the set of geometry types as bits of their WKB
-numbers.
+numbers. Slivers count as invalid: those of which rounding makes a centroid that is elsewhere.
 
 ``POINT EMPTY`` and ``POINT(NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons: rows
 that are one or have one as a part count as non-finite too.
@@ -21,6 +21,7 @@ import shapely
 from numpy.typing import NDArray
 
 from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask, lacks_coordinates
+from geoskip.geometry.centroids import is_near_its_box
 from geoskip.indexes.geobox_split import split
 
 __all__ = ["GEOMETRY_TYPE", "PAIR_TYPE", "POINT_BIT", "collect_geometries", "collect_pairs", "merge"]
@@ -141,7 +142,9 @@ def _bounds(geometries: NDArray[np.object_]) -> tuple[Boxes, Mask]:
 
 def _invalid(geometries: NDArray[np.object_], number: NDArray[Any]) -> int:
     doubtful = geometries[np.isin(number, _POLYGONS) | (number == 1) | (number == 5)]
-    return int((~np.asarray(shapely.is_valid(doubtful), dtype=bool)).sum()) if len(doubtful) else 0
+    if not len(doubtful):
+        return 0
+    return int((~(np.asarray(shapely.is_valid(doubtful), dtype=bool) & is_near_its_box(doubtful))).sum())
 
 
 def merge(summaries: Sequence[Mapping[str, Any]], most: int) -> Summary:

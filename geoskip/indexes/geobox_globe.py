@@ -1,8 +1,8 @@
-"""The clauses of GeoBox for distances on the globe, from points to one place.
+"""The clauses of GeoBox for distances on the globe, from centroids to one place.
 
-Only where all rows are points: Sedona measures from the centroid of anything else, and an invalid polygon's centroid
-can leave its box. Sound by the angles of :mod:`geoskip.geometry.sphere`: no point of a box is nearer than the lower
-angle, none farther than the upper one.
+Sedona measures from the centroid of what is no point. That of a valid geometry lies in its box, rounding aside
+(:mod:`geoskip.geometry.centroids`), that of an invalid polygon can leave it: such files are kept. Sound by the angles
+of :mod:`geoskip.geometry.sphere`: no point of a box is nearer than the lower angle, none farther than the upper one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from geoskip.clauses import Mask
 from geoskip.geometry import sphere
 from geoskip.geometry.boxes import Boxes
+from geoskip.geometry.centroids import ROUNDING
 from geoskip.indexes.geobox_clauses import GeoClause, Integers
 from geoskip.indexes.geobox_units import Boxless, Units
 
@@ -61,13 +62,23 @@ class _Globe(GeoClause):
 
     def _around(self, units: Units, angle: float) -> Integers:
         """The places of the boxes within an angle, and of some others."""
+        angle += math.radians(4 * ROUNDING * min(units.scale, 360.0))
         windows = sphere.windows(self.longitude, self.latitude, angle, units.scale)
         found = [self._meeting(units, window) for window in windows]
         return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
 
+    def _centred(self, units: Units, places: Integers) -> Mask:
+        """Which of some boxes are of files where every geometry has its centroid near its box."""
+        return self._valid(units, places) & self._known(units, places)
+
+    def _holding_centres(self, units: Units, places: Integers) -> Boxes:
+        """Boxes in which the centroids are: grown by what rounding does, but for points, which are their own."""
+        boxes = self._seen(units, places)
+        return boxes.grown(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
+
     def _off_globe(self, units: Units) -> Integers:
         everywhere = np.arange(units.boxless.start)
-        known = sphere.on_sphere(self.view.boxes(units.boxes)) & units.only_points(everywhere)
+        known = sphere.on_sphere(self.view.boxes(units.boxes)) & self._centred(units, everywhere)
         return np.flatnonzero(~known)
 
     def _where(self) -> str:
@@ -76,17 +87,14 @@ class _Globe(GeoClause):
 
 @dataclass(frozen=True)
 class GlobeComesWithin(_Globe):
-    """Some box comes within a distance of a place on the globe, and meets all caps; only where all rows are points.
-
-    Sedona measures from the centroid of anything else, and an invalid polygon's centroid can leave its box.
-    """
+    """Some box comes within a distance of a place on the globe, and meets all caps, or some row is invalid."""
 
     caps: tuple[Cap, ...] = ()
 
     def keep_of(self, units: Units) -> Mask:
         angle = self.distance / self.earth.least
         candidates = self._around(units, angle)
-        boxes = self._seen(units, candidates)
+        boxes = self._holding_centres(units, candidates)
         near = self._in_cap(boxes, (self.longitude, self.latitude, angle))
         for cap in self.caps:
             near[near] = self._in_cap(boxes.take(near), cap)
@@ -108,7 +116,7 @@ class GlobeComesWithin(_Globe):
 
 @dataclass(frozen=True)
 class GlobeGoesBeyond(_Globe):
-    """Some box has a point beyond a distance of a place on the globe, or some row is no point.
+    """Some box has a point beyond a distance of a place on the globe, or some row is invalid.
 
     Near the antipode haversine may give NaN, which is greater than any distance: such boxes are kept.
     """
@@ -116,10 +124,10 @@ class GlobeGoesBeyond(_Globe):
     def keep_of(self, units: Units) -> Mask:
         angle = self.distance / self.earth.most
         candidates = self._around(units, angle)
-        boxes = self._seen(units, candidates)
+        boxes = self._holding_centres(units, candidates)
         upper = sphere.upper_angle(boxes, self.longitude, self.latitude)
         inside = (upper + self._angular_slack(upper) < angle) & (upper < math.pi - 1e-6)
-        inside &= sphere.on_sphere(boxes) & units.only_points(candidates)
+        inside &= sphere.on_sphere(self._seen(units, candidates)) & self._centred(units, candidates)
         return self._dropping(units, candidates, inside)
 
     def __str__(self) -> str:

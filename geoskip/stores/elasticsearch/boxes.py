@@ -171,7 +171,7 @@ def _reaching(clause: Any, field: Field, envelopes: Iterable[Envelope], *sorts: 
         limits = (("xmin", "lte", east), ("xmax", "gte", west), ("ymin", "lte", north), ("ymax", "gte", south))
         bounded = [(end, kind, limit + 0.0) for end, kind, limit in limits if math.isfinite(limit)]
         found.append(all_of(_compared(field, end, **{kind: limit}) for end, kind, limit in bounded))
-    if clause.view.if_point:
+    if clause.view.if_point or clause.view.centre:
         found.append(_no_points(field))
     return Box(field, any_of(found), frozenset(sorts), exact=False)
 
