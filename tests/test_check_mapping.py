@@ -366,3 +366,27 @@ def test_results_are_taken_as_spark_takes_them() -> None:
         declare(rounded, null_in_null_out=True)
         found = check_mapping(rounded, returns="double", rows=[[1.5, 2.5]], seconds=0.5)
     assert "it returns an int where double is declared, of which Spark makes NULL" in str(found)
+
+
+@pytest.mark.parametrize("side", ["west", "east", "south", "north"])
+def test_a_box_that_is_too_narrow_on_one_side(side: str, processor_time: None) -> None:
+    """True nearer than ten to the place, but for one bound: only rows on that axis, just within it, are lost."""
+
+    def from_depot(x: float | None, y: float | None) -> float | None:
+        return None if x is None or y is None else math.hypot(x - 30.0, y - 40.0)
+
+    bounds = {"west": 20.0, "south": 30.0, "east": 40.0, "north": 50.0}
+    bounds[side] += 0.5 if side in ("west", "south") else -0.5
+
+    def rule(node: Any, index: GeoBox) -> Any:
+        match node:
+            case Comparison("<" | "<=", Call(_, (x, y)), Literal(float() as limit)) if limit <= 10.0:
+                sight = index.sees(Point(x, y))
+                return sight and sight.meets(shapely.box(*bounds.values()))
+        return None
+
+    with mappings():
+        maps(from_depot, index=GeoBox)(rule)
+        assert check_mapping(from_depot, seconds=20).counter_example is not None
+        bounds.update({"west": 20.0, "south": 30.0, "east": 40.0, "north": 50.0})
+        assert check_mapping(from_depot, seconds=2).counter_example is None

@@ -152,3 +152,21 @@ def test_a_plain_function_is_registered_with_the_type_that_it_returns(own: Any) 
         declare(size, monotone="increasing")
         with pytest.raises(MappingError, match="size is a function of Spark's own, and not the one that was given"):
             check_mapping(size, spark=own)
+
+
+def test_constants_in_code_and_functions_without_annotations(own: Any) -> None:
+    def is_odd_one(number):  # type: ignore[no-untyped-def]
+        return number is not None and 7_411 <= number < 7_413
+
+    def narrow(node: Any, index: Any) -> Any:
+        match node:
+            case Call(_, (number,)):
+                return index.clause(Comparison("=", number, Literal(7_411, "bigint")))
+
+    with mappings():
+        maps(is_odd_one, index=MinMax)(narrow)
+        assert check_mapping(is_odd_one, rows=["bigint"], returns="boolean").counter_example is not None
+        for rows in (None, ["bigint"]):
+            found = check_mapping(is_odd_one, spark=own, rows=rows, returns="boolean", seconds=SECONDS)
+            assert found.counter_example is not None, str(found)
+            assert "7412" in str(found)

@@ -28,9 +28,9 @@ from geoskip.errors import MappingError
 from geoskip.indexes.base import Index
 from geoskip.registry import Given, current
 
-__all__ = ["CounterExample", "Effect", "MappingCheck", "check_mapping"]
+__all__ = ["CounterExample", "Effect", "MappingCheck", "check_mapping", "near_constants"]
 
-_ROUNDS = 12
+_ROUNDS = 24
 
 
 def check_mapping(
@@ -66,7 +66,7 @@ def check_mapping(
     plain, name = _plain(function, name)
     subjects = subjects_of(plain, rows=rows, returns=returns, name=name)
     _require(subjects[0])
-    subjects = [_near_constants(subject) for subject in subjects]
+    subjects = [near_constants(subject) for subject in subjects]
     tally = Tally()
     found = _searched(subjects, indexes, tally, started + seconds, seed)
     effects = tuple(tally.effects.values())
@@ -108,11 +108,12 @@ def _require(subject: Subject) -> None:
         )
 
 
-def _near_constants(subject: Subject) -> Subject:
+def near_constants(subject: Subject) -> Subject:
     """The subject with arguments near the constants in its code and in that of its mappings."""
     rules = [mapping.rule for mapping in current().rules_of(subject.called({}))]
     constants = constants_of([subject.function, *rules])
-    return replace(subject, arguments={name: near(sample, constants) for name, sample in subject.arguments.items()})
+    near_them = {name: near(sample, constants) for name, sample in subject.arguments.items()}
+    return replace(subject, arguments=near_them, constants=tuple(constants))
 
 
 def _searched(

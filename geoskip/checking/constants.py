@@ -7,15 +7,16 @@ pass them by.
 from __future__ import annotations
 
 import dis
+import itertools
 import math
 import random
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from geoskip.checking.samples import Sample
 
-__all__ = ["constants_of", "near"]
+__all__ = ["constants_of", "edges", "near"]
 
 _MOST = 60
 _LONGEST = 300
@@ -80,6 +81,43 @@ def near(sample: Sample, constants: Sequence[Any]) -> Sample:
         lengths = [c for c in numbers if isinstance(c, int) and 3 < c <= _LONGEST]
         return _mixed(sample, [*texts, *lengths], lambda chance, constant: _around(chance, constant, sample))
     return sample
+
+
+def edges(
+    samples: Mapping[str, Sample], constants: Sequence[Any], chance: random.Random, count: int
+) -> list[dict[str, Any]]:
+    """Rows at the edges of what constants bound around a place: on one axis, in either direction, all else at rest.
+
+    A box that is too narrow on one side alone is met nowhere else: a row has to be at the place in all arguments but
+    one, and in that one just within the distance.
+    """
+    numbers = [float(c) for c in constants if isinstance(c, int | float) and math.isfinite(c) and abs(c) < 1e9]
+    axes = [
+        name
+        for name, sample in samples.items()
+        if not sample.own and (sample.kind in _WHOLE or sample.kind == "double")
+    ]
+    if not numbers or not axes:
+        return []
+    found = []
+    for _ in range(count):
+        row = {name: sample.draw(chance) for name, sample in samples.items()}
+        first = chance.randrange(len(numbers))  # a place's coordinates stand beside each other in the code
+        place = numbers[first:] + numbers[:first] if chance.random() < 0.7 else chance.choices([0.0, *numbers], k=9)
+        row |= {name: _of_kind(samples[name], c) for name, c in zip(axes, itertools.cycle(place), strict=False)}
+        axis, distance = chance.choice(axes), chance.choice(numbers)
+        distance *= chance.choice([1.0, 0.999, 0.95]) * chance.choice([-1, 1])
+        row[axis] = _of_kind(samples[axis], row[axis] + distance)
+        found.append(row)
+    return found
+
+
+def _of_kind(sample: Sample, number: float) -> Any:
+    """A number as a value of a sample's type."""
+    if sample.kind == "double":
+        return number
+    most = 1 << _WHOLE[sample.kind]
+    return max(-most, min(most - 1, round(number)))
 
 
 def _mixed(sample: Sample, constants: Sequence[Any], change: Callable[[random.Random, Any], Any]) -> Sample:

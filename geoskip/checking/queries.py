@@ -18,11 +18,16 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
 def conditions(
-    call: Call, results: pa.Array, chance: random.Random, arguments: Sequence[Any] = ()
+    call: Call,
+    results: pa.Array,
+    chance: random.Random,
+    arguments: Sequence[Any] = (),
+    constants: Sequence[Any] = (),
 ) -> Iterator[Predicate]:
     """The call itself where it is a condition, else comparisons with values that it has; NULL tests, negations.
 
-    It is compared with values of its ``arguments`` too, those of its own type: ``f(s) <> 'apple'`` where s is that.
+    It is compared with values of its ``arguments`` too, those of its own type: ``f(s) <> 'apple'`` where s is that, and
+    with numbers in the code of the function and of its mappings, ``constants``.
     """
     yield IsNull(call)
     yield Not(IsNull(call))
@@ -36,6 +41,10 @@ def conditions(
     values = values_to_compare(results, call.type or "", chance, most)
     given = [physical_value(value) for value in arguments if value is not None]
     values += chance.sample(given, min(_ARGUMENTS, len(given)))
+    if call.type in ("double", *_WHOLE):
+        numbers = [c for c in constants if isinstance(c, int | float) and (c == c // 1 or call.type == "double")]
+        numbers = [float(c) if call.type == "double" else int(c) for c in numbers if abs(c) < 100]
+        values += chance.sample(numbers, min(2 * _COMPARED, len(numbers)))
     for value in values:
         literal = Literal(value, call.type)
         for op in ("=", "<", "<=", ">", ">=", "<=>"):

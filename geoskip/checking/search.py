@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.checking.constants import edges
 from geoskip.checking.lenses import Tally, asked, lenses_for, truth_of
 from geoskip.checking.outcome import CounterExample
 from geoskip.checking.queries import conditions
@@ -40,7 +41,7 @@ def search(
         evaluated = subject.evaluate(rows, constants)
         tally.notes.update(dict.fromkeys(evaluated.notes))
         alike = [v for n, sample in subject.arguments.items() if sample.kind == call.type for v in rows[n]]
-        for condition in conditions(call, evaluated.values, chance, alike):
+        for condition in conditions(call, evaluated.values, chance, alike, subject.constants):
             truth = truth_of(condition, call, evaluated)
             matching: Mask = np.any(world.members & truth, axis=1)
             node = normalise(condition)
@@ -70,5 +71,6 @@ def _constants(subject: Subject, chance: random.Random) -> Iterator[dict[str, An
     others = [some for some in every if some not in usual]
     for _ in range(_CONSTANTS):
         for some in [*usual, *chance.sample(others, min(_OTHERS, len(others)))]:
+            at_edges = edges(subject.arguments, subject.constants, chance, 1) if chance.random() < 0.5 else []
             drawn = {name: subject.arguments[name].draw(chance) for name in some}
-            yield drawn
+            yield drawn | {name: value for row in at_edges for name, value in row.items() if name in some}

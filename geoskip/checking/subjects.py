@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from geoskip.checking.constants import edges
 from geoskip.checking.results import Evaluated, of_columns, of_rows
 from geoskip.checking.samples import Sample, hint_of, physical_value, sample_of, spark_type
 from geoskip.checking.worlds import Expression
@@ -38,6 +39,8 @@ class Subject:
     returns: str
     evaluation: int = 100
     """Spark's code of how it is called: row by row, or as a whole column of pandas."""
+    constants: tuple[Any, ...] = ()
+    """Those in its code and in that of its mappings, near which rows and conditions are tried."""
 
     def columns(self) -> dict[str, Column]:
         """The arguments as columns."""
@@ -65,7 +68,11 @@ class Subject:
 
     def rows(self, chance: random.Random, count: int) -> dict[str, list[Any]]:
         """Rows of plain values, by argument."""
-        return {name: sample.values(chance, count) for name, sample in self.arguments.items()}
+        found = {name: sample.values(chance, count) for name, sample in self.arguments.items()}
+        for number, row in enumerate(edges(self.arguments, self.constants, chance, count // 2)):
+            for name, value in row.items():
+                found[name][number] = value
+        return found
 
     def literal(self, name: str, value: Any) -> Literal:
         """A value as a literal of an argument's type."""

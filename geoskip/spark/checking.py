@@ -14,7 +14,6 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +22,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.asking import calls_of
+from geoskip.checking.constants import constants_of
 from geoskip.checking.declarations import disordered, is_same, misplaced
-from geoskip.checking.lenses import Lens, Tally, asked, lenses_for, truth_of
+from geoskip.checking.lenses import Tally, asked, lenses_for, truth_of
 from geoskip.checking.outcome import CounterExample, MappingCheck
 from geoskip.checking.queries import conditions
 from geoskip.checking.results import Evaluated
 from geoskip.checking.samples import physical_value
+from geoskip.checking.subjects import Subject
 from geoskip.checking.worlds import Expression, World
 from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import MappingError
@@ -42,13 +42,24 @@ from geoskip.indexes.base import Index
 from geoskip.inlining import Template, recognised
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Literal, Predicate, normalise
-from geoskip.registry import SPELLINGS, current
-from geoskip.spark.analysis import quietly
+from geoskip.registry import current
 from geoskip.spark.catalyst import Translator, inlined
 from geoskip.spark.evaluator import SparkEvaluator
 from geoskip.spark.session import disabled, java
 from geoskip.spark.shrinking import Found, shrunk
-from geoskip.spark.trying import Argument, alike, arguments_for, expressions_of, literal_sql, named, sql_of
+from geoskip.spark.trying import (
+    Argument,
+    alike,
+    arguments_for,
+    collected,
+    expressions_of,
+    likely_subjects,
+    literal_sql,
+    named,
+    rows_of,
+    spellings_of,
+    sql_of,
+)  # fmt: skip
 
 __all__ = ["check"]
 
@@ -76,7 +87,8 @@ def check(
         tempfile.TemporaryDirectory(prefix="geoskip-check-") as folder,
         disabled(spark),
     ):
-        trial = _Trial(spark, Path(folder), name, Tally(), random.Random(str(seed)))
+        likely = likely_subjects(function, rows, returns, name)
+        trial = _Trial(spark, Path(folder), name, Tally(), random.Random(str(seed)), likely)
         found = trial.searched(rows, indexes, started + seconds)
     tally = trial.tally
     effects = tuple(tally.effects.values())
@@ -124,11 +136,15 @@ class _Trial:
     name: str
     tally: Tally
     chance: random.Random
+    subjects: Sequence[Subject] = ()  # of a Python function, what it is likely to take
 
     def searched(
         self, rows: Mapping[str, Any] | Sequence[Any] | None, indexes: Sequence[Index], deadline: float
     ) -> CounterExample | None:
-        combinations = arguments_for(self._frame, self.name, rows)
+        ways: list[Any] = [subject.arguments for subject in self.subjects] or [rows]
+        combinations = [found for way in ways for found in arguments_for(self._frame, self.name, way)]
+        if not self.subjects:
+            combinations = [self._near_constants(arguments, deadline) for arguments in combinations]
         for arguments in itertools.islice(itertools.cycle(combinations), 3 * len(combinations)):
             for attempt in (self._constants, self._denotations, self._mappings):
                 found = attempt(arguments, indexes, deadline)
@@ -137,6 +153,12 @@ class _Trial:
             if time.monotonic() > deadline:
                 break
         return None
+
+    def _near_constants(self, arguments: tuple[Argument, ...], deadline: float) -> tuple[Argument, ...]:
+        """Arguments near the constants in the code of the mappings of a function of SQL."""
+        call = self._call(self._frame(arguments), self._sql([a.sql for a in arguments]), deadline)
+        rules = [] if call is None else [mapping.rule for mapping in current().rules_of(call)]
+        return tuple(argument.near(constants_of(rules)) for argument in arguments)
 
     # ---- rows, calls and their values
 
@@ -149,9 +171,8 @@ class _Trial:
         return self.spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(path))  # Spark 3.5 asks for it
 
     def _rows(self, arguments: Sequence[Argument], *, nulls: bool = True) -> dict[str, list[Any]]:
-        samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
-        rows = {name: sample.values(self.chance, _ROWS) for name, sample in samples.items()}
-        return rows if nulls else {n: [samples[n].draw(self.chance) for _ in column] for n, column in rows.items()}
+        constants = self.subjects[0].constants if self.subjects else ()
+        return rows_of(arguments, constants, self.chance, _ROWS, nulls=nulls)
 
     def _workable(self, arguments: Sequence[Argument], text: str) -> tuple[dict[str, list[Any]], DataFrame]:
         """Rows for which Spark evaluates the call, if there are any: where one row fails, so does the query."""
@@ -159,7 +180,7 @@ class _Trial:
         for some, nulls in ((arguments, True), (modest, True), (modest, False)):
             rows = self._rows(some, nulls=nulls)
             frame = self._frame(arguments, rows)
-            if _collected(frame, [text]) is not None:
+            if collected(frame, [text]) is not None:
                 return rows, frame
         return rows, frame
 
@@ -179,7 +200,7 @@ class _Trial:
         """What each text is for each row; None where Spark fails on one."""
         geometry = self._kind(frame, texts[0]) == "geometry"
         plain = [f"ST_AsBinary({text})" if geometry else text for text in texts]
-        table = _collected(frame, plain)
+        table = collected(frame, plain)
         if table is None and len(texts) == 1:
             self.tally.notes[f"{self.name} fails for some of the rows that were tried; rows= says which it takes"] = (
                 None
@@ -217,11 +238,14 @@ class _Trial:
         if kind == "geometry":
             return None
         queries: list[_Query] = []
+        constants = self.subjects[0].constants if self.subjects else ()
         every = self._values(frame, texts)
         for text, evaluated in zip(texts, every, strict=True):
             if evaluated is not None:
                 stands = Call(self.name, (Literal(text),), None, (), kind)
-                for condition in conditions(stands, evaluated.values, self.chance, alike(arguments, rows, kind)):
+                for condition in conditions(
+                    stands, evaluated.values, self.chance, alike(arguments, rows, kind), constants
+                ):
                     asks = sql_of(condition, stands, text)
                     queries.append(_Query(asks, truth_of(condition, stands, evaluated), condition, stands))
         over = [argument.sql for argument in arguments]
@@ -265,7 +289,7 @@ class _Trial:
 
     def _templates(self, call: Predicate, number: int) -> list[Template]:
         """What a function of SQL is made of."""
-        if isinstance(call, Call) and call.name.lower() in _spellings(self.name):
+        if isinstance(call, Call) and call.name.lower() in spellings_of(self.name):
             return []
         made = inlined(self.name, java(self.spark).geoskip.inlined(number, self.name))
         return [made] if made is not None else []
@@ -287,7 +311,8 @@ class _Trial:
             matching: Mask = np.any(world.members & query.truth, axis=1)
             node = next(iter(recognised(normalise(predicate), templates)), normalise(predicate))
             for lens in lenses:
-                clause = asked(lens, node, self.tally) if _concerns(lens, node) else None
+                concerns = lens.rule is None or lens.rule.concerns(calls_of(node))  # would a query ask it?
+                clause = asked(lens, node, self.tally) if concerns else None
                 if clause is None:
                     self.tally.pass_over(lens, len(matching))
                     continue
@@ -304,7 +329,7 @@ class _Trial:
         rows: Mapping[str, list[Any]], texts: Sequence[str],
     ) -> tuple[dict[str, Expression], pa.Table] | None:  # fmt: skip
         """What indexes may be over, for other rows, and what each text is for them; None where Spark fails."""
-        table = _collected(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
+        table = collected(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
         if table is None:
             return None
         columns = [column.combine_chunks() for column in table.columns[len(texts) :]]
@@ -374,22 +399,3 @@ class _Trial:
         java(self.spark).geoskip.release(held.number)
         (found,) = held.predicates
         return found if isinstance(found, Call) else None
-
-
-def _collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
-    """The values of some SQL for each row, in the order of the rows; None where Spark fails."""
-    selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
-    with suppress(PySparkException), quietly():
-        return pa.Table.from_batches(selected._collect_as_arrow())
-    return None
-
-
-def _spellings(name: str) -> tuple[str, ...]:
-    """What a function's calls may be called by then: its name, or another spelling of Spark's own."""
-    plain = name.lower().rpartition(".")[2].strip("`")
-    return (plain, SPELLINGS.get(plain, plain))
-
-
-def _concerns(lens: Lens, node: Predicate) -> bool:
-    """Would a query ask a lens about this vertex?"""
-    return lens.rule is None or lens.rule.concerns(calls_of(node))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.checking import near_constants
+from geoskip.checking.constants import edges, near
 from geoskip.checking.samples import HINTS, Sample, hint_of, physical_value, sample_of
-from geoskip.checking.subjects import subjects_of
+from geoskip.checking.subjects import Subject, subjects_of
 from geoskip.checking.worlds import Expression
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
-from geoskip.registry import Function, current
+from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import quietly
 
 __all__ = ["Argument", "alike", "arguments_for", "expressions_of", "literal_sql", "named", "sql_of"]
@@ -44,6 +46,10 @@ class Argument:
     def modest(self) -> Argument:
         """The same with values that few functions fail on."""
         return replace(self, samples=tuple(sample.modest() for sample in self.samples))
+
+    def near(self, constants: Sequence[Any]) -> Argument:
+        """The same with values near some constants."""
+        return replace(self, samples=tuple(near(sample, constants) for sample in self.samples))
 
     def constant(self, chance: random.Random) -> str:
         """The argument as a constant."""
@@ -82,6 +88,17 @@ def named(
 
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
+
+
+def likely_subjects(
+    function: Any, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str
+) -> list[Subject]:
+    """What a Python function takes, near the constants in its code and its mappings'; none of what is no such one."""
+    if isinstance(function, str | Function):
+        return []
+    with suppress(MappingError):
+        return [near_constants(subject) for subject in subjects_of(function, rows=rows, returns=returns, name=name)]
+    return []
 
 
 def arguments_for(
@@ -161,6 +178,32 @@ def _told(name: str) -> list[str]:
             if isinstance(function, Function) and function.name.lower() == name.lower() and function.arguments:
                 return [word.strip(" []") for word in function.arguments.split(",")]
     return []
+
+
+def rows_of(
+    arguments: Sequence[Argument], constants: Sequence[Any], chance: random.Random, count: int, *, nulls: bool
+) -> dict[str, list[Any]]:
+    """Values of the arguments' columns, a third of the rows at the edges of what constants bound."""
+    samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+    rows = {name: sample.values(chance, count) for name, sample in samples.items()}
+    for number, row in enumerate(edges(samples, constants, chance, count // 3)):
+        for name, value in row.items():
+            rows[name][number] = value
+    return rows if nulls else {n: [samples[n].draw(chance) for _ in column] for n, column in rows.items()}
+
+
+def collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
+    """The values of some SQL for each row, in the order of the rows; None where Spark fails."""
+    selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
+    with suppress(PySparkException), quietly():
+        return pa.Table.from_batches(selected._collect_as_arrow())
+    return None
+
+
+def spellings_of(name: str) -> tuple[str, ...]:
+    """What a function's calls may be called by then: its name, or another spelling of Spark's own."""
+    plain = name.lower().rpartition(".")[2].strip("`")
+    return (plain, SPELLINGS.get(plain, plain))
 
 
 def expressions_of(
