@@ -87,7 +87,7 @@ def of_shapely(
                 values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
                 with np.errstate(all="ignore"):
                     out[present] = _write_all(returns, np.asarray(body(*values)))
-            return pandas.Series(out)
+            return pandas.Series(out, dtype=object)  # else pandas 3 makes NaN of None among texts
 
         for form in (row, vectorised):
             form.__dict__.pop("__wrapped__", None)  # the arguments of the two are not the body's
