@@ -4,7 +4,8 @@ The callback runs in another thread than the user's, so nothing here is thread-l
 SystemExit, which would hang the query for good.
 
 An answer is one line of JSON for reports, then a line ``dataset snapshot bits bits ...`` a dataset: the bits in
-base64, little-endian by file number, one for each vector of partition values; a set bit skips.
+base64, little-endian by file number, one for each vector of partition values; a set bit skips. Of local files that were
+looked at, ``?`` and the bits of those that have changed follow: the others are looked at again at each run.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class Bridge:
         if not any(mask.any() for mask in masks):
             return []
         changed = self._changed(root, snapshot, masks, request)
-        if changed is None or not changed.any():
+        if changed is None:
             return [_packed(mask) for mask in masks]
         return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
 
@@ -295,8 +296,8 @@ class Bridge:
 
 
 def _lines(snapshot: Snapshot) -> str:
-    """The files for the JVM. A file system's own etags are compared there, those of local files by :class:`Bridge`."""
-    return snapshot.files.paths_text(etags=local_path(snapshot.header.root) is None).decode("utf-8")
+    """The files for the JVM, which compares etags with a listing's, or with local files when a plan is run again."""
+    return snapshot.files.paths_text(etags=True).decode("utf-8")
 
 
 def _concerned(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:

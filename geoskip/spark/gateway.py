@@ -62,8 +62,13 @@ def _compiled(spark: SparkSession) -> Any:
     for name, where in _CLASSES.items():
         full = where.format(classic="" if old else "classic.", immutable="" if old else "immutable.")
         source = source.replace(f"@{name}@", full)
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    scan = loader.loadClass("org.apache.spark.sql.execution.FileSourceScanExec").getConstructors()[0]
+    types = [kind.getName() for kind in scan.getParameterTypes()]  # each Spark has further ones
+    source = source.replace("@ScanParameters@", ", ".join(f"{kind} p{number}" for number, kind in enumerate(types)))
+    source = source.replace("@ScanArguments@", ", ".join(f"p{number}" for number in range(len(types))))
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+    compiler.setParentClassLoader(loader)
     compiler.cook(source)
     return compiler.getClassLoader().loadClass("geoskip.Geoskip")
 

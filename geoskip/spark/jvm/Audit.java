@@ -164,17 +164,12 @@ class Audit implements Runnable {
     }
 
     /** A share of the skipped files, each as likely as the others. */
-    private List chosen(List directories) throws IOException {
+    private List chosen(List directories) {
         List found = new ArrayList();
         for (Iterator i = directories.iterator(); i.hasNext();) {
-            PartitionDirectory directory = (PartitionDirectory) i.next();
-            HashSet kept = new HashSet();
-            for (Iterator k = Scala.list(index.decision.keep(directory).files()).iterator(); k.hasNext();) {
-                kept.add(((FileStatusWithMetadata) k.next()).getPath().toString());
-            }
-            for (Iterator f = Scala.list(directory.files()).iterator(); f.hasNext();) {
-                FileStatusWithMetadata file = (FileStatusWithMetadata) f.next();
-                if (!kept.contains(file.getPath().toString()) && ThreadLocalRandom.current().nextDouble() < share) {
+            for (Iterator f = index.skipped((PartitionDirectory) i.next()).iterator(); f.hasNext();) {
+                Object file = f.next();
+                if (ThreadLocalRandom.current().nextDouble() < share) {
                     found.add(file);
                 }
             }
@@ -185,14 +180,9 @@ class Audit implements Runnable {
 
     /** How many rows of some files satisfy the conditions; -1 where reading fails. */
     private long matching(List files, List directories, List conditions) {
-        StringBuilder lines = new StringBuilder();
-        for (Iterator i = files.iterator(); i.hasNext();) {
-            FileTable.write(lines, (FileStatusWithMetadata) i.next());
-        }
         try {
             LogicalRelation relation = index.decision.relation;
-            GeoskipFileIndex some = new GeoskipFileIndex(
-                    index.inner, index.original, new Chosen(lines.toString()), directories);
+            GeoskipFileIndex some = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), directories);
             LogicalPlan plan = (LogicalPlan) Scala.relocated(relation, some, relation.catalogTable());
             for (Iterator i = conditions.iterator(); i.hasNext();) {
                 plan = new Filter((Expression) i.next(), plan);

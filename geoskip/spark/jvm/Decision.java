@@ -32,6 +32,7 @@ class Decision {
     final List tables = new ArrayList();
     final List bits = new ArrayList(); // of BitSet[], one a vector: a set bit skips
     private final List changed = new ArrayList(); // of BitSet, one a table: files that are other ones than when listed
+    private boolean watched; // may skipped files be compared with their fingerprints again?
     final Slots slots;
     String reply = "{}"; // what Python said beside the bits, as JSON: for reports
     long planningNanos;
@@ -50,6 +51,7 @@ class Decision {
         same.tables.addAll(tables);
         same.bits.addAll(bits);
         same.changed.addAll(changed);
+        same.watched = watched;
         same.bytes = bytes;
         same.reply = reply;
         return same;
@@ -106,6 +108,7 @@ class Decision {
                 HashMap met = new HashMap(); // many vectors have the same bits
                 String last = words[words.length - 1];
                 boolean tells = last.startsWith("?");
+                decision.watched |= tells;
                 decision.changed.add(tells ? BitSet.valueOf(Base64.getDecoder().decode(last.substring(1))) : new BitSet());
                 BitSet[] sets = new BitSet[words.length - (tells ? 3 : 2)];
                 for (int v = 0; v < sets.length; v++) {
@@ -156,11 +159,29 @@ class Decision {
         for (int i = 0; i < tables.size(); i++) {
             BitSet[] sets = (BitSet[]) bits.get(i);
             int number = ((FileTable) tables.get(i)).number(file);
-            if (number >= 0 && vector < sets.length && sets[vector].get(number)) {
+            if (number >= 0 && vector < sets.length && sets[vector].get(number)
+                    && !((BitSet) changed.get(i)).get(number)) {
                 return true;
             }
         }
         return false;
+    }
+
+    boolean isWatched() { return watched; }
+
+    /** Is a listed file another one by now? Then it is skipped no more. */
+    synchronized boolean isWritten(FileStatusWithMetadata file) {
+        boolean found = false;
+        for (int i = 0; i < tables.size(); i++) {
+            int number = ((FileTable) tables.get(i)).number(file);
+            if (number >= 0 && ((FileTable) tables.get(i)).isWritten(number, file.getPath())) {
+                BitSet more = (BitSet) ((BitSet) changed.get(i)).clone();
+                more.set(number);
+                changed.set(i, more);
+                found = true;
+            }
+        }
+        return found;
     }
 
     public boolean equals(Object other) {
@@ -190,6 +211,8 @@ class Chosen extends Decision {
         super(new Slots(new StructType(), null));
         files = new FileTable("", lines, "");
     }
+
+    Chosen(List files) { this(FileTable.lines(files, Collections.emptyMap())); }
 
     PartitionDirectory keep(PartitionDirectory directory) {
         List kept = new ArrayList();

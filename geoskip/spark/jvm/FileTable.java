@@ -1,10 +1,17 @@
 package geoskip;
 
-import java.util.Collections;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Paths;
+import java.nio.file.attribute.FileTime;
 import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.fs.EtagSource;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 
 /**
@@ -76,6 +83,22 @@ class FileTable {
         return etags == null || agree(etags[n], etag(file.fileStatus())) ? n : -1;
     }
 
+    /** Is a local file another one now than when it was indexed? False for one that is gone or has no etag. */
+    boolean isWritten(int number, Path path) {
+        if (etags == null || etags[number] == null) {
+            return false;
+        }
+        try {
+            Map now = Files.readAttributes(Paths.get(path.toUri().getPath()), "unix:size,ctime,ino");
+            long changed = ((FileTime) now.get("ctime")).to(TimeUnit.NANOSECONDS);
+            return !etags[number].equals(now.get("size") + "-" + changed + "-" + now.get("ino"));
+        } catch (NoSuchFileException gone) {
+            return false;
+        } catch (Exception unknown) { // so it is read
+            return true;
+        }
+    }
+
     /** May two etags be of one content? */
     static boolean agree(String one, String other) { return one == null || other == null || one.equals(other); }
 
@@ -99,13 +122,17 @@ class FileTable {
         return isQuoted ? etag.substring(1, etag.length() - 1) : etag;
     }
 
-    /** Writes a listed file's line, a line feed in its path as \\0. */
-    static void write(StringBuilder lines, FileStatusWithMetadata file) {
-        write(lines, file, Collections.emptyMap());
+    /** The lines of listed files, those without an etag with that of what is `known` by the path, size and time. */
+    static String lines(List files, Map known) {
+        StringBuilder lines = new StringBuilder();
+        for (Iterator i = files.iterator(); i.hasNext();) {
+            write(lines, (FileStatusWithMetadata) i.next(), known);
+        }
+        return lines.toString();
     }
 
-    /** The same; where the listing has no etag, with that of what is `known` by the path and is of its size and time. */
-    static void write(StringBuilder lines, FileStatusWithMetadata file, Map known) {
+    /** Writes a listed file's line, a line feed in its path as \\0. */
+    private static void write(StringBuilder lines, FileStatusWithMetadata file, Map known) {
         String path = file.getPath().toString();
         String etag = etag(file.fileStatus());
         FileStatus same = (FileStatus) known.get(path);

@@ -314,13 +314,8 @@ public final class Geoskip {
         if (anew) {
             location.refresh();
         }
-        StringBuilder lines = new StringBuilder();
         List files = Scala.files(Scala.unpruned(location));
-        Map etags = Etags.of(files, frame.sparkSession().sessionState().newHadoopConf());
-        for (Iterator i = files.iterator(); i.hasNext();) {
-            FileTable.write(lines, (FileStatusWithMetadata) i.next(), etags);
-        }
-        return lines.toString();
+        return FileTable.lines(files, Etags.of(files, frame.sparkSession().sessionState().newHadoopConf()));
     }
 
     /**

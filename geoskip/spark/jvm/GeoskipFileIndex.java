@@ -1,6 +1,7 @@
 package geoskip;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -72,6 +73,13 @@ class GeoskipFileIndex implements FileIndex {
         } catch (Exception failure) {
             return directory;
         }
+    }
+
+    /** The files of a partition that are not kept. */
+    List skipped(PartitionDirectory directory) {
+        List skipped = Scala.list(directory.files());
+        skipped.removeAll(new HashSet(Scala.list(kept(directory).files())));
+        return skipped;
     }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {

@@ -42,8 +42,9 @@ class RuleBuilder extends AbstractFunction1 {
     public Object apply(Object session) {
         try {
             Geoskip.listen((SparkSession) session);
+            WatchedScans.install((SparkSession) session);
         } catch (RuntimeException failure) {
-            LoggerFactory.getLogger("geoskip").warn("geoskip cannot report on this session", failure);
+            LoggerFactory.getLogger("geoskip").warn("geoskip cannot listen to this session", failure);
         }
         return new GeoskipRule((SparkSession) session);
     }

@@ -105,6 +105,18 @@ class Scala {
         return text.toString();
     }
 
+    /** The filters that need no subquery's answer: those that a listing can go by at any time. */
+    static Seq fixed(Seq filters) {
+        List fixed = new ArrayList();
+        for (Iterator i = list(filters).iterator(); i.hasNext();) {
+            Expression filter = (Expression) i.next();
+            if (!holdsPlan(filter)) {
+                fixed.add(filter);
+            }
+        }
+        return seq(fixed);
+    }
+
     /** All files of an index by partition. */
     static Seq unpruned(FileIndex index) {
         FileIndex listed = index instanceof CatalogFileIndex
@@ -115,6 +127,13 @@ class Scala {
     /** A relation with another file index and table, whatever further fields this Spark's has. */
     static Object relocated(LogicalRelation relation, FileIndex index, Option table) {
         return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options(), null);
+    }
+
+    /** The same files found by another index. */
+    static HadoopFsRelation relocated(HadoopFsRelation old, FileIndex index) {
+        return new HadoopFsRelation(
+                index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), old.options(),
+                old.sparkSession());
     }
 
     /** The same read with other options, and with a further column of the records that could not be parsed, if named. */

@@ -171,8 +171,10 @@ class ScanFacts {
         location = scan.relation().location();
         partitionFilters = scan.partitionFilters();
         dataFilters = scan.dataFilters();
-        readFiles = metric(scan, "numFiles");
-        readBytes = metric(scan, "filesSize");
+        boolean isCounted = !(scan instanceof WatchedScan.FileSourceScanExec
+                && ((WatchedScan.FileSourceScanExec) scan).hasReadMore());
+        readFiles = isCounted ? metric(scan, "numFiles") : 0;
+        readBytes = isCounted ? metric(scan, "filesSize") : 0;
         enabled = Known.enabled(session.sessionState().conf());
         reason = location instanceof GeoskipFileIndex ? null : Known.reason(scan.relation());
     }
@@ -318,7 +320,8 @@ class ScanFacts {
         if (reason == null) {
             boolean indexed = !Lookups.datasets(Scala.list(location.rootPaths()), session).isEmpty();
             reason = indexed ? "no filter of the query reaches its files"
-                    : "it has no metadata; geoskip.dataset(spark, ...).create_index(...) makes them";
+                    : "it has no metadata in " + root() + "/_geoskip, nor in a folder above; "
+                            + "geoskip.dataset(spark, ...).create_index(...) makes them";
         }
         return reason;
     }
