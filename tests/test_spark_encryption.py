@@ -57,14 +57,16 @@ def test_keys_decide_which_indexes_serve(spark: Any, place: str, monkeypatch: py
     stored = b"".join(file.read_bytes() for file in Path(moved, "_geoskip").rglob("*") if file.is_file())
     assert not any(text in stored for text in (b"part-00000", b"Quasimodo", b"minmax", b"bigint"))
 
-    geoskip.dataset(spark, place, encryption=Encryption(RING.only("base")))  # a driver that has no more
+    fewer = geoskip.dataset(spark, place, encryption=Encryption(RING.only("base")))
+    assert where("pay = 2000").files_kept == 1, "a handle that is made changes nothing"
+    fewer.use_metadata()  # as a driver that has no more keys
     report = where("pay = 2000")
     assert report.files_kept == 4
     assert "needs the key 'hr'" in "".join(report.reasons)
     assert "minmax(pay)" not in "".join(report.reasons)
     assert where("day < 5").files_kept == 1
 
-    geoskip.dataset(spark, place, encryption=Encryption(KeyRing({"other": bytes(16)})))
+    geoskip.dataset(spark, place, encryption=Encryption(KeyRing({"other": bytes(16)}))).use_metadata()
     report = where("day < 5")
     assert report.files_kept == 4
     assert "needs the key 'base'" in "".join(report.reasons)
@@ -108,3 +110,19 @@ def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkey
     monkeypatch.setattr(known, "encryption", None)
     geoskip.enable(spark, keys=RING)
     assert kept()[0] == 1
+
+
+def test_a_key_for_an_index_that_there_is_not(spark: Any, place: str) -> None:
+    """Else the index that was meant would be under the key that everybody has."""
+    mistyped = Encryption(RING, "base", indexes={MinMax("pya"): "hr"})
+    handle = geoskip.dataset(spark, place, encryption=mistyped)
+    with pytest.raises(
+        InvalidSpecificationError, match=r"minmax\(pya\).*is it minmax\(pay\)\?.*create minmax\(pya\) in"
+    ):
+        handle.create_index(MinMax("pay"), MinMax("day"))
+    assert not Path(place, "_geoskip").exists()
+    geoskip.dataset(spark, place, encryption=Encryption(RING, "base")).create_index(MinMax("day"))
+    both = Encryption(RING, "base", indexes={MinMax("day"): "hr", MinMax("pay"): "hr"})
+    geoskip.dataset(spark, place, encryption=both).create_index(MinMax("pay"))
+    with pytest.raises(InvalidSpecificationError, match="an index that there is not"):
+        handle.create_index(MinMax("name"))

@@ -49,7 +49,8 @@ def dataset(
     ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``; of a
     file, a glob or a list in the folder that holds it, which other handles in that folder share. ``metadata`` names
     another folder (for data that are read-only), ``store`` another store, ``encryption`` how metadata are protected:
-    such a dataset is known to queries of this driver, and to handles that name no place, once its handle was made.
+    queries of this driver, and handles made later that name no place, find such metadata once the handle was made, if
+    none are known elsewhere; otherwise :meth:`Dataset.use_metadata` makes them use these.
 
     ``auto_refresh`` indexes what is new, where that are at most so many files (``100``) or bytes (``"64 MiB"``), or
     whatever it is (``True``): :meth:`Dataset.to_df` does so before it returns. Of other queries of this driver, by
@@ -79,7 +80,10 @@ def dataset(
     folder = None if metadata is None else _path(metadata, "metadata=")
     place = Place(spark, _paths(path), table, format, reader_options, folder, store, encryption)
     found = Dataset(place, bound)
-    found._store()  # says at once what is wrong with it
+    source = place.source()
+    place.store(source)  # says at once what is wrong with it
+    if place.is_private():
+        place.make_known(source)
     if auto_refresh is not None:
         keeping.refresh_after_queries(found._place, bound)
     return found
@@ -218,6 +222,14 @@ class Dataset:
         self._changed()
         return removed
 
+    def use_metadata(self) -> None:
+        """Let queries of this driver, and handles made from now on that name no place, use the metadata of this handle.
+
+        Only needed where there are metadata in another place too, or other keys: else they are found anyway.
+        """
+        self._place.use(self._place.source())
+        self._changed()
+
     def rotate_keys(self) -> None:
         """Wrap the keys of protected metadata by the newest versions of their master keys; nothing else is rewritten.
         The older versions are needed until a :meth:`vacuum_index` has removed the snapshots from before.
@@ -257,10 +269,7 @@ class Dataset:
         return f"<geoskip dataset {place}: {known}>"
 
     def _store(self) -> Store:
-        source = self._place.source()
-        if self._place.is_private():
-            self._place.make_known(source)
-        return self._place.store(source)
+        return self._place.store(self._place.source())
 
     def _changed(self) -> None:
         known.renew(self._place.source().root)

@@ -1,7 +1,8 @@
 """The datasets that this driver knows: where each one's metadata are, and the snapshots read so far.
 
-A dataset is identified by the URI of its root. Metadata in ``<root>/_geoskip`` are found by anybody; a store given by
-the user (``metadata=``, ``store=``) is known once a handle was made in this driver.
+A dataset is identified by the URI of its root. Metadata in ``<root>/_geoskip`` are found by anybody; those in a store
+of the user's (``metadata=``, ``store=``) once a handle of it was made in this driver, if there were none elsewhere. To
+take one of several places is an explicit act: no handle changes by being made what queries and other handles use.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ class Known:
 
     def __init__(self) -> None:
         self._stores: dict[str, Store] = {}
+        """Those of users."""
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._read_with: dict[str, Encryption | None] = {}
-        self._defaults: set[str] = set()
+        self._defaults: dict[str, Store] = {}
+        """Those in the datasets' own folders."""
         self._told: dict[str, Callable[[], None]] = {}
         self._asked: dict[str, tuple[Store, float, str]] = {}
         self._renewed: dict[str, int] = {}
@@ -57,10 +60,35 @@ class Known:
         self._lock = threading.Lock()
 
     def register(self, root: str, store: Store) -> None:
-        """Use this store for the dataset at ``root``."""
+        """Use this store for the dataset at ``root`` from now on."""
         with self._lock:
             self._stores[root] = store
-            self._defaults.discard(root)
+            if store is self._defaults.get(root):
+                del self._stores[root]
+
+    def offer(self, root: str, store: Store, *, complete: bool = False) -> bool:
+        """Use this store if no other is known to hold metadata of the dataset at ``root``; return whether it is used.
+
+        Of one place the first store with keys stays, unless this one is ``complete``: all could be read with its keys.
+        """
+        current = self.store(root)
+        if not _is_same(current, store):
+            if self.another(root, store) is not None:
+                return False
+        elif not complete and getattr(current, "encryption", None) is not None:
+            return True
+        self.register(root, store)
+        return True
+
+    def another(self, root: str, store: Store) -> Store | None:
+        """The store with metadata of the dataset at ``root`` that queries use instead of this one; None if none is."""
+        current = self.store(root)
+        if _is_same(current, store):
+            return None
+        try:
+            return None if current.latest() is None else current
+        except MetadataError:  # it may hold some
+            return current
 
     def read_keys(self, place: str | None, *, anew: bool = False) -> None:
         """Read protected metadata with the key ring that a session names: the path of a file, or ``env:`` and the name
@@ -76,21 +104,27 @@ class Known:
             self._keys_from = place
             self.encryption = Encryption(keys)
             self._asked.clear()
-            for root in self._defaults:
-                self._stores[root] = default_store(root, encryption=self.encryption)
+            self._defaults.clear()
 
     def store(self, root: str) -> Store:
         """The store of the dataset at ``root``."""
+        return self._stores.get(root) or self.default(root)
+
+    def default(self, root: str) -> Store:
+        """The store in the dataset's own folder."""
         with self._lock:
-            if root not in self._stores:
-                self._stores[root] = default_store(root, encryption=self.encryption)
-                self._defaults.add(root)
-            return self._stores[root]
+            if root not in self._defaults:
+                self._defaults[root] = default_store(root, encryption=self.encryption)
+            return self._defaults[root]
+
+    def is_chosen(self, root: str) -> bool:
+        """Whether the store of the dataset at ``root`` is one of the user's."""
+        return root in self._stores
 
     def roots(self) -> tuple[str, ...]:
         """The roots met so far."""
         with self._lock:
-            return tuple(self._stores)
+            return tuple(dict.fromkeys([*self._defaults, *self._stores]))
 
     def tell(self, root: str, tell: Callable[[], None] | None) -> None:
         """Call this at once when a query asks for the dataset at ``root``; it returns immediately. None ends that."""
@@ -126,9 +160,7 @@ class Known:
         encryption: Encryption | None = getattr(store, "encryption", None)
         number = store.latest()
         if number is None:
-            with self._lock:
-                brought = root not in self._defaults
-            if brought:
+            if self.is_chosen(root):
                 raise MetadataError(f"{store.location} has none")
             return None
         name = f"{store.identity()}:{number}:"
@@ -178,6 +210,16 @@ def key_of(snapshot: Snapshot) -> str:
     """
     header = snapshot.header
     return f"{header.identity}:{header.number}:{zlib.crc32(header.created.encode('utf-8', 'replace'))}"
+
+
+def _is_same(one: Store, other: Store) -> bool:
+    """Whether two stores are one place, maybe under other keys."""
+    if one is other or type(one) is not type(other) or one.location != other.location:
+        return one is other
+    try:
+        return one.identity() == other.identity()
+    except MetadataError:
+        return False
 
 
 def default_store(root: str, metadata: str | None = None, encryption: Encryption | None = None) -> Store:

@@ -56,7 +56,7 @@ class Place:
     def __post_init__(self) -> None:
         self.metadata = qualified(self.spark, self.metadata) if self.metadata is not None else None
         self._last: _Last | None = None
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[str, Store | None] = {}
 
     @property
     def name(self) -> str:
@@ -190,25 +190,30 @@ class Place:
                 f"the paths of {self.name} share no folder but {source.root}; say where to keep the metadata: "
                 "dataset(..., metadata='folder')"
             )
-        if not self.is_private():
-            return known.store(source.root)
         if source.root not in self._stores:
-            keys = self.encryption or known.encryption
-            self._stores[source.root] = default_store(source.root, self.metadata, keys)
-        return self._stores[source.root]
+            if self.is_private():
+                made = default_store(source.root, self.metadata, self.encryption or known.encryption)
+                self._stores[source.root] = made
+            elif known.is_chosen(source.root):  # at first: another one that is chosen later is not this handle's
+                self._stores[source.root] = known.store(source.root)
+            else:
+                self._stores[source.root] = None
+        return self._stores[source.root] or known.default(source.root)
 
     def is_private(self) -> bool:
-        """Are the metadata such that queries find them only once they were told?"""
+        """Whether queries find the metadata only once they are made known."""
         return not (self.metadata is None and self.given is None and self.encryption is None)
 
     def has_own_folder(self) -> bool:
         """Are the metadata beside the data, where nobody else's belong?"""
         return self.metadata is None and self.given is None
 
-    def make_known(self, source: Source) -> None:
-        """Let queries of this driver find metadata, those too that are not in the dataset's own folder."""
-        if self.is_private():
-            known.register(source.root, self.store(source))
+    def make_known(self, source: Source, *, complete: bool = False) -> None:
+        """Let queries of this driver find these metadata, unless they use others: see :meth:`Known.offer`."""
+        if known.offer(source.root, self.store(source), complete=complete):
             java(self.spark).geoskip.register(source.root)
-        else:
-            known.store(source.root)
+
+    def use(self, source: Source) -> None:
+        """Let queries of this driver use these metadata, whichever they used before."""
+        known.register(source.root, self.store(source))
+        java(self.spark).geoskip.register(source.root)

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ from geoskip.stores.base import Store
 __all__ = [
     "ENGINE",
     "append",
+    "check_keys",
     "check_same",
     "create",
     "dropped",
@@ -75,7 +77,13 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
             f"the metadata of {place.name} would be in clear: with what they are to be protected says "
             "Encryption(keys, 'name of a key')"
         )
+    if (used := known.another(state.source.root, store)) is not None and store.latest() is None:
+        raise InvalidSpecificationError(
+            f"queries of this driver use the metadata of {place.name} in {used.location}, and none would use an index "
+            f"in {store.location}: name the first with dataset(..., metadata=) or store=, or call use_metadata() before"
+        )
     entries = bind(java(place.spark), state.frame, state.source, indexes)
+    check_keys(place, state, store, entries)
     data = SparkData(place, state)
 
     def looked_at(snapshot: Snapshot | None) -> Look | None:
@@ -106,6 +114,25 @@ def create(place: Place, indexes: Sequence[Index]) -> BuildReport:
     _caught_up(store, data, made, _number(snapshot))
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
     return report(place, state, store, data, started)
+
+
+def check_keys(place: Place, state: State, store: Store, entries: Sequence[IndexEntry]) -> None:
+    """Raise where ``Encryption(indexes=)`` names an index that there is not: another would be under the base key."""
+    named: Mapping[str, str] = getattr(getattr(store, "encryption", None), "masters", {})
+    given = {entry.name for entry in entries}
+    if named.keys() <= given:
+        return
+    with store.patiently():
+        header = of_the_latest(store, lambda found: found.header if found is not None else None)
+    if header is not None and not is_elsewhere(place, state, header):
+        given |= {entry.name for entry in header.stored}
+    for name in sorted(named.keys() - given):
+        near = get_close_matches(name, given - named.keys(), 1)
+        raise InvalidSpecificationError(
+            f"Encryption(indexes=) has the key {named[name]!r} for {name}, an index that there is not"
+            f"{f' (is it {near[0]}?)' if near else ''}; given or there already are {', '.join(sorted(given))}: name "
+            f"one of these, create {name} in the same call, or leave it out of indexes= until it is created"
+        )
 
 
 def refresh(place: Place, mode: str = "incremental") -> BuildReport:
@@ -284,7 +311,7 @@ def dropped(store: Store, header: Header) -> None:
 
 def made_known(place: Place, state: State) -> None:
     """Let the next query use what was committed."""
-    place.make_known(state.source)
+    place.make_known(state.source, complete=True)
     known.renew(state.source.root)
     java(place.spark).geoskip.forget()
 

@@ -34,6 +34,7 @@ from geoskip.spark.session import java
 from geoskip.spark.state import State
 from geoskip.spark.verbs.building import (
     ENGINE,
+    check_keys,
     check_same,
     create,
     dropped,
@@ -88,6 +89,8 @@ class Verified:
         else:
             lines.append("  dataset.repair() drops what is inconsistent and builds it anew")
         return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def verify(place: Place, sample: float | None = None) -> Verified:
@@ -182,6 +185,7 @@ def _begun_anew(place: Place, state: State, store: Store, header: Header) -> Bui
     entries = tuple(bind(java(place.spark), state.frame, state.source, indexes))
     if (nothing := nothing_to_index(place.name, state.files)) is not None:
         raise DatasetNotFoundError(nothing)
+    check_keys(place, state, store, entries)
     dropped(store, header)
     alone = Commit(replace(SparkData(place, state).header(), entries=entries), build_table(entries, []))
     perform(store, Verb.REPAIR, lambda turn: alone if turn.snapshot is None else None, by=ENGINE)
