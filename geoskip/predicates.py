@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 __all__ = [
     "FALSE",
     "TRUE",
@@ -74,6 +76,14 @@ class Column(Predicate):
         return self.name
 
 
+_OF_TIME: dict[str | None, tuple[str, Any, str]] = {
+    "date": ("DATE", "D", ""),
+    "timestamp": ("TIMESTAMP", "us", "Z"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ", "us", ""),
+}
+"""Literals that are whole numbers since 1970: SQL's keyword, the unit, and the time zone in which they are shown."""
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Literal(Predicate):
     """A constant; None is SQL's NULL.
@@ -82,6 +92,8 @@ class Literal(Predicate):
 
     >>> Literal(0.0) == Literal(-0.0), Literal(float("nan")) == Literal(float("nan")), Literal(1) == Literal(True)
     (False, True, False)
+    >>> Literal(19782, "date"), Literal(1709164800_500_000, "timestamp")
+    (DATE '2024-02-29', TIMESTAMP '2024-02-29 00:00:00.500000Z')
     """
 
     value: Any
@@ -104,6 +116,10 @@ class Literal(Predicate):
             return "'" + self.value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") + "'"
         if isinstance(self.value, bytes):
             return f"X'{self.value.hex().upper()}'"
+        if self.type in _OF_TIME and type(self.value) is int:
+            keyword, unit, zone = _OF_TIME[self.type]
+            shown = str(np.datetime64(self.value, unit)).replace("T", " ").removesuffix(".000000")
+            return f"{keyword} '{shown}{zone}'"
         text = str(self.value)
         return text if len(text) <= 80 else text[:77] + "..."
 

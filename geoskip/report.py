@@ -133,6 +133,8 @@ class Scan:
         lines += [f"  - {_short(reason, 300)}" for reason in self.reasons]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class Report:
@@ -184,6 +186,8 @@ class Report:
             return "\n".join(["geoskip: the query reads no files", *notes])
         head = f"geoskip: read {_share(self)}"
         return "\n".join([head, *map(str, self.scans), *notes])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{html.escape(_short(note, 300))}</li>" for note in self.notes)

@@ -38,6 +38,8 @@ class CounterExample:
             lines += ["    " + line for line in _table(self.rows, self.lost)]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 @dataclass
 class Effect:
@@ -67,6 +69,8 @@ class Effect:
             f"{self.name}{over}: a clause for {self.answered:,} of {self.asked:,} conditions, which skips "
             f"{share:.0f} % of the files that could be skipped"
         )
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ class MappingCheck:
             lines += [f"  - {effect}" for effect in self.effects]
         lines += [f"  - {note}" for note in self.notes]
         return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def _table(rows: Sequence[Mapping[str, Any]], lost: Sequence[int]) -> list[str]:

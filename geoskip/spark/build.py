@@ -83,6 +83,8 @@ class BuildReport:
             lines.append(f"  and {count_of(len(self.excluded) - 10, 'more file')} without metadata")
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 @dataclass
 class Built:
