@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,6 +117,32 @@ def test_a_name_is_the_function_that_is_met_first_and_cells_are_run_again(own: A
         assert (report.files_kept, report.reasons) == (3, ())
     report = geoskip.report(own.table("t").where("by_name(temp) > 107"))
     assert (report.files_kept, report.reasons) == (4, ()), "the scope is over"
+
+
+def test_in_is_mapped_as_its_equalities_and_wrappers_inherit_nothing(own: Any) -> None:
+    def equal(node: Any, index: Any) -> Any:
+        match node:
+            case Comparison("=", Call(_, (temp,)), Literal(int() as n)):
+                return index.clause(Comparison("=", temp, Literal(2 * n, "bigint")))
+
+    def exactly(temp: int) -> int:
+        return temp // 2 if temp % 2 == 0 else -1
+
+    @functools.wraps(exactly)
+    def negated(temp: int) -> int:
+        return -exactly(temp)
+
+    with mappings():
+        maps(exactly, index=MinMax)(equal)
+        own.udf.register("exactly", exactly, "bigint")
+        either = same_as_off(lambda: own.table("t").where("exactly(temp) = 3 OR exactly(temp) = 4")).files_kept
+        assert same_as_off(lambda: own.table("t").where("exactly(temp) IN (3, 4)")).files_kept == either < 4
+        again = types.FunctionType(exactly.__code__.replace(co_firstlineno=9), globals())  # at another line
+        own.udf.register("exactly", again, "bigint")
+        assert same_as_off(lambda: own.table("t").where("exactly(temp) IN (3, 4)")).files_kept == either
+        own.udf.register("exactly", negated, "bigint")
+        for where in ("exactly(temp) = -3", "exactly(temp) IN (-3, -4)"):
+            assert same_as_off(lambda where=where: own.table("t").where(where)).files_kept == 4
 
 
 def test_two_indexes_at_once(own: Any) -> None:

@@ -51,7 +51,7 @@ def functions(*names: str) -> Iterator[Function]:
 
 def _python(name: str) -> tuple[str, ...]:
     found = SHAPELY if name in FUNCTIONS else MORE_OF_SHAPELY if name in FURTHER else None
-    return () if found is None else (found + name.lower(),)
+    return () if found is None else (found + name.lower(), f"{found}{name.lower()}.vectorised")
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:

@@ -217,9 +217,8 @@ class _Trial:
 
     def _held(self, frame: DataFrame, texts: Sequence[str], deadline: float) -> _Held:
         jvm = java(self.spark).geoskip
-        number, _, written = jvm.hold(
-            frame.selectExpr(*(f"({t}) AS c{n}" for n, t in enumerate(texts)))._jdf
-        ).partition("\n")
+        held = frame.selectExpr(*(f"({t}) AS c{n}" for n, t in enumerate(texts)))
+        number, _, written = jvm.hold(held._jdf).partition("\n")
         nodes = json.loads(written)
         translator = Translator()
         predicates = [fold_constants(translator.predicate(node)) for node in nodes]
