@@ -16,7 +16,7 @@ import geoskip
 from geoskip import MetricDist
 from geoskip.errors import InvalidSpecificationError
 from geoskip.registry import mappings
-from tests.conftest import same_as_off
+from tests.conftest import files_kept, same_as_off
 from udf_mappings import metric_functions
 
 pytestmark = pytest.mark.spark
@@ -223,3 +223,27 @@ def test_a_function_declared_to_be_a_metric(plain: Any, parts: Callable[..., Pat
         parts({"a": [7.0]}, {"a": [50.0, 51.0]}, {"a": [90.0, 99.0]})
         with pytest.raises(InvalidSpecificationError, match="another away than is declared"):
             data.refresh_index()
+
+
+def test_what_else_a_row_may_be_joins_distances_by_or(spark: Any, tmp_path: Path) -> None:
+    """Beside bounds of another column, and of texts that end with NUL, which are not NULL."""
+    texts = [["smith", "smyth"], ["kitten", "sitten"], ["zzzzzzzz", "yyyyyyy"], ["hello\0", "\0"], ["a\0\0", None]]
+    for number, words in enumerate(texts):
+        ids = [-1 if number == 2 else 7, number]
+        pq.write_table(pa.table({"word": words, "id": ids}), tmp_path / f"part-{number}.parquet")
+    indexes = [geoskip.MinMax("id"), MetricDist("word", metric="levenshtein")]
+    geoskip.dataset(spark, str(tmp_path)).create_index(*indexes)
+    expected = {
+        "levenshtein(word, 'smith') <= 2 OR id < 0": 2,
+        "NOT (levenshtein('smith', word) > 2 AND id >= 0)": 2,
+        "levenshtein(word, 'smith') IN (0, 1) OR id IN (-1, -5)": 2,
+        "levenshtein(word, 'smith', 2) BETWEEN 0 AND 2 OR id = -1": 2,
+        "word IS NULL": 1,
+        "word IS NULL OR id < 0": 2,
+        "word <=> NULL": 1,
+    }
+    assert files_kept(spark.read.parquet(str(tmp_path)), expected) == expected
+    for index in (geoskip.MinMax, geoskip.ValueList, geoskip.BloomFilter, geoskip.Prefix, geoskip.Suffix):
+        geoskip.dataset(spark, str(tmp_path)).delete_index()
+        geoskip.dataset(spark, str(tmp_path)).create_index(index("word"))
+        assert files_kept(spark.read.parquet(str(tmp_path)), ["word IS NULL"]) == {"word IS NULL": 1}
