@@ -47,6 +47,7 @@ soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of rac
 	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/test_crashes.py
 	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_metadata_fuzz.py
 	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
+	@$(WITH_JAVA) GEOSKIP_JSON=1000 GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random_json.py
 	@$(WITH_JAVA) GEOSKIP_MACHINES=$(MACHINES) .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k any_order
 	@$(WITH_JAVA) GEOSKIP_DRIVERS=$(DRIVERS) .venv/bin/python -m pytest -s tests/test_spark_drivers.py
 	@$(WITH_JAVA) GEOSKIP_PARTITIONS=10000 .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k many_partitions

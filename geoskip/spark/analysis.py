@@ -44,7 +44,17 @@ from geoskip.spark.signature import (
 )
 from geoskip.spark.spark_settings import CHANGED, recorded
 
-__all__ = ["SPARKS_GEOMETRY", "Source", "arrow_type", "bind", "columns_for", "quietly", "sentence", "source_of"]
+__all__ = [
+    "SPARKS_GEOMETRY",
+    "Source",
+    "arrow_type",
+    "bind",
+    "columns_for",
+    "quietly",
+    "sentence",
+    "source_of",
+    "texts_of",
+]
 
 Json = Mapping[str, Any]
 
@@ -112,6 +122,19 @@ def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
     return [column.alias(f"_g{number}") for number, column in enumerate(found)]
 
 
+def texts_of(index: Index) -> list[str]:
+    """The texts of an index's expressions, by which its columns are found again whatever columns come later.
+
+    Beside a struct ``a`` there may be a column that is named ``a.b``: what a text meant at first, it means for good.
+    """
+    found = list(index.expressions())
+    for number, bound in enumerate(index.bound):
+        if isinstance(bound, Column) and "." in bound.name:
+            parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", bound.name)
+            found[number] = ".".join(f"`{spelt or plain}`" for spelt, plain in parts)
+    return found
+
+
 def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -> list[IndexEntry]:
     """The entries of some indexes over a dataset; raises for what cannot be indexed soundly."""
     for index in indexes:
@@ -131,7 +154,7 @@ def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -
     meant: dict[Any, str] = {}
     for entry in entries:
         before = meant.setdefault(_meaning(entry), entry.name)
-        if before != entry.name:
+        if before != entry.name and not all(index.bound for index in indexes):  # else they are there already
             raise InvalidSpecificationError(f"{before} and {entry.name} are the same index; name it once")
     return entries
 
@@ -149,7 +172,7 @@ Analysed = list[tuple[Json, T.StructField]]
 
 def _analysed(jvm: Jvm, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysed] | None:
     """What Spark makes of all expressions, asked once for all; None where it does not take one of them."""
-    texts = [text for index in indexes for text in index.expressions()]
+    texts = [text for index in indexes for text in texts_of(index)]
     try:
         with quietly():
             selected = frame.select(*columns_for(frame, texts))

@@ -33,7 +33,7 @@ from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column, Predicate, walk
-from geoskip.spark.analysis import arrow_type
+from geoskip.spark.analysis import arrow_type, texts_of
 from geoskip.spark.failures import said, unless_called_off
 from geoskip.spark.footers import Plan, is_readable, unquoted
 from geoskip.spark.holding import Kept, Piece, pieces_of, released
@@ -68,7 +68,7 @@ class Computed:
 
     def expressions(self) -> list[str]:
         """The texts of all expressions."""
-        return list(dict.fromkeys(text for entry in self.entries for text in entry.index.expressions()))
+        return list(dict.fromkeys(text for entry in self.entries for text in texts_of(entry.index)))
 
 
 def over_one_column(
@@ -312,7 +312,7 @@ def _collector(what: Computed) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
     """A task that summarises the expressions of each group's files, once all its rows are there."""
     texts = what.expressions()
     plans = [
-        (entry.name, entry.index, [texts.index(text) for text in entry.index.expressions()]) for entry in what.entries
+        (entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in what.entries
     ]
     bound = {text: found for entry in what.entries for text, found in _bound(entry)}
     over = [what.columns.index(column) for text in texts for column in _columns(bound[text])]
@@ -348,7 +348,7 @@ def _released(group: _Group, results: Iterable[FileResult]) -> Iterator[list[Any
 
 
 def _bound(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:
-    return zip(entry.index.expressions(), entry.index.bound, strict=True)
+    return zip(texts_of(entry.index), entry.index.bound, strict=True)
 
 
 def _summarised(

@@ -29,7 +29,7 @@ from pyspark.sql.column import Column
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.indexes.shared import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, quietly
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, quietly, texts_of
 from geoskip.spark.failures import OF_A_FILE, blamed, first_line, message_of, said, unless_called_off
 from geoskip.spark.holding import Piece, parts_released, released
 from geoskip.spark.known import local_path
@@ -183,13 +183,13 @@ def _one_job(
     chosen, path = _with_path(chosen_from(spark, frame, files))
     texts: dict[str, int] = {}
     for entry in entries:
-        for text in entry.index.expressions():
+        for text in texts_of(entry.index):
             texts.setdefault(text, len(texts))
     if is_json and _BAD not in chosen.columns:
         return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
     first = [path.alias("_file"), *([F.col(_BAD)] if is_json else [])]
     selected = chosen.select(*first, *storable(chosen, list(texts)))
-    plans = [(entry.index, tuple(texts[text] for text in entry.index.expressions())) for entry in entries]
+    plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(spark, files)
     job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries], len(first)), _SCHEMA)
     with following(spark, f"indexing {len(files):,} files", tasks), explained():

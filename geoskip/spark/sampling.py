@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import arrow_type, columns_for
+from geoskip.spark.analysis import arrow_type, columns_for, texts_of
 from geoskip.spark.begun import Begun
 from geoskip.spark.build import read
 from geoskip.spark.holding import Held, Piece, array_of, pieces_of
@@ -91,8 +91,7 @@ def _chosen(state: State, entry: IndexEntry, pieces: Sequence[Piece]) -> Index:
     kinds = Counter(str(batch.schema.types) for batch in batches)
     alike = [batch for batch in batches if str(batch.schema.types) == kinds.most_common(1)[0][0]]
     if not alike:
-        texts = entry.index.expressions()
-        fields = state.frame.select(*columns_for(state.frame, texts)).schema.fields
+        fields = state.frame.select(*columns_for(state.frame, texts_of(entry.index))).schema.fields
         return entry.index.prepare(*(pa.array([], arrow_type(field)) for field in fields))
     columns = range(len(entry.index.expressions()))
     return entry.index.prepare(*(one_array([batch.column(number) for batch in alike]) for number in columns))
