@@ -13,6 +13,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax, ValueList
+from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import Column
 from geoskip.spark import analysis, spark_settings
 from tests.conftest import same_as_off
@@ -162,3 +163,47 @@ def test_metadata_of_before_are_used_where_they_say_enough(
     monkeypatch.undo()
     handle.refresh_index("full")
     assert same_as_off(lambda: handle.to_df().where("upper(s) = 'A'")).files_kept == 1
+
+
+@pytest.mark.parametrize(("value", "on"), [("yes", True), ("1", True), ("True", True), ("off", False), ("0", False)])
+def test_odd_truth_values(spark: Any, tmp_path: Path, value: str, on: bool) -> None:
+    handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("s"))
+    with settings(spark, {"spark.geoskip.enabled": value}):
+        report = geoskip.explain(handle.to_df().where("s = 'a'"))
+    assert report.files_kept == (1 if on else 2)
+    assert any(f"{value!r}" in reason or f"={value}" in reason for reason in report.scans[0].reasons) == (
+        value != "True"
+    )
+
+
+def test_an_unknown_setting_of_geoskip_is_told_of_with_the_nearest(spark: Any, tmp_path: Path) -> None:
+    handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("s"))
+    with settings(spark, {"spark.geoskip.planing.budget": "5"}):
+        report = geoskip.explain(handle.to_df().where("s = 'a'"))
+    assert report.files_kept == 1
+    assert report.scans[0].reasons == (
+        "spark.geoskip.planing.budget is no setting of geoskip; the nearest is spark.geoskip.planning.budget",
+    )
+
+
+def test_types_of_columns_of_csv_that_are_not_read(spark: Any, tmp_path: Path) -> None:
+    """Of CSV inferred and CSV with a schema: what differs is named with its types, where the query reads it."""
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text(f"{number},{number}.5,b{number}\n{number},none,b\n")
+    handle = geoskip.dataset(spark, str(tmp_path), format="csv", schema="a int, b string, c string")
+    handle.create_index(MinMax("a"))
+    for other in ("double", "int", "date"):
+        frame = spark.read.csv(str(tmp_path), schema=f"a int, b {other}, c string")
+        report = same_as_off(lambda frame=frame: frame.where("a = 1").select("a", "b"))
+        assert report.files_kept == 1
+        assert report.scans[0].reasons == ()
+    frame = spark.read.csv(str(tmp_path), schema="a bigint, b string, c string")
+    report = same_as_off(lambda: frame.where("a = 1"))
+    assert report.files_kept == 3
+    assert report.scans[0].reasons == ("minmax(a) is not used: it was built over a as int, the query reads bigint",)
+
+
+def test_csv_that_is_taken_for_parquet_is_named_with_its_format(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidSpecificationError, match=r"one\.csv is not parquet by its name; give format='csv'"):
+        geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("a"))

@@ -311,9 +311,7 @@ def _shortest(column: pa.Array) -> tuple[int, int]:
 def _collector(what: Computed) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A task that summarises the expressions of each group's files, once all its rows are there."""
     texts = what.expressions()
-    plans = [
-        (entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in what.entries
-    ]
+    plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in what.entries]
     bound = {text: found for entry in what.entries for text, found in _bound(entry)}
     over = [what.columns.index(column) for text in texts for column in _columns(bound[text])]
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from geoskip.metadata import BUDGET, bytes_of
 
 __all__ = ["look_up_again", "most_looked_at", "share_memory", "unread"]
 
+_LOG = logging.getLogger("geoskip")
 _PREFIX = "spark.geoskip."
 _MOST_LOOKED_AT = 2000
 _LOOK_UP_AGAIN = 1.0
@@ -39,11 +43,25 @@ def unread(settings: Mapping[str, Any]) -> Iterable[str]:
 
     >>> list(unread({"spark.geoskip.audit": "2%", "spark.geoskip.planning.budget": "500ms"}))
     ["spark.geoskip.audit should be a share from 0 to 1 such as 0.02, got '2%'"]
+    >>> list(unread({"spark.geoskip.budget.planning": "5", "spark.geoskip.enabled": "yes"}))[1]
+    'spark.geoskip.budget.planning is no setting of geoskip; the nearest is spark.geoskip.planning.budget'
     """
     for name, wanted, reads in _READ:
         said = settings.get(_PREFIX + name)
         if said and not reads(str(said).strip()):
-            yield f"{_PREFIX}{name} should be {wanted}, got {said!r}"
+            yield _warned(f"{_PREFIX}{name} should be {wanted}, got {said!r}")
+    names = ["keys", *(name for name, _, _ in _READ)]
+    for name in sorted(settings.keys() - {_PREFIX + name for name in names}):
+        if name.startswith(_PREFIX):
+            near = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), names, 1, 0.0)
+            yield _warned(f"{name} is no setting of geoskip; the nearest is {_PREFIX}{near[0]}")
+
+
+@lru_cache(1000)
+def _warned(text: str) -> str:
+    """The same text, which the log has once."""
+    _LOG.warning("%s", text)
+    return text
 
 
 def _number(settings: Mapping[str, Any], name: str, default: float) -> float:
@@ -69,6 +87,11 @@ def _is_between(least: float, most: float) -> Callable[[str], bool]:
 
 
 _READ = (
+    (
+        "enabled",
+        "true or false (all but false, no, off and 0 switch it on)",
+        lambda text: text.lower() in ("true", "false"),
+    ),
     ("memory.budget", "a size such as 512m", lambda text: bytes_of(text) is not None),
     ("planning.budget", "a time above 0 such as 5, 5s or 500ms", _is_time),
     ("audit", "a share from 0 to 1 such as 0.02", _is_between(0, 1)),

@@ -29,6 +29,8 @@ from geoskip.stores.encryption import Encryption
 __all__ = ["Place"]
 
 _GONE = re.compile(r"does not exist|No such file")
+_NO_FOOTER = re.compile(r"footer|not a Parquet file|magic number|postscript", re.IGNORECASE)
+_SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b")
 
 
 class _Last(NamedTuple):
@@ -169,7 +171,10 @@ class Place:
         except (PySparkException, Py4JJavaError) as error:
             if attempts > 1 and _GONE.search(said(error)):
                 return self._frame(spark, attempts - 1)
-            raise InvalidSpecificationError(f"{self.name} cannot be read: {with_way_out(said(error))}") from error
+            why = with_way_out(said(error))
+            if _NO_FOOTER.search(why) and (found := _SUFFIX.search(why)) and found[1] != self.format.lower():
+                why = f"{found[0]} is not {self.format} by its name; give format={found[1]!r} to dataset()"
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {why}") from error
 
     def _listed(self, spark: SparkSession, frame: DataFrame, *, anew: bool = True) -> Files:
         """The files, or what Spark finds wrong with them now: folders whose partitions contradict each other."""

@@ -43,6 +43,9 @@ class Known {
                 "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.keys"
             });
 
+    static final String ENABLED = "spark.geoskip.enabled";
+    private static final List OFF = Arrays.asList(new String[] {"false", "no", "off", "0"});
+
     /** What readers take from Hadoop's configuration where the session does not set it. */
     private static final List OF_HADOOP = Arrays.asList(
             new String[] {"orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension"});
@@ -59,7 +62,7 @@ class Known {
             });
 
     static boolean enabled(SQLConf conf) {
-        return "true".equalsIgnoreCase(conf.getConfString("spark.geoskip.enabled", "true"));
+        return !OFF.contains(conf.getConfString(ENABLED, "true").trim().toLowerCase(Locale.ROOT));
     }
 
     static boolean mayTouch(LogicalRelation relation) {
@@ -109,6 +112,12 @@ class Known {
         json.writeStringField("java.version", System.getProperty("java.version"));
         json.writeStringField("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
         json.writeStringField("spark.sql.*", changed(conf));
+        for (scala.collection.Iterator i = conf.getAllConfs().keysIterator(); i.hasNext();) {
+            String key = (String) i.next();
+            if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key)) {
+                json.writeStringField(key, setting(conf, key));
+            }
+        }
         for (Iterator i = OF_HADOOP.iterator(); i.hasNext();) {
             String key = (String) i.next();
             String set = setting(conf, key);

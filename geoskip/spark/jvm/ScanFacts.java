@@ -315,7 +315,9 @@ class ScanFacts {
     /** Why a scan that geoskip did not touch was left so. */
     private String reason() {
         if (reason == null && !enabled) {
-            reason = "geoskip is switched off in this session (spark.geoskip.enabled)";
+            String value = session.sessionState().conf().getConfString(Known.ENABLED, "false");
+            boolean odd = !"false".equalsIgnoreCase(value);
+            reason = "geoskip is switched off in this session (" + Known.ENABLED + (odd ? "=" + value : "") + ")";
         }
         if (reason == null) {
             boolean indexed = !Lookups.datasets(Scala.list(location.rootPaths()), session).isEmpty();
