@@ -128,7 +128,8 @@ def _makers(function: Function) -> Iterator[str]:
     for name in function.classes:
         yield "Sedona" if "sedona" in name else "Spark" if name.startswith("org.apache.spark.") else name
     for name in function.python:
-        yield f"`{name.rpartition('.')[0].rpartition('.')[2]}`"
+        module = name.removesuffix(".vectorised").rpartition(".")[0]  # one row for both forms
+        yield f"`{module.rpartition('.')[2]}`"
 
 
 def _shown(function: Function) -> str:
