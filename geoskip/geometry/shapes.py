@@ -124,15 +124,19 @@ class Shape:
     def farthest(self, boxes: Boxes) -> Floats:
         """A bound of the distance from the shape to any point of each box, from above.
 
-        The distance to a set changes by no more than one moves, so it is at most the centre's plus half a diagonal;
-        to a point it is largest in a corner.
+        To a point it is largest in a corner, and no point of the shape is nearer than the shape: of its points the one
+        that is nearest to the box's centre decides. The distance to a set changes by no more than one moves, so it is
+        at most the centre's plus half a diagonal, too.
         """
         if self.geometry.geom_type == "Point":
             return boxes.farthest(self.envelope.xmin, self.envelope.ymin)
         centres = shapely.points((boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2)
         with self._lock:
+            nearest = shapely.get_point(shapely.shortest_line(self.geometry, centres), 0)
             apart = np.asarray(shapely.distance(self.geometry, centres), dtype=np.float64)
-        return apart + boxes.diagonal() / 2
+        corner = boxes.farthest(shapely.get_x(nearest), shapely.get_y(nearest))
+        rounded = corner + margin(np.maximum(boxes.scale(), self.envelope.scale), 0.0)
+        return np.asarray(np.fmin(rounded, apart + boxes.diagonal() / 2), dtype=np.float64)
 
     def _surrounds(self, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
         raster = self._raster_for(boxes)

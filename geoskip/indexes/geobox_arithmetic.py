@@ -18,13 +18,14 @@ it wrap around, be NULL or throw, or a double be infinite, nothing at all is kno
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from geoskip.geometry.boxes import Boxes, Floats, Mask
 from geoskip.indexes.casts import keeps_numbers, uncast
 from geoskip.indexes.gaplist import Segments
 from geoskip.indexes.geobox_clauses import GeoClause, View
+from geoskip.indexes.geobox_functions import Ends, function_of, harmonic, of_function, of_wave
 from geoskip.indexes.geobox_units import Boxless, Units
 from geoskip.indexes.minmax import MinMax
 from geoskip.predicates import Call, Cast, Literal, Predicate, walk
@@ -56,7 +58,7 @@ _POWERS = tuple(Function(name, classes=(_CATALYST + "Pow",)) for name in ("pow",
 _WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """Bits."""
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)$")
-_MOST_PARTS = 64
+_MOST_PARTS = 128
 _MOST_WHOLE = 2.0**63 - 1024
 _MOST_UNSCALED = 10.0**18
 
@@ -135,13 +137,13 @@ def _is_number(kind: str | None) -> bool:
 
 
 def _operation(node: Predicate) -> str | None:
-    """The sign of a sum, difference or product of numbers, or ``pow`` of a square."""
+    """The sign of a sum, difference or product of numbers, ``pow`` of a square, or a function of doubles."""
     match node:
         case Call(_, (_, Literal(2.0)), type="double") if any(power.is_called(node) for power in _POWERS):
             return "pow"
     if isinstance(node, Call) and len(node.args) == 2 and _is_number(node.type) and node.name in _BOTH:
         return node.name if _BOTH[node.name].is_called(node) else None
-    return None
+    return function_of(node) if isinstance(node, Call) else None
 
 
 def _axes(node: Predicate, coordinates: Sequence[Predicate]) -> Iterator[int]:
@@ -165,10 +167,6 @@ def _is_constant(node: Predicate) -> bool:
     return False
 
 
-Ends = tuple[Any, Any, Any]
-"""The least values, the greatest, and whether every row of the box has one; arrays or single numbers."""
-
-
 def _ends(node: Predicate, coordinates: Sequence[Predicate], sides: Sequence[tuple[Floats, Floats]]) -> Ends:
     if (plain := uncast(node)) in coordinates:
         return (*sides[coordinates.index(plain)], True)
@@ -181,10 +179,27 @@ def _ends(node: Predicate, coordinates: Sequence[Predicate], sides: Sequence[tup
             return number, number, math.isfinite(number)
         case Cast(child):
             return _ends(child, coordinates, sides)
+        case Call(_, args) if (name := function_of(node)) is not None:
+            return _fitting(of_function(name, [_ends(arg, coordinates, sides) for arg in args]))
+        case Call() if (wave := harmonic(node)) is not None:
+            angle, *factors = wave
+            product = [
+                functools.reduce(partial(_operated, "*", "double"), (_ends(f, coordinates, sides) for f in some), _ONE)
+                for some in factors
+            ]
+            return _fitting(of_wave(_ends(angle, coordinates, sides), *product))
         case Call(op, (left, right), type=kind):
             operation = "square" if op == "*" and left == right else _operation(node) or op
             return _operated(operation, kind or "", *(_ends(arg, coordinates, sides) for arg in (left, right)))
     raise AssertionError(f"{node} is not computed by operations")
+
+
+_ONE: Ends = (1.0, 1.0, True)
+
+
+def _fitting(ends: Ends) -> Ends:
+    low, high, sure = ends
+    return low, high, sure & _fits("double", low, high)
 
 
 def _operated(op: str, kind: str, left: Ends, right: Ends) -> Ends:

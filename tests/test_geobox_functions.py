@@ -1,0 +1,142 @@
+"""Distances on the globe as SQL spells them lie between the ends that a box gives them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geoskip.geometry.boxes import Boxes
+from geoskip.indexes import geobox_arithmetic, geobox_functions
+from geoskip.indexes.geobox_arithmetic import Line
+from geoskip.predicates import Call, Column, Literal, Predicate
+from tests.mapped import spark
+
+X, Y = Column("lng", "double"), Column("lat", "double")
+CLASSES = {
+    "+": "Add",
+    "-": "Subtract",
+    "*": "Multiply",
+    "/": "Divide",
+    "pow": "Pow",
+    "sin": "Sin",
+    "cos": "Cos",
+    "asin": "Asin",
+    "acos": "Acos",
+    "atan2": "Atan2",
+    "sqrt": "Sqrt",
+    "radians": "ToRadians",
+    "negative": "UnaryMinus",
+}
+PYTHON = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "pow": math.pow,
+    "sin": math.sin,
+    "cos": math.cos,
+    "asin": math.asin,
+    "acos": math.acos,
+    "atan2": math.atan2,
+    "sqrt": math.sqrt,
+    "radians": math.radians,
+    "negative": lambda a: -a,
+}
+
+
+def of(name: str, *args: Any) -> Call:
+    return spark(CLASSES[name], name, *args, type="double")
+
+
+def formulas(x: float, y: float) -> Iterator[Predicate]:
+    """Distances from a place: by haversine in two spellings, and by the law of cosines."""
+    lat, lng, phi = of("radians", Y), of("radians", X), math.radians(y)
+    high, wide = of("/", of("radians", of("-", Y, y)), 2.0), of("/", of("-", math.radians(x), lng), 2.0)
+    square = of("+", of("pow", of("sin", high), 2.0),
+                of("*", of("*", math.cos(phi), of("cos", lat)), of("*", of("sin", wide), of("sin", wide))))  # fmt: skip
+    yield of("*", 2 * 6371.0, of("asin", of("sqrt", square)))
+    yield of("*", 2.0, of("atan2", of("sqrt", square), of("sqrt", of("-", 1.0, square))))
+    beside = of("*", of("*", of("cos", lat), math.cos(phi)), of("cos", of("-", lng, math.radians(x))))
+    yield of("acos", of("+", of("*", math.sin(phi), of("sin", lat)), beside))
+    yield of("negative", of("sin", of("+", lng, lat)))
+
+
+def value(node: Predicate, row: tuple[float, float]) -> float:
+    match node:
+        case Column(name):
+            return row[0] if name == "lng" else row[1]
+        case Literal(number):
+            return float(number)
+        case Call(name, args):
+            try:
+                return PYTHON[name](*(value(arg, row) for arg in args))
+            except ValueError:  # where Java gives NaN
+                return math.nan
+    raise AssertionError(node)
+
+
+@functools.cache
+def worlds() -> list[tuple[Predicate, Boxes, list[float]]]:
+    """A formula, a box, and the values of places in the box, its corners among them."""
+    chance, found = random.Random(11), []
+    for _ in range(400):
+        x, y, width = chance.uniform(-180, 180), chance.uniform(-88, 80), 10 ** chance.uniform(-2, 2)
+        ends = (x, y, x + width, min(90.0, y + width / 2))
+        places = [(a, b) for a in ends[::2] for b in ends[1::2]]
+        places += [(chance.uniform(*ends[::2]), chance.uniform(*ends[1::2])) for _ in range(12)]
+        centre = (x + width / 2, (ends[1] + ends[3]) / 2)
+        places.append(centre)
+        place = chance.choice([centre, (chance.uniform(-180, 180), chance.uniform(-89, 89))])
+        for node in formulas(*place):
+            found.append((node, Boxes.of([ends]), [value(node, row) for row in places]))
+    return found
+
+
+def search() -> int:
+    """How many boxes have ends, of which none is left by a value."""
+    told = 0
+    for node, boxes, values in worlds():
+        low, high, sure = Line(node, (X, Y)).ends(boxes)
+        if sure[0]:
+            told += 1
+            assert all(low[0] <= found <= high[0] for found in values), f"{node} leaves {low[0]} to {high[0]}"
+    return told
+
+
+def test_no_value_leaves_its_ends() -> None:
+    assert search() > 0.5 * len(worlds())
+
+
+def test_ends_are_near_one_another() -> None:
+    box = Boxes.of([(10.0, 48.0, 10.5, 48.5)])
+    for node, scale in zip(formulas(11.0, 50.0), (1.0, 6371.0, 6371.0), strict=False):
+        low, high, sure = Line(node, (X, Y)).ends(box)
+        assert sure[0]
+        assert 140 < low[0] * scale < 183 < 230 < high[0] * scale < 270
+
+
+def without_peaks(angle: Any, sines: Any, cosines: Any) -> Any:
+    ends = [sines[0] * np.sin(at) + cosines[0] * np.cos(at) for at in angle[:2]]
+    return np.minimum(*ends), np.maximum(*ends), angle[2]
+
+
+def test_extremes_between_the_ends_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (geobox_functions, geobox_arithmetic):
+        monkeypatch.setattr(module, "of_wave", without_peaks)
+    with pytest.raises(AssertionError, match="leaves"):
+        search()
+
+
+def test_a_domain_that_is_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = geobox_functions.of_function
+    monkeypatch.setattr(
+        geobox_arithmetic, "of_function", lambda name, args: (*original(name, args)[:2], np.bool_(True))
+    )
+    with pytest.raises(AssertionError, match="leaves"):
+        search()
