@@ -73,7 +73,7 @@ class Scan:
         return self.paths(False)
 
     def clauses(self) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the number of files that it alone would skip."""
+        """Each used clause with the number of files that it alone would skip, of those in ``files_total``."""
         return self.effects()
 
     def plot_map(

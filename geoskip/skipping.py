@@ -49,12 +49,13 @@ class Decision:
                 return some
         return tuple(found)
 
-    def effects(self) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the number of files that it alone skips, the most effective first."""
+    def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
+        """Each used clause with the number of files that it alone skips, of all or ``among`` some, the most first."""
         found = []
         for part in parts_of(self.clause):
             if part is not KEEP_ALL:
-                found.append((str(part), int(np.count_nonzero(~_safely(part, self.snapshot, [])))))
+                skipped = ~_safely(part, self.snapshot, [])
+                found.append((str(part), int(np.count_nonzero(skipped if among is None else skipped & among))))
         return tuple(sorted(found, key=lambda pair: -pair[1]))
 
 

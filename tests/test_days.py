@@ -75,12 +75,14 @@ def test_clocks_that_are_set_back_over_midnight_are_why(monkeypatch: pytest.Monk
 
 def test_at_a_fixed_offset_midnight_is_exact() -> None:
     day = 86_400_000_000
-    assert [str(p) for p in implied("<", 3 * day, "UTC")] == ["CAST(t AS date) <= 2"]
-    assert [str(p) for p in implied(">=", 3 * day, "UTC")] == ["CAST(t AS date) >= 3"]
-    assert [str(p) for p in implied("<", 3 * day - 330 * 60_000_000, "+05:30")] == ["CAST(t AS date) <= 2"]
+    assert [str(p) for p in implied("<", 3 * day, "UTC")] == ["CAST(t AS date) <= DATE '1970-01-03'"]
+    assert [str(p) for p in implied(">=", 3 * day, "UTC")] == ["CAST(t AS date) >= DATE '1970-01-04'"]
+    assert [str(p) for p in implied("<", 3 * day - 330 * 60_000_000, "+05:30")] == [
+        "CAST(t AS date) <= DATE '1970-01-03'"
+    ]
     assert [str(p) for p in implied("=", 3 * day, None, "timestamp_ntz")] == [
-        "CAST(t AS date) >= 3",
-        "CAST(t AS date) <= 3",
+        "CAST(t AS date) >= DATE '1970-01-04'",
+        "CAST(t AS date) <= DATE '1970-01-04'",
     ]
     assert implied("=", 2**70, "UTC")
     assert implied("=", None, "UTC") == []  # type: ignore[arg-type]

@@ -109,8 +109,8 @@ def test_the_catalogue_says_which_partition_a_directory_is(spark: Any, place: Pa
         "temp = 55": 1,
     }
     assert files_kept(spark.table("lying"), files) == files
-    spark.sql(f"ALTER TABLE lying ADD PARTITION (p = 9) LOCATION '{root / 'p=7'}'")  # the same files twice
-    assert kept(same_as_off(lambda: spark.sql("SELECT * FROM lying WHERE p = 9 OR temp > 1000"))) == (1, 5)
+    spark.sql(f"ALTER TABLE lying ADD PARTITION (p = 9) LOCATION '{root / 'p=7'}'")  # the same file twice
+    assert kept(same_as_off(lambda: spark.sql("SELECT * FROM lying WHERE p = 9 OR temp > 1000"))) == (1, 4)
 
 
 def test_types_of_partition_columns(spark: Any, tmp_path: Path) -> None:

@@ -237,3 +237,43 @@ def test_the_words_of_a_report(own: Any) -> None:
             own.sql("SELECT * FROM t WHERE temp > 25 AND cast(id AS string) <> '<script>'")
         )._repr_html_()
     )
+
+
+def test_clauses_count_the_files_that_the_scan_lists(spark: Any, tmp_path: Path) -> None:
+    rows = spark.range(9).selectExpr("id AS a", "CAST(id % 3 AS INT) AS b")
+    rows.repartition(9, "a").write.partitionBy("b").parquet(str(tmp_path / "t"))
+    geoskip.dataset(spark, str(tmp_path / "t")).create_index(MinMax("a"))
+    table = lambda: spark.read.parquet(str(tmp_path / "t"))  # noqa: E731
+    (scan,) = geoskip.report(table().where("b = 1 AND a > 3")).scans
+    assert max(count for _, count in scan.clauses()) <= scan.files_skipped < scan.files_total
+    (scan,) = geoskip.report(table().where("b = 1 OR a = 3")).scans
+    assert scan.clauses()[0][1] == scan.files_skipped > 0
+    (scan,) = geoskip.report(spark.read.parquet(str(tmp_path / "t" / "b=1")).where("a > 100")).scans
+    assert (scan.files_kept, scan.clauses()[0]) == (0, ("max(a) > 100", scan.files_total))
+    assert scan.files_total < len(list((tmp_path / "t").rglob("*.parquet")))
+
+
+def test_a_file_that_is_reached_twice_is_one_file(spark: Any, tmp_path: Path) -> None:
+    spark.range(40).repartitionByRange(4, "id").write.parquet(str(tmp_path / "t"))
+    geoskip.dataset(spark, str(tmp_path / "t")).create_index(MinMax("id"))
+    for paths in ([f"{tmp_path}/t/*.parquet", f"{tmp_path}/t/part*"], [f"{tmp_path}/t"] * 2):
+        frame = spark.read.schema("id BIGINT").parquet(*paths).where("id = 3")
+        for found in (geoskip.explain(frame), (frame.collect(), geoskip.report(frame))[1]):
+            assert (found.files_kept, found.files_total) == (1, 4)
+            assert len(found.scans[0].kept_files()) == 1
+            assert found.scans[0].clauses()[0][1] == 3
+        assert frame.count() == 2, "its rows are read twice"
+
+
+def test_clauses_show_dates_and_reports_show_themselves(spark: Any, tmp_path: Path) -> None:
+    made = spark.sql("SELECT DATE '2024-02-29' AS day, TIMESTAMP '2024-02-29 12:00:00Z' AS time")
+    made.write.parquet(str(tmp_path / "t"))
+    handle = geoskip.dataset(spark, str(tmp_path / "t"))
+    built = handle.create_index(MinMax("day"), MinMax("time"))
+    frame = spark.read.parquet(str(tmp_path / "t"))
+    report = geoskip.report(frame.where("day > '2025-01-01' AND time > TIMESTAMP '2025-01-01 00:00:00Z'"))
+    clauses = [text for text, _ in report.scans[0].clauses()]
+    assert "max(day) > DATE '2025-01-01'" in clauses
+    assert "max(time) > TIMESTAMP '2025-01-01 00:00:00Z'" in clauses
+    for shown in (report, report.scans[0], built, handle.verify()):
+        assert repr(shown) == str(shown)

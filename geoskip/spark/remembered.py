@@ -7,11 +7,14 @@ from nothing else (:func:`is_reproducible`), and whether the files are still tho
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index
@@ -58,12 +61,23 @@ class Remembered:
         """What remembering costs, in entries of masks, a byte each."""
         return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
 
-    def effects(self) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the files that it alone skips, over all datasets and partition vectors."""
+    def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
+        """Each used clause with the files that it alone skips among those that a scan ``listed``.
+
+        ``listed`` holds a line ``bits vector dataset`` for each vector of partition values and dataset.
+        """
+        lines = (line.split(" ", 2) for line in listed.splitlines())
+        among = {(root, int(vector)): bits for bits, vector, root in lines}
         sums: dict[str, int] = {}
-        for decision in self.decisions:
-            for text, count in decision.effects():
-                sums[text] = max(sums.get(text, 0), count)
+        vectors: dict[str, int] = {}
+        for root, decision in zip(self.roots, self.decisions, strict=True):
+            vector = vectors[root] = vectors.get(root, -1) + 1
+            packed = np.frombuffer(base64.b64decode(among.get((root, vector), "")), np.uint8)
+            mask = np.zeros(len(decision.keep), dtype=bool)
+            bits = np.unpackbits(packed, bitorder="little")[: len(mask)]
+            mask[: len(bits)] = bits
+            for text, count in decision.effects(mask):
+                sums[text] = sums.get(text, 0) + count
         return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 

@@ -91,7 +91,7 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         files_audited=found.get("audited", 0),
         lost=tuple(found.get("lost", ())),
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
-        effects=remembered.effects if remembered else tuple,
+        effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),
         rows=lambda expressions, most: matching_rows(spark, facts, expressions, most),
     )

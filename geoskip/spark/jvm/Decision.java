@@ -13,6 +13,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -153,6 +154,39 @@ class Decision {
             count += isKnown ? 0 : 1;
         }
         return count;
+    }
+
+    /**
+     * The files among these that the clauses speak about, as lines `bits vector dataset`: for each partition values'
+     * vector the bits of its files. What no snapshot knows as it is, is not among them.
+     */
+    String listed(List directories) throws IOException {
+        TreeMap bitsByPlace = new TreeMap();
+        for (Iterator i = directories.iterator(); i.hasNext();) {
+            PartitionDirectory directory = (PartitionDirectory) i.next();
+            int vector = slots.isEmpty() ? 0 : slots.number(directory.values());
+            for (Iterator f = Scala.list(directory.files()).iterator(); f.hasNext() && vector >= 0;) {
+                FileStatusWithMetadata file = (FileStatusWithMetadata) f.next();
+                for (int t = 0; t < tables.size(); t++) {
+                    FileTable table = (FileTable) tables.get(t);
+                    int number = table.number(file);
+                    if (number >= 0 && !((BitSet) changed.get(t)).get(number)) {
+                        String place = vector + " " + table.root;
+                        if (!bitsByPlace.containsKey(place)) {
+                            bitsByPlace.put(place, new BitSet());
+                        }
+                        ((BitSet) bitsByPlace.get(place)).set(number);
+                    }
+                }
+            }
+        }
+        StringBuilder lines = new StringBuilder();
+        for (Iterator i = bitsByPlace.keySet().iterator(); i.hasNext();) {
+            String place = (String) i.next();
+            byte[] packed = ((BitSet) bitsByPlace.get(place)).toByteArray();
+            lines.append(Base64.getEncoder().encodeToString(packed)).append(' ').append(place).append('\n');
+        }
+        return lines.toString();
     }
 
     private boolean skips(FileStatusWithMetadata file, int vector) {

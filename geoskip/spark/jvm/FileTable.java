@@ -25,7 +25,7 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
  */
 class FileTable {
     final String snapshot;
-    private final String root;
+    final String root;
     private final HashMap numbers;
     private final long[] sizes;
     private final long[] times;

@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.Iterator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -160,6 +161,7 @@ class ScanFacts {
     private final Seq dataFilters;
     private final long readFiles;
     private final long readBytes;
+    private final boolean isCounted; // do these say which files were read?
     private final boolean enabled;
     private String reason;
     private List kept;
@@ -171,10 +173,11 @@ class ScanFacts {
         location = scan.relation().location();
         partitionFilters = scan.partitionFilters();
         dataFilters = scan.dataFilters();
-        boolean isCounted = !(scan instanceof WatchedScan.FileSourceScanExec
+        readFiles = metric(scan, "numFiles");
+        readBytes = metric(scan, "filesSize");
+        // files that are reached twice are read twice, and one file each; what a later run read besides is in no metric
+        isCounted = Scala.list(location.rootPaths()).size() == 1 && !(scan instanceof WatchedScan.FileSourceScanExec
                 && ((WatchedScan.FileSourceScanExec) scan).hasReadMore());
-        readFiles = isCounted ? metric(scan, "numFiles") : 0;
-        readBytes = isCounted ? metric(scan, "filesSize") : 0;
         enabled = Known.enabled(session.sessionState().conf());
         reason = location instanceof GeoskipFileIndex ? null : Known.reason(scan.relation());
     }
@@ -186,6 +189,7 @@ class ScanFacts {
         dataFilters = scan.dataFilters();
         readFiles = 0;
         readBytes = 0;
+        isCounted = false;
         enabled = true;
         reason = "left alone: a DataSource V2 scan, " + scan.getClass().getSimpleName()
                 + "; Spark's own readers of files (spark.sql.sources.useV1SourceList) can skip";
@@ -225,6 +229,7 @@ class ScanFacts {
                     kept.addAll(Scala.list(directory.files()));
                 }
             }
+            kept = distinct(kept);
         }
         return kept;
     }
@@ -273,9 +278,23 @@ class ScanFacts {
     private synchronized List all() {
         if (all == null) {
             FileIndex index = location instanceof GeoskipFileIndex ? ((GeoskipFileIndex) location).original : location;
-            all = Scala.files(Scala.unpruned(index));
+            all = distinct(Scala.files(Scala.unpruned(index)));
         }
         return all;
+    }
+
+    /** The files without those that are reached a second time, as by two globs. */
+    private List distinct(List files) {
+        return Scala.list(location.rootPaths()).size() == 1 ? files : new ArrayList(new LinkedHashSet(files));
+    }
+
+    /** The files of the whole listing that the decision's clauses speak about: see Decision. */
+    public String listed() throws IOException {
+        if (!(location instanceof GeoskipFileIndex)) {
+            return "";
+        }
+        GeoskipFileIndex index = (GeoskipFileIndex) location;
+        return index.decision.listed(Scala.list(Scala.unpruned(index.original)));
     }
 
     /** Totals, predicate and reasons as JSON; without a path in it. */
@@ -283,7 +302,7 @@ class ScanFacts {
         StringWriter text = new StringWriter();
         JsonGenerator json = Wire.FACTORY.createGenerator(text);
         json.writeStartObject();
-        boolean executed = readFiles > 0;
+        boolean executed = isCounted && readFiles > 0;
         json.writeNumberField("files_total", all().size());
         json.writeNumberField("bytes_total", Scala.length(all()));
         json.writeNumberField("files_kept", executed ? readFiles : kept().size());
