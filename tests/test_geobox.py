@@ -16,7 +16,7 @@ from geoskip.indexes.geobox import GeoBox
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import And, Call, Cast, Comparison, In, IsNull, Literal, Not
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs
-from udf_mappings.sedona import CATALYST
+from udf_mappings.sedona_names import CATALYST
 
 NAN, INF = math.nan, math.inf
 RING = shapely.box(0, 0, 10, 10) - shapely.box(3, 3, 7, 7)

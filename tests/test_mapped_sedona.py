@@ -21,8 +21,8 @@ from geoskip.registry import current
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.mapped import files_kept, spark
 from udf_mappings import shapely_further
-from udf_mappings.sedona import CATALYST
 from udf_mappings.sedona_left import LEFT
+from udf_mappings.sedona_names import CATALYST
 from udf_mappings.shapely_functions import FUNCTIONS
 
 H3 = "ST_H3CellIDs"
@@ -236,6 +236,12 @@ def of_shapes() -> list[str]:
         f"{BOXED} AND NOT ST_DWithin({LINE}, geom, 2000000, true)",
         f"{BOXED} AND ST_Contains({HOLE}, ST_Centroid(geom))",
         f"{BOXED} AND ST_Intersects(ST_Centroid(ST_ConvexHull(geom)), {Q})",
+        f"{BOXED} AND ST_Area(ST_Intersection(geom, {Q})) > 0",
+        f"{BOXED} AND NOT ST_IsEmpty(ST_Intersection({HOLE}, geom))",
+        f"{BOXED} AND ST_Distance(geom, {INVALID}) < 0.5",
+        f"{BOXED} AND ST_GeoHash(geom, 5) LIKE 's0%'",
+        f"{BOXED} AND ST_GeoHash(geom, 3) IN ('s00', 'u00')",
+        f"{BOXED} AND ST_GeoHash(geom, 4) = 's0d1'",
         f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})",
         f"ST_Contains(ST_Transform(ST_Transform({Q}, 'EPSG:4326', 'EPSG:3857'), 'EPSG:3857', 'EPSG:4326'), geom)",
         f"ST_Intersects(geom, {INVALID}) OR ST_X(geom) = 100",
@@ -261,6 +267,14 @@ def test_no_shape_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> No
     skipping = [text for text in asked if found[text] < len(SHAPES_OF_FILES)]
     assert len(skipping) > 0.6 * len(asked)
     assert found[f"ST_Contains({Q}, geom)"] == found[f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})"] == 2  # and EMPTY
+    for text, most in {
+        "AND ST_Area(": 2,
+        "AND NOT ST_IsEmpty(ST_I": 3,
+        f"{INVALID}) < 0.5": 2,
+        "LIKE": 4,
+        "'s0d1'": 2,
+    }.items():
+        assert [found[one] <= most for one in asked if text in one] == [True], (text, found)
     assert found["ST_XMax(geom) > 50"] == 4  # with the file of EMPTY
 
 

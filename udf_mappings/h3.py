@@ -42,7 +42,7 @@ from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
 from geoskip.registry import Function, constant, current, maps
 from udf_mappings import h3_functions as ours
-from udf_mappings.sedona import functions as sedona
+from udf_mappings.sedona_names import functions as sedona
 
 PLACES = (ours.h3_latlng_to_cell, h3.latlng_to_cell, h3.api.basic_int.latlng_to_cell)
 """``(latitude, longitude, resolution)`` to the cell."""

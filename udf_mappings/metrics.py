@@ -33,7 +33,7 @@ from geoskip.registry import Function, current, maps
 from udf_mappings import metric_functions
 from udf_mappings.library import returns
 from udf_mappings.metrics_sql import catalyst, is_catalyst
-from udf_mappings.sedona import functions as sedona
+from udf_mappings.sedona_names import functions as sedona
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
 OURS = metric_functions.__name__ + "."

@@ -15,7 +15,7 @@ reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,48 +23,13 @@ import shapely
 
 from geoskip.clauses import Clause, all_of
 from geoskip.geometry import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Within
-from geoskip.indexes.geobox import Earth, GeoBox, Sight
+from geoskip.indexes.geobox import Earth, GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
-from geoskip.registry import Function, constant, denotes, maps
+from geoskip.registry import constant, denotes, maps
+from udf_mappings import sedona_overlays  # noqa: F401 - its mappings
+from udf_mappings.sedona_names import Pair, functions, sides
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
 from udf_mappings.shapely_further import FUNCTIONS as FURTHER
-
-CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
-SHAPELY = "udf_mappings.shapely_functions."
-MORE_OF_SHAPELY = "udf_mappings.shapely_further."
-
-SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
-_OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
-
-Pair = tuple[Sight, Any, bool]
-
-
-def functions(*names: str) -> Iterator[Function]:
-    """Sedona's functions of these names, in all implementations."""
-    for name in names:
-        if name in _OF_SPARK:
-            yield Function(name, classes=(CATALYST + name, SPARKS_OWN), python=_python(name))
-            yield Function(f"shapely_{name}", python=_python(name))
-        else:
-            yield Function(name, classes=(CATALYST + name,), python=_python(name))
-
-
-def _python(name: str) -> tuple[str, ...]:
-    found = SHAPELY if name in FUNCTIONS else MORE_OF_SHAPELY if name in FURTHER else None
-    return () if found is None else (found + name.lower(), f"{found}{name.lower()}.vectorised")
-
-
-def sides(call: Call, index: GeoBox) -> Pair | None:
-    """Of a call with a geometry that the index sees and a constant: the sight, the constant, and "is g first?"."""
-    if call.type == "float":  # a Python function registered to round
-        return None
-    match call.args:
-        case (g, Literal(shape), *_) if (sight := index.sees(g)) is not None:
-            return sight, shape, True
-        case (Literal(shape), g, *_) if (sight := index.sees(g)) is not None:
-            return sight, shape, False
-    return None
-
 
 # ---- predicates
 

@@ -112,12 +112,17 @@ class Shape:
         return self._surrounds(boxes, self._contains_properly)
 
     def comes_within(self, boxes: Boxes, distance: float) -> Mask:
-        """Which boxes have a point within a distance of the shape."""
+        """Which boxes have a point within a distance of the shape; of an invalid one, of its envelope."""
         reach = distance + margin(np.maximum(boxes.scale(), self.envelope.scale), distance)
         if self.geometry.geom_type == "Point":
             return np.asarray(boxes.nearest(self.envelope.xmin, self.envelope.ymin) <= reach)
         if distance < 0:
             return np.zeros(len(boxes), dtype=bool)
+        if not self.valid:
+            west, south, east, north = self.envelope
+            across = np.maximum(np.maximum(boxes.xmin - east, west - boxes.xmax), 0)
+            along = np.maximum(np.maximum(boxes.ymin - north, south - boxes.ymax), 0)
+            return np.asarray(np.hypot(across, along) <= reach)
         with self._lock:
             return np.asarray(shapely.dwithin(self.geometry, boxes.polygons(), reach), dtype=bool)
 

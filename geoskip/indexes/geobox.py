@@ -93,7 +93,7 @@ class _Sighted(ABC):
     def comes_within(self, shape: Any, distance: Any) -> Clause | None:
         """May a row's planar distance to the shape be at most this?"""
         number = _number(distance)
-        return None if number is None else self._shaped(BoxComesWithin, shape, number, total=True)
+        return None if number is None else self._shaped(BoxComesWithin, shape, number, invalid_too=True, total=True)
 
     def goes_beyond(self, shape: Any, distance: Any) -> Clause | None:
         """May a row's planar distance to the shape be at least this?"""

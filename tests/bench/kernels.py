@@ -31,12 +31,12 @@ from geoskip.skipping import decide
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
-from udf_mappings import sedona
+from udf_mappings import sedona_names
 
 SIZES = (10_000, 100_000, 1_000_000)
 COLUMNS = ("temp", "wind", "rain")
-POINT = Call("ST_Point", (Column("lng", "double"), Column("lat", "double")), sedona.CATALYST + "ST_Point")
-CONTAINS = sedona.CATALYST + "ST_Contains"
+POINT = Call("ST_Point", (Column("lng", "double"), Column("lat", "double")), sedona_names.CATALYST + "ST_Point")
+CONTAINS = sedona_names.CATALYST + "ST_Contains"
 
 
 @dataclass(frozen=True)
