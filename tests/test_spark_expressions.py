@@ -178,7 +178,9 @@ def test_geometries_of_sparks_own(spark: Any, shapes: str) -> None:
     geoskip.register_functions(session)
     own, backed = "ST_GeomFromWKB(geom)", "shapely_ST_GeomFromWKB(geom)"
     assert session.read.parquet(shapes).selectExpr(own).dtypes[0][1] == "geometry(0)"
-    geoskip.dataset(session, shapes, metadata=f"{shapes}/_of_spark").create_index(GeoBox(own))
+    handle = geoskip.dataset(session, shapes, metadata=f"{shapes}/_of_spark")
+    handle.use_metadata()
+    handle.create_index(GeoBox(own))
     window = f"ST_GeomFromWKB(X'{shapely.box(22, 0.2, 23, 0.4).wkb_hex}')"
     for shape in (own, backed, f"ST_SetSRID({own}, 4326)", f"ST_AsBinary({own})", f"shapely_ST_AsBinary({own})"):
         for condition in (f"ST_Intersects({shape}, {window})", f"ST_Distance({WINDOW}, {shape}) < 0.5"):
