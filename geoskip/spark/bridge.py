@@ -65,7 +65,7 @@ class Bridge:
 
     def __init__(self, known: Known) -> None:
         self.known = known
-        self._remembered = Decisions()
+        self.decisions = Decisions()
         self._environments: dict[str, Json] = {}
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
@@ -105,7 +105,7 @@ class Bridge:
 
     def remembered(self, number: int) -> Remembered | None:
         """The decisions behind an answer, while they are remembered."""
-        return self._remembered.get(number)
+        return self.decisions.get(number)
 
     def _decide(self, request: Json, java: Any) -> str:
         """The answer, unless an earlier decision over one of the datasets has not ended within its budget.
@@ -171,7 +171,7 @@ class Bridge:
         """
         question, snapshots = f"{request['question']}\n{request['environment']}", [snapshot for _, snapshot in found]
         state = current().state
-        key, made = self._remembered.again(question, state, snapshots)
+        key, made = self.decisions.again(question, state, snapshots)
         if key is not None and made is not None:
             return key, made
         began = time.monotonic()
@@ -185,10 +185,10 @@ class Bridge:
             roots.extend([root] * (len(decisions) - len(roots)))
         conditions, length = tuple(request["conditions"]), request["length"]
         key, made = next(self._numbers), Remembered(tuple(decisions), conditions, tuple(roots), length, tuple(reasons))
-        self._remembered.put(key, made)
+        self.decisions.put(key, made)
         in_time = time.monotonic() - began < float(request["budget"]) * _EVALUATION
         if request["question"] and in_time and is_reproducible(conditions, decisions, indexes, current()):
-            self._remembered.reuse(question, key, state, snapshots)
+            self.decisions.reuse(question, key, state, snapshots)
         return key, made
 
     def _bits(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> list[str]:

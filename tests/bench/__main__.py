@@ -15,6 +15,7 @@ SECTIONS: Mapping[str, str] = {
     "distances": "conditions on a distance through MetricDist",
     "queries": "what geoskip adds to a Spark query on real files",
     "many": "what it adds to planning on 100,000 files, in a driver of 1 GB",
+    "wide": "TPC-H and TPC-DS with every column indexed, and a table of 150 indexes",
     "build": "building indexes, beside Spark scanning the same columns",
     "lifecycle": "refreshing 10,000 files, and what stores need for it",
     "kinds": "all kinds of index together and apart, and what they store",
