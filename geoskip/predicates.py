@@ -292,9 +292,14 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
     (a, 1)
     """
     kind: Any = type(node)
-    values = (getattr(node, name) for name in _names(kind))
-    spread = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
-    return tuple(part for part in spread if isinstance(part, Predicate))
+    found: list[Predicate] = []
+    for name in _names(kind):
+        value = getattr(node, name)
+        if isinstance(value, Predicate):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(part for part in value if isinstance(part, Predicate))
+    return tuple(found)
 
 
 @functools.cache

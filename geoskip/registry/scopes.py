@@ -105,7 +105,7 @@ class _ByFunction(Generic[T]):
 
     def __init__(self, parent: _ByFunction[T] | None = None) -> None:
         self._found: dict[str, tuple[tuple[int, T], ...]] = dict(parent._found) if parent else {}
-        self.newest = 0
+        self.newest = -1
         """The place of what was added last."""
 
     def add(self, functions: Iterable[Reference], thing: T) -> None:
@@ -150,6 +150,7 @@ class Registry:
         self.properties: list[Properties] = list(parent.properties) if parent else []
         self.quarantine: dict[str, str] = dict(parent.quarantine) if parent else {}
         """What is left out of queries, by its name, and why."""
+        self._bare: tuple[int, list[str]] = (-2, [])
         self._names: _ByFunction[str] = _ByFunction(parent._names if parent else None)
         self._constants: _ByFunction[Constant] = _ByFunction(parent._constants if parent else None)
         self._denotations: _ByFunction[Denotation] = _ByFunction(parent._denotations if parent else None)
@@ -222,8 +223,11 @@ class Registry:
 
     def bare_names(self) -> list[str]:
         """The names that mappings are bound to by name alone."""
-        found = (f.name for m in self.mappings.values() for f in m.functions if isinstance(f, Named))
-        return list(dict.fromkeys(found))
+        newest, names = self._bare
+        if newest != self._names.newest:  # the newest replaces what is dropped
+            found = (f.name for m in self.mappings.values() for f in m.functions if isinstance(f, Named))
+            newest, names = self._bare = (self._names.newest, list(dict.fromkeys(found)))
+        return names
 
     def strangers(self, call: Call) -> list[Mapping]:
         """The mappings of the call's bare name that are bound to another function of that name."""

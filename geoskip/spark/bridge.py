@@ -11,6 +11,7 @@ looked at, ``?`` and the bits of those that have changed follow: the others are 
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import os
@@ -186,9 +187,9 @@ class Bridge:
         conditions, length = tuple(request["conditions"]), request["length"]
         key, made = next(self._numbers), Remembered(tuple(decisions), conditions, tuple(roots), length, tuple(reasons))
         self.decisions.put(key, made)
-        in_time = time.monotonic() - began < float(request["budget"]) * _EVALUATION
-        if request["question"] and in_time and is_reproducible(conditions, decisions, indexes, current()):
-            self.decisions.reuse(question, key, state, snapshots)
+        if request["question"] and time.monotonic() - began < float(request["budget"]) * _EVALUATION:
+            lasts = functools.cache(lambda: is_reproducible(conditions, decisions, indexes, current()))
+            self.decisions.reuse(question, key, state, snapshots, lasts)
         return key, made
 
     def _bits(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from geoskip.spark.catalyst import CATALYST, Translator, parts_of
 __all__ = ["Decisions", "Remembered", "has_rules_of_others", "is_reproducible"]
 
 Json = Mapping[str, Any]
+Lasts = Callable[[], bool]
+"""Does an answer follow from its question, its snapshots and the registry alone?"""
 _MOST_DECISIONS = 1000
 _MOST_CELLS = 50_000_000
 _UNPACKED = 10
@@ -86,7 +88,7 @@ class Decisions:
 
     def __init__(self) -> None:
         self._found: OrderedDict[int, tuple[Remembered, str]] = OrderedDict()
-        self._answers: dict[str, tuple[int, Hashable, tuple[Snapshot, ...]]] = {}
+        self._answers: dict[str, tuple[int, Hashable, tuple[Snapshot, ...], Lasts]] = {}
         self._cells = 0
         self._lock = threading.Lock()
 
@@ -106,21 +108,32 @@ class Decisions:
                 if self._answers.get(question, (None,))[0] == oldest:
                     del self._answers[question]
 
-    def reuse(self, question: str, number: int, state: Hashable, snapshots: Iterable[Snapshot]) -> None:
-        """Let a decision answer its question again, over these snapshots and in this state of the registry."""
+    def reuse(self, question: str, number: int, state: Hashable, snapshots: Iterable[Snapshot], lasts: Lasts) -> None:
+        """Let a decision answer its question again, over these snapshots and in this state of the registry.
+
+        Whether it ``lasts`` is asked when the question comes again.
+        """
         with self._lock:
             if number in self._found:
                 self._found[number] = (self._found[number][0], question)
-                self._answers[question] = (number, state, tuple(snapshots))
+                self._answers[question] = (number, state, tuple(snapshots), lasts)
 
     def again(
         self, question: str, state: Hashable, snapshots: Sequence[Snapshot]
     ) -> tuple[int, Remembered] | tuple[None, None]:
         """The decision that answers a question again, with its number; None twice where there is none."""
         with self._lock:
-            number, then, before = self._answers.get(question, (0, None, ()))
-            is_same = then == state and len(before) == len(snapshots)
-            if not number or not is_same or any(a is not b for a, b in zip(before, snapshots, strict=True)):
+            number, then, before, lasts = self._answers.get(question, (0, None, (), None))
+        is_same = then == state and len(before) == len(snapshots)
+        if (
+            lasts is None
+            or not is_same
+            or any(a is not b for a, b in zip(before, snapshots, strict=True))
+            or not lasts()
+        ):
+            return None, None
+        with self._lock:
+            if number not in self._found:
                 return None, None
             self._found.move_to_end(number)
             return number, self._found[number][0]
