@@ -160,6 +160,7 @@ def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, fu
     shaped = ["ST_GeomFromText(wkt)", "ST_GeomFromWKB(geom)"]
     indexes = [GeoBox(text) for text in (*shaped, "ST_Point(lng, lat)")]
     handle = geoskip.dataset(session, shapes, metadata=f"{shapes}/_of_{functions}")
+    handle.use_metadata()
     report = handle.create_index(*indexes, GeoBox("lng", "lat"))
     assert (report.files, report.rows, report.excluded) == (4, 24, {})
     for shape in shaped:
