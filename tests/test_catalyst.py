@@ -19,8 +19,7 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.predicates import Call, Cast, Column, Literal, Opaque, Predicate, children
-from geoskip.spark.bridge import _parts
-from geoskip.spark.catalyst import Translator
+from geoskip.spark.catalyst import Translator, parts_of
 from geoskip.spark.session import java
 
 pytestmark = pytest.mark.spark
@@ -95,7 +94,8 @@ class Requests:
         self.callback.answer = self.answer
 
     def listen(self, request: str) -> str:
-        self.last = json.loads(request) if request.startswith("{") else self.last
+        if request.startswith("{"):  # who asks when, then the question
+            self.last = json.loads(request.split("\n")[1])
         return self.answer(request)
 
     def predicate(self, condition: str) -> str:
@@ -104,7 +104,7 @@ class Requests:
         if self.last is None:
             return "no filter"
         reasons: list[str] = []
-        found = list(_parts(self.last["conditions"], Translator(), reasons))
+        found = list(parts_of(self.last["conditions"], Translator(), reasons))
         assert not reasons
         return " & ".join(sorted(map(described, found)))
 

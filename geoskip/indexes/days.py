@@ -34,9 +34,9 @@ def of_the_day(node: Predicate, index: Index) -> Iterator[Predicate]:
     >>> noon = Comparison("<", ts, Literal(36 * 3_600_000_000, "timestamp"))
     >>> for zone in ("UTC", "+14:00", "America/New_York"):
     ...     print(*of_the_day(noon, MinMax("to_date(ts)").bind([Cast(ts, "date", "timestamp", zone=zone)])))
-    CAST(ts AS date) <= 1
-    CAST(ts AS date) <= 2
-    CAST(ts AS date) <= 2
+    CAST(ts AS date) <= DATE '1970-01-02'
+    CAST(ts AS date) <= DATE '1970-01-03'
+    CAST(ts AS date) <= DATE '1970-01-03'
     """
     match node:
         case Comparison("=" | "<=>" | "<" | "<=" | ">" | ">=" as op, child, Literal(value, kind)) if _is_time(kind):
