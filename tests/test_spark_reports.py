@@ -167,13 +167,16 @@ def test_sessions_that_are_over_are_not_kept(spark: Any, place: Path) -> None:
 
 
 def test_cached_frames(own: Any) -> None:
+    """The query that fills a cache reads files, and those after it none."""
     frame = own.table("t").where("temp > 25").cache()
     try:
+        assert geoskip.explain(frame.where("id < 35")).files_kept == 2
         frame.collect()
+        assert [(scan.files_kept, scan.files_total) for scan in geoskip.report(frame).scans] == [(2, 4)]
         twice = frame.where("id < 35").union(frame.where("id > 35"))
-        twice.collect()
-        report = geoskip.report(twice)
-        assert [(scan.files_kept, scan.files_total) for scan in report.scans] == [(2, 4)]
+        for report in (geoskip.explain(twice), (twice.collect(), geoskip.report(twice))[1], geoskip.last_report(own)):
+            assert (report.files_kept, report.files_total, report.scans) == (0, 0, ())
+            assert report.notes == ("left alone: cached data, of which no file is read again",)
     finally:
         frame.unpersist(blocking=True)
 

@@ -30,6 +30,7 @@ def report(df: DataFrame) -> Report:
         )
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
+    _heard(df.sparkSession)  # of the query that filled a cache
     return _report(df.sparkSession, java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
 
 
@@ -51,9 +52,14 @@ def reports(spark: SparkSession) -> list[Report]:
     other sessions have asked since, so that sessions which are over can be forgotten.
     """
     check_session(spark)
-    with suppress(Py4JJavaError):  # a busy driver: the newest may be missing
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
+    _heard(spark)
     return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
+
+
+def _heard(spark: SparkSession) -> None:
+    """Wait for Spark to tell of the queries that have ended; of a busy driver the newest may be missing."""
+    with suppress(Py4JJavaError):
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
 
 
 def wait_for_audits(spark: SparkSession, seconds: float = 60.0) -> bool:

@@ -3,13 +3,16 @@ package geoskip;
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.io.StringWriter;
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
@@ -27,6 +30,7 @@ import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
@@ -53,14 +57,22 @@ class PlanFacts {
     private final List subqueries = new ArrayList();
     private final HashSet met = new HashSet(); // ids of cached plans
     private final SparkSession session;
+    private QueryExecution execution; // while facts are collected
+
+    /** The queries that filled caches, by the ids of the cached plans; the last ones. */
+    private static final LinkedHashMap filled = new LinkedHashMap() {
+        protected boolean removeEldestEntry(Map.Entry eldest) { return size() > 10000; }
+    };
 
     PlanFacts(QueryExecution execution) {
+        this.execution = execution;
         session = execution.sparkSession();
         if (execution.commandExecuted() instanceof CommandResult) { // of a frame that stands for an INSERT
             collect(((CommandResult) execution.commandExecuted()).commandPhysicalPlan());
         } else {
             collect(execution.executedPlan());
         }
+        this.execution = null;
         found.clear(); // plans lead to what they read, made and broadcast
         subqueries.clear();
     }
@@ -121,7 +133,11 @@ class PlanFacts {
         } else if (plan instanceof InMemoryTableScanExec) {
             SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
             if (met.add(Integer.valueOf(cached.id()))) {
-                collect(cached);
+                if (isFilledBefore(((InMemoryTableScanExec) plan).relation())) {
+                    notes.add("left alone: cached data, of which no file is read again");
+                } else {
+                    collect(cached);
+                }
             }
         } else if (plan instanceof BatchScanExec && ((BatchScanExec) plan).scan() instanceof FileScan) {
             scans.add(new ScanFacts((FileScan) ((BatchScanExec) plan).scan(), session));
@@ -130,6 +146,20 @@ class PlanFacts {
         } else if (plan instanceof LeafExecNode && plan.getClass().getName().startsWith("org.apache.spark.sql.")
                 && !plan.nodeName().startsWith("Execute ") && !isEmpty(plan)) {
             notes.add("left alone: " + plan.nodeName() + " reads no files that geoskip knows");
+        }
+    }
+
+    /** Is a cache full, and not by this query? The first one that is seen to find it full has filled it. */
+    private boolean isFilledBefore(InMemoryRelation relation) {
+        if (!relation.cacheBuilder().isCachedColumnBuffersLoaded()) {
+            return false;
+        }
+        Integer plan = Integer.valueOf(relation.cachedPlan().id());
+        synchronized (filled) {
+            if (!filled.containsKey(plan)) {
+                filled.put(plan, new WeakReference(execution));
+            }
+            return ((WeakReference) filled.get(plan)).get() != execution;
         }
     }
 
