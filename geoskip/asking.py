@@ -160,12 +160,16 @@ class Asking:
         self.watch = watch or Watch()
         self.templates = templates
         self._indexes = [(str(index), index) for index in indexes]
+        self._columns = [_read_alone(index) for index in indexes]
         self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
 
     def about(self, node: Predicate) -> list[Clause]:
         """What indexes and mappings say of a vertex itself."""
         found: list[Clause] = []
-        for name, index in self._indexes:
+        read = columns_of(node)
+        for (name, index), columns in zip(self._indexes, self._columns, strict=True):
+            if columns and columns.isdisjoint(read):
+                continue
             self.ask(name, index.clause, (node,), found)
             for implied in of_the_day(node, index):
                 self.ask(name, index.clause, (implied,), found)
@@ -259,6 +263,12 @@ class Asking:
             fit = [index for _, index in self._indexes if isinstance(index, kind) and _is_near(index, columns)]
             choices.append([*fit] if fit or number not in mapping.optional else [None])
         return itertools.product(*choices)
+
+
+def _read_alone(index: Index) -> frozenset[str]:
+    """The columns without one of which an index says nothing of a vertex; empty where it may, as one of others."""
+    is_own = type(index).__module__.partition(".")[0] == "geoskip"
+    return frozenset[str]().union(*map(columns_of, index.bound)) if is_own else frozenset()
 
 
 def _is_near(index: Index, columns: frozenset[str]) -> bool:

@@ -52,6 +52,7 @@ from geoskip.predicates import (
     children,
     normalise,
     transform,
+    walk,
 )
 from geoskip.records import field_by_field
 from geoskip.registry import Registry, constant_name, current
@@ -109,7 +110,7 @@ def fold_constants(
                 return value if isinstance(value, Literal) else Literal(value, vertex.type)
         return vertex
 
-    return transform(node, fold)
+    return transform(node, fold) if any(isinstance(vertex, Call) for vertex in walk(node)) else node
 
 
 def gather(node: Predicate) -> Predicate:
@@ -134,7 +135,8 @@ def gather(node: Predicate) -> Predicate:
         parts = (*others, *(In(child, tuple(found)) for child, found in values.items()))
         return parts[0] if len(parts) == 1 else Or(parts)
 
-    return transform(node, gathered)
+    is_long = any(isinstance(vertex, Or) and len(vertex.children) >= _MANY for vertex in walk(node))
+    return transform(node, gathered) if is_long else node
 
 
 _MANY = 16
