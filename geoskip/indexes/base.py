@@ -44,7 +44,7 @@ from geoskip.errors import InvalidSpecificationError, MappingError
 from geoskip.identity import Unidentifiable, digest, names_in, qualified_name
 from geoskip.predicates import Predicate
 
-__all__ = ["Index", "SourceColumn", "as_registered", "definition", "index", "index_from_json", "index_kinds"]
+__all__ = ["Index", "SourceColumn", "as_registered", "definition", "index", "index_from_json", "index_kinds", "is_own"]
 
 I = TypeVar("I", bound="type[Index]")  # noqa: E741
 Summary = Mapping[str, Any]
@@ -108,6 +108,14 @@ class Index(ABC):
     def chooses(self) -> bool:
         """Is it still to choose, so that a build has to read some files first? Where it overrides :meth:`prepare`."""
         return type(self).prepare is not Index.prepare
+
+    @property
+    def version(self) -> int | None:
+        """The version of what its summaries say, raised when they say other things: those of before are not used.
+
+        None where a digest of the methods that make them stands for it.
+        """
+        return None
 
     def unavailable(self) -> str | None:
         """Why it cannot answer here although its metadata are there, for the report; the default can."""
@@ -206,15 +214,17 @@ def as_registered(spec: Index) -> Index:
     return index_from_json(spec.to_json())
 
 
-def definition(kind: str) -> str | None:
-    """What tells one definition of a user's own index type from another: a digest of how its summaries are made.
+def definition(spec: Index) -> str | None:
+    """Identify how an index's summaries are made: by its version, or for a user's own type by a digest.
 
     That is of ``collect``, ``merge`` and ``prepare``, with what these reach of their class and beyond it. Clauses are
-    not part of it: one that is added or corrected holds for the summaries that are there. None for geoskip's own types,
-    whose metadata have a version, for a type that is not known here, and where no digest can be had.
+    not part of it: one that is added or corrected holds for the summaries that are there. None for geoskip's own types
+    in their first version, for a type that is not known here, and where no digest can be had.
     """
-    found = _kinds.get(kind)
-    if found is None or _is_own(found):
+    if spec.version is not None:
+        return f"version:{spec.version}"
+    found = _kinds.get(spec.kind)
+    if found is None or is_own(found):
         return None
     if found not in _definitions:
         with contextlib.suppress(Unidentifiable):
@@ -231,7 +241,7 @@ def _makers(kind: type[Index]) -> dict[str, Any]:
     waiting = ["collect", "merge", "prepare"]
     while waiting:
         name = waiting.pop()
-        value = next((vars(c)[name] for c in kind.__mro__ if name in vars(c) and not _is_own(c)), None)
+        value = next((vars(c)[name] for c in kind.__mro__ if name in vars(c) and not is_own(c)), None)
         if value is None or name in found:
             continue
         plain = value.__func__ if isinstance(value, staticmethod | classmethod) else value
@@ -240,5 +250,6 @@ def _makers(kind: type[Index]) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def _is_own(kind: type) -> bool:
+def is_own(kind: type) -> bool:
+    """Whether a class comes with geoskip, so that it does not change while a driver runs."""
     return kind.__module__.partition(".")[0] in ("geoskip", "udf_mappings", "builtins", "abc")

@@ -193,6 +193,11 @@ class GeoBox(_Sighted, Index):
         if self.boxes is not None and not (type(self.boxes) is int and 1 <= self.boxes <= 255):
             raise InvalidSpecificationError(f"GeoBox(boxes=) takes a whole number from 1 to 255, got {self.boxes!r}")
 
+    @property
+    def version(self) -> int | None:
+        """2 for geometries since points without coordinates are counted in any part, and slivers as invalid."""
+        return None if self.is_pair else 2
+
     def expressions(self) -> tuple[str, ...]:
         return (self.x,) if self.y is None else (self.x, self.y)
 

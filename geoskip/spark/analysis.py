@@ -214,7 +214,7 @@ def _entry(source: Source, index: Index, found: Analysed) -> IndexEntry:
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
     depends = depends_on(bound, source.file_format, source.settings, source.schema, source.options)
-    if (made := definition(index.kind)) is not None:
+    if (made := definition(index)) is not None:
         depends[DEFINITION_OF + index.kind] = made
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
 

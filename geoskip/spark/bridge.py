@@ -24,7 +24,7 @@ import numpy as np
 
 from geoskip.asking import Watch, leave_out, name_of
 from geoskip.clauses import Mask
-from geoskip.indexes.base import Index, definition
+from geoskip.indexes.base import Index, is_own
 from geoskip.inlining import Template
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import And, Predicate, columns_of
@@ -329,7 +329,7 @@ def _is_settled(entry: IndexEntry) -> bool:
     What defines a type of users' own may change while the driver runs, and so may what others need to answer.
     """
     kind = type(entry.index)
-    return kind.unavailable is Index.unavailable and definition(kind.kind) is None
+    return kind.unavailable is Index.unavailable and is_own(kind)
 
 
 def _left_out(run: _Running, now: float) -> bool:

@@ -42,7 +42,7 @@ ID_OF = "field id of "
 PLACE_OF = "place of "
 """What begins the names of the places at which a schema has columns that files may be without names for."""
 DEFINITION_OF = "definition of "
-"""What begins the names of users' own index types, beside a digest of how their summaries are made."""
+"""What begins the names of index types, beside what identifies how their summaries are made."""
 
 _PARQUET = (
     "spark.sql.parquet.binaryAsString",
@@ -286,6 +286,8 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
     if not same_place(root, header.root):
         return f"it was built for {header.root}"
+    if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
+        return "it was built by another definition of its type than there is now; refresh_index('full')"
     settings = request["settings"]
     if (why := declined(request["format"], request["options"], settings, request.get("schema") or "")) is not None:
         return why
@@ -303,11 +305,7 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
         if moved:
             return f"it was built where the schema had {moved[0]} in another place than the query's schema"
     for name, value in entry.depends.items():
-        if name.startswith(PLACE_OF):
-            continue
-        if name.startswith(DEFINITION_OF):
-            if definition(name.removeprefix(DEFINITION_OF)) != value:
-                return "it was built by another definition of its type than there is now; refresh_index('full')"
+        if name.startswith((PLACE_OF, DEFINITION_OF)):
             continue
         if name == _LEGACY:
             return "it was built before all settings that can change a value were recorded; refresh_index('full')"
