@@ -24,7 +24,7 @@ import geoskip
 from geoskip import ValueList
 from geoskip.evaluation import Declined
 from geoskip.spark import functions as functions_module
-from geoskip.spark import udf_worker
+from geoskip.spark import udf_process, udf_worker
 from geoskip.spark.udf_process import call_in_worker
 from tests.conftest import holding_files, kept, same_as_off
 
@@ -303,6 +303,21 @@ def test_the_process_is_ended_at_its_deadline_and_started_anew(spark: Any) -> No
             deadline=time.monotonic() + 60,
         )
     assert called(lambda value: value + 1, 60) == ([2], [False])
+
+
+def test_the_process_starts_with_the_daemon_of_spark_itself(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, (*names, _, folder, environment) = udf_process._start({})
+    default = (*names, "pyspark.daemon", folder, environment)
+    monkeypatch.setattr(udf_process, "_start", lambda settings: (context, default))
+    found = call_in_worker(
+        cloudpickle.dumps((lambda value: " ".join([Path(sys.argv[0]).stem, *sys.argv[1:]]), None)),
+        [[1]],
+        clocks=[False],
+        is_instant=False,
+        settings={},
+        deadline=time.monotonic() + 60,
+    )
+    assert found == (["daemon pyspark.worker"], [False])
 
 
 def test_where_workers_are_on_other_machines_nothing_is_called(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

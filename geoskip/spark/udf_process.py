@@ -34,6 +34,8 @@ _PYTHON = "spark.sql.execution.pyspark.python"
 _WAIT = 0.5
 _GRACE = 0.5
 """Seconds that a call may take beyond its deadline."""
+_START = 1.5
+"""How many times as long as a call may take its process may take to start, beyond that."""
 _turn = threading.Lock()
 _process: _Process | None = None
 
@@ -140,10 +142,12 @@ class _Process:
 
     def answer(self, request: Mapping[str, Any], deadline: float) -> Rows | str:
         """What it answers; it is killed where it does not, unless it is just starting."""
-        if not self._is_ready:
-            if not self._is_readable(deadline):
+        if not self._is_ready:  # once a session a query waits for it, for more than its share of the budget
+            since = time.monotonic()
+            if not self._is_readable(deadline + _START * max(0.0, deadline - since)):
                 return "the process that calls functions had not started when the planning budget was spent"
-            self._is_ready = self._read(deadline) == b"ready"
+            self._is_ready = self._read(deadline + _GRACE) == b"ready"
+            deadline += time.monotonic() - since
         data = pickle.dumps({**request, "seconds": deadline - time.monotonic()})
         try:
             self.requests.write(struct.pack("!i", len(data)) + data)

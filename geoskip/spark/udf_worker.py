@@ -125,8 +125,8 @@ if __name__ == "__main__":
     os.dup2(null, 1)  # what functions print is no answer
     if sys.path[0] == "":
         sys.path[0] = os.getcwd()
-    daemon = importlib.import_module(sys.argv[1])
-    sys.argv[:] = [str(daemon.__file__), *sys.argv[2:]]
+    daemon, *sys.argv[1:] = sys.argv[1:]  # Spark's own looks at the first when it is imported
+    sys.argv[0] = str(importlib.import_module(daemon).__file__)
     TaskContext.get, BarrierTaskContext.get = _noted("the task's context"), _noted("the task's context")  # type: ignore[method-assign]
     os.environ._data = _Environment(os.environ._data)  # type: ignore[attr-defined]
     serve(requests, answers)
