@@ -55,7 +55,8 @@ for (name,) in base.execute("SHOW TABLES").fetchall():
         part = f"(SELECT * FROM {name} LIMIT {most - least} OFFSET {least})"
         base.execute(f"COPY {part} TO '{place / name / str(file)}.parquet' (FORMAT parquet)")
 queries = base.execute(f"SELECT query_nr, query FROM {kind}_queries()").fetchall()
-(place / "queries.json").write_text(json.dumps({number: text.strip().rstrip(";") for number, text in queries}))
+found = {number: text.strip().rstrip(";").replace('"', "`") for number, text in queries}  # as Spark quotes names
+(place / "queries.json").write_text(json.dumps(found))
 """
 
 
