@@ -75,6 +75,17 @@ def test_the_same_scan_in_one_query_is_decided_once(spark: Any, wide: Path, coun
     assert len(rows.collect()) == 14 + 14 + 4
 
 
+def test_a_file_written_later_is_read_by_both_scans_that_one_decision_answered(spark: Any, wide: Path) -> None:
+    """The plan is run again: what the second scan took from the first looks at its skipped files too."""
+    once = "SELECT c1 FROM wide WHERE c0 > 1000"
+    rows = spark.sql(f"{once} UNION ALL {once}")
+    assert rows.collect() == []
+    before = (wide / "part-0.parquet").stat()
+    write(wide, 0, 1001)
+    os.utime(wide / "part-0.parquet", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert len(rows.collect()) == 20
+
+
 def test_scans_that_are_written_alike_and_differ_are_decided_each(spark: Any, wide: Path, counts: Counter[str]) -> None:
     query = "SELECT a.c1 FROM wide a JOIN wide b ON a.c2 = b.c2 WHERE a.c0 > 25 AND b.c0 > 15"
     assert kept(spark, query) == [2, 3]

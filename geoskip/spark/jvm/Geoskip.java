@@ -292,7 +292,7 @@ public final class Geoskip {
         Wire.strings(json, "partitions", Arrays.asList(files.partitionSchema().fieldNames()));
         json.writeStringField("schema", files.dataSchema().json());
         Wire.map(json, "options", files.options());
-        Known.settings(json, files.sparkSession().sessionState().conf(), files.dataSchema());
+        Known.settings(json, Known.ofSession(files.sparkSession().sessionState().conf()), files.dataSchema());
         json.writeEndObject();
         json.close();
         return text.toString();

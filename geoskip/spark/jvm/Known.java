@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.StringWriter;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -101,29 +102,39 @@ class Known {
         return null;
     }
 
-    /** Settings and versions that indexes may depend on, what columns read where a file lacks them, and field ids. */
-    static void settings(JsonGenerator json, SQLConf conf, StructType columns) throws IOException {
-        json.writeObjectFieldStart("settings");
+    /** Settings and versions that indexes may depend on, by name. */
+    static Map ofSession(SQLConf conf) throws IOException {
+        Map found = new LinkedHashMap();
         for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
             String key = (String) i.next();
-            json.writeStringField(key, setting(conf, key));
+            found.put(key, setting(conf, key));
         }
-        json.writeStringField("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
-        json.writeStringField("java.version", System.getProperty("java.version"));
-        json.writeStringField("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
-        json.writeStringField("spark.sql.*", changed(conf));
+        found.put("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
+        found.put("java.version", System.getProperty("java.version"));
+        found.put("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
+        found.put("spark.sql.*", changed(conf));
         for (scala.collection.Iterator i = conf.getAllConfs().keysIterator(); i.hasNext();) {
             String key = (String) i.next();
             if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key)) {
-                json.writeStringField(key, setting(conf, key));
+                found.put(key, setting(conf, key));
             }
         }
         for (Iterator i = OF_HADOOP.iterator(); i.hasNext();) {
             String key = (String) i.next();
             String set = setting(conf, key);
-            json.writeStringField(key, set != null ? set : SparkContext.getOrCreate().hadoopConfiguration().get(key));
+            found.put(key, set != null ? set : SparkContext.getOrCreate().hadoopConfiguration().get(key));
         }
-        boolean byId = "true".equals(setting(conf, "spark.sql.parquet.fieldId.read.enabled"));
+        return found;
+    }
+
+    /** What {@link #ofSession} found, what columns read where a file lacks them, and field ids. */
+    static void settings(JsonGenerator json, Map session, StructType columns) throws IOException {
+        json.writeObjectFieldStart("settings");
+        for (Iterator i = session.entrySet().iterator(); i.hasNext();) {
+            Map.Entry set = (Map.Entry) i.next();
+            json.writeStringField((String) set.getKey(), (String) set.getValue());
+        }
+        boolean byId = "true".equals(session.get("spark.sql.parquet.fieldId.read.enabled"));
         for (int i = 0; i < columns.length(); i++) {
             StructField column = columns.apply(i);
             String ids = byId ? column.metadata().json() + column.dataType().json() : "";

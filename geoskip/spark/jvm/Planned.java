@@ -33,6 +33,7 @@ class Planned {
     private static final Map queries = Collections.synchronizedMap(new WeakHashMap()); // by Spark's trackers
     private final Map decisions = new HashMap(); // by scan
     private final List environments = new ArrayList(); // pairs of a relation's files and a text
+    private Map settings; // of the session, once they are needed
 
     /** That of the query which this thread plans; an empty one where Spark tracks none. */
     static Planned current() {
@@ -110,7 +111,10 @@ class Planned {
         return made;
     }
 
-    private static String written(HadoopFsRelation files, SparkSession session) throws IOException {
+    private String written(HadoopFsRelation files, SparkSession session) throws IOException {
+        if (settings == null) {
+            settings = Known.ofSession(session.sessionState().conf());
+        }
         StringWriter text = new StringWriter();
         JsonGenerator json = Wire.FACTORY.createGenerator(text);
         json.writeStartObject();
@@ -119,7 +123,7 @@ class Planned {
         if (Known.byPosition(files)) {
             json.writeStringField("schema", files.dataSchema().json());
         }
-        Known.settings(json, session.sessionState().conf(), files.dataSchema());
+        Known.settings(json, settings, files.dataSchema());
         json.writeEndObject();
         json.close();
         return text.toString();
