@@ -135,7 +135,9 @@ def test_all_readers_make_the_same_metadata(spark: Any, tmp_path: Path, monkeypa
     stores = [MemoryStore(), MemoryStore()]
     mixed = geoskip.dataset(spark, str(tmp_path / "data"), store=stores[0]).create_index(*indexes)
     monkeypatch.setattr(build_module, "_plans", lambda *_: None)
-    slow = geoskip.dataset(spark, str(tmp_path / "data"), store=stores[1]).create_index(*indexes)
+    second = geoskip.dataset(spark, str(tmp_path / "data"), store=stores[1])
+    second.use_metadata()
+    slow = second.create_index(*indexes)
     assert set(slow.readers.values()) == {"spark"}
     assert {mixed.readers[f"minmax({name})"] for name in ("f32", "f64")} == {"arrow"}
     # the file without rows has no statistics, so that it is read
@@ -156,6 +158,7 @@ def test_the_ends_of_text_that_spark_wrote_are_those_in_the_footers(
     data = [geoskip.dataset(spark, str(tmp_path / "data"), store=store) for store in stores]
     assert set(data[0].create_index(MinMax("s"), MinMax("b")).readers.values()) == {"footers"}
     monkeypatch.setattr(build_module, "_plans", lambda *_: None)
+    data[1].use_metadata()
     assert set(data[1].create_index(MinMax("s"), MinMax("b")).readers.values()) == {"spark"}
     assert table_of(stores[0]) == table_of(stores[1])
 

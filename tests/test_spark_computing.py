@@ -44,6 +44,7 @@ def built(spark: Any, place: Path, *indexes: Index) -> tuple[Any, list[dict[str,
     """The report, what is stored, and how many jobs it took."""
     store = MemoryStore()
     handle = geoskip.dataset(spark, str(place), store=store)
+    handle.use_metadata()
     report, jobs = jobs_of(spark, lambda: handle.create_index(*indexes))
     return report, table_of(store), jobs
 

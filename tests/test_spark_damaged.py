@@ -90,6 +90,7 @@ def test_a_query_answers(spark: Any, sound: Path, monkeypatch: pytest.MonkeyPatc
     shutil.copytree(folder, tmp_path / "kept")
     monkeypatch.setattr(known, "_snapshots", OrderedDict())  # as in another driver
     monkeypatch.setattr(known, "_stores", {})
+    monkeypatch.setattr(known, "_defaults", {})
     try:
         DAMAGE[damage](folder)
         told = ""

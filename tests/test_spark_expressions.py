@@ -331,6 +331,7 @@ def test_columns_found_by_field_ids(spark: Any, tmp_path: Path, enabled: str) ->
             same_as_off(lambda where=where: spark.read.schema(swapped).parquet(str(tmp_path)).where(where))
         assert same_as_off(lambda: spark.read.parquet(str(tmp_path)).where("a = 1")).files_kept == 1
         by_id = geoskip.dataset(spark, str(tmp_path), schema=swapped, metadata=str(tmp_path / "_ids"))
+        by_id.use_metadata()
         by_id.create_index(MinMax("a"))
         matching = "a = 101" if enabled == "true" else "a = 1"
         assert same_as_off(lambda: by_id.to_df().where(matching)).files_kept == 1

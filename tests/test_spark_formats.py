@@ -168,6 +168,7 @@ def test_the_column_of_corrupt_records_is_declined(spark: Any, tmp_path: Path, k
     assert same_as_off(lambda: handle.to_df().where("a = 1")).files_kept == 1
     schema = "a int, b int, bad string"
     bad = geoskip.dataset(spark, str(tmp_path), format=kind, schema=schema, metadata=str(tmp_path / "_bad"))
+    bad.use_metadata()
     bad.create_index(MinMax("bad"))  # as long as it is a column of the data
     spark.conf.set("spark.sql.columnNameOfCorruptRecord", "bad")
     try:

@@ -94,7 +94,9 @@ def test_whoever_reads_them(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
         geoskip.dataset(spark, place, store=stores[0]).create_index(*indexes)
         with monkeypatch.context() as patch:
             patch.setattr(build_module, "_plans", lambda *_: None)
-            report = geoskip.dataset(spark, place, store=stores[1]).create_index(*indexes)
+            second = geoskip.dataset(spark, place, store=stores[1])
+            second.use_metadata()
+            report = second.create_index(*indexes)
         assert set(report.readers.values()) == {"spark"}
         for mine, its in zip(table_of(stores[0]), table_of(stores[1]), strict=True):
             assert repr(mine) == repr(its)

@@ -272,6 +272,7 @@ def test_a_dataset_on_another_file_system(spark: Any, mounted: tuple[str, Path])
     # the same files under their local names are another dataset: their metadata say so
     assert kept(lambda: spark.read.parquet(str(place / "my data")), "a = 10") == (3, 3)
     elsewhere = geoskip.dataset(spark, str(place / "my data"), metadata=f"{uri}/meta")
+    elsewhere.use_metadata()
     assert elsewhere.create_index(MinMax("a")).readers == {"minmax(a)": "footers"}
     assert kept(lambda: spark.read.parquet(str(place / "my data")), "a = 10") == (1, 3)
 

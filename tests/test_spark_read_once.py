@@ -101,12 +101,14 @@ def test_no_file_is_opened_more_often_because_an_index_chooses(
     indexes = {"computing": COMPUTED, "spark": BY_SPARK}.get(who, PLAIN)
     stores = [MemoryStore(), MemoryStore()]
     first, then = (geoskip.dataset(plain, str(place), store=store) for store in stores)
+    first.use_metadata()
     schema = first.to_df().schema
     assert schema == then.to_df().schema  # which opens one
     with opened(place) as once:
         report, jobs = jobs_of(plain, lambda: first.create_index(*indexes, *OTHERS))
     assert not report.incomplete
     assert not report.excluded
+    then.use_metadata()
     with opened(place) as before:
         then.create_index(*resolved(first, indexes), *OTHERS)
     assert once == before

@@ -27,7 +27,7 @@ from geoskip.clauses import Mask
 from geoskip.indexes.base import Index, is_own
 from geoskip.inlining import Template
 from geoskip.metadata import IndexEntry, Snapshot
-from geoskip.predicates import And, Predicate, columns_of
+from geoskip.predicates import And, Predicate
 from geoskip.registry import current
 from geoskip.report import unindexed_at_last
 from geoskip.skipping import Decision, decide
@@ -37,7 +37,7 @@ from geoskip.spark.evaluator import Answers, SparkEvaluator
 from geoskip.spark.known import KEYS, Known, key_of, local_path
 from geoskip.spark.own_settings import look_up_again, most_looked_at, share_memory, unread
 from geoskip.spark.remembered import Decisions, Remembered, has_rules_of_others, is_reproducible
-from geoskip.spark.signature import redefined, renamer, retyped, same_place, unusable
+from geoskip.spark.signature import redefined, renamer, retyped, same_place, top_level_columns, unusable
 
 __all__ = ["Bridge"]
 
@@ -310,7 +310,7 @@ def _concerned(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntr
     if has_rules_of_others(parts, current()):
         return list(entries)
     by_column = snapshot.files.cached("indexes by column", lambda: _by_column(entries))
-    read = frozenset[str]().union(*map(columns_of, parts))
+    read = set[str]().union(*map(top_level_columns, parts))  # a struct is compared by its fields, which may be indexed
     return [entries[number] for number in sorted({n for name in ("", *read) for n in by_column.get(name, ())})]
 
 
@@ -318,7 +318,7 @@ def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
     """The places of indexes by the columns that they are over; under no name those over none."""
     found: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
-        for name in frozenset[str]().union(*map(columns_of, entry.index.bound)) or ("",):
+        for name in set[str]().union(*map(top_level_columns, entry.index.bound)) or ("",):
             found.setdefault(name, []).append(number)
     return found
 

@@ -215,7 +215,7 @@ class Place:
 
     def make_known(self, source: Source, *, complete: bool = False) -> None:
         """Let queries of this driver find these metadata, unless they use others: see :meth:`Known.offer`."""
-        if known.offer(source.root, self.store(source), complete=complete):
+        if known.offer(source.root, self.store(source), complete=complete) and self.is_private():
             java(self.spark).geoskip.register(source.root)
 
     def use(self, source: Source) -> None:

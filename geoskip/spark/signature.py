@@ -30,6 +30,7 @@ __all__ = [
     "renamer",
     "retyped",
     "struct_asked_for",
+    "top_level_columns",
     "unusable",
 ]
 
@@ -178,7 +179,7 @@ def corrupt_record(
         return None
     lowered = {name.lower(): value for name, value in options.items()}
     name = lowered.get("columnnameofcorruptrecord") or settings.get("spark.sql.columnNameOfCorruptRecord") or ""
-    return name if any(name.lower() in _top_level(expression) for expression in expressions) else None
+    return name if any(name.lower() in top_level_columns(expression) for expression in expressions) else None
 
 
 def struct_asked_for(expressions: Iterable[Predicate], file_format: str) -> str | None:
@@ -204,7 +205,7 @@ def depends_on(
     """The settings and versions that an index over these expressions depends on, with their values now."""
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
-    columns = sorted(set().union(*map(_top_level, expressions)))
+    columns = sorted(set().union(*map(top_level_columns, expressions)))
     names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
     # text is parsed by Spark, and a default is SQL, which every query evaluates anew
     parsed = is_text(file_format) or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
@@ -266,7 +267,7 @@ def _places(columns: Iterable[str], file_format: str, schema: str) -> dict[str, 
     return found
 
 
-def _top_level(expression: Predicate) -> set[str]:
+def top_level_columns(expression: Predicate) -> set[str]:
     """The columns of the relation that an expression reads, as the rule names their defaults: plain, in lower case."""
     parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(expression)]
     plain = [part[1].replace("``", "`") if part[1] is not None else part[0] for part in parts if part]
@@ -344,7 +345,7 @@ def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
 
 def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
     """Columns of ORC files without names, as Hive wrote them, are found by position."""
-    for name in sorted(set().union(*map(_top_level, entry.index.bound))):
+    for name in sorted(set().union(*map(top_level_columns, entry.index.bound))):
         before, now = (
             [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
             for schema in (built, read)
