@@ -92,6 +92,8 @@ def place(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.T
 def test_literals_of_other_types_read_no_more_than_they_must(spark: Any, place: tuple[Any, str], ansi: str) -> None:
     kind, folder = place
     wanted = EQUAL if kind in (BloomFilter, Hybrid) else {**EQUAL, **ORDER}
+    if ansi == "true" and spark.version.startswith("3."):  # casts this literal to the column's type, and fails
+        wanted = {where: files for where, files in wanted.items() if where != "w > 10000000000000000000000.1"}
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
