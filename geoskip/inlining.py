@@ -189,7 +189,7 @@ def _settled(match: Match, markers: Sequence[Predicate]) -> Bound | None:
 def _ways(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], match: Match) -> Iterator[Match]:
     """The ways in which a vertex is a pattern with something for its markers."""
     marker = pattern.child if isinstance(pattern, Cast) and pattern.child in markers else pattern
-    if marker in markers and getattr(node, "type", None) == getattr(pattern, "type", None):
+    if marker in markers and node.type == pattern.type:
         yield from _bound(marker, node, match)  # the argument as the parameter's type, a string as the marker is
         return
     if pattern in markers:

@@ -255,7 +255,7 @@ class Labeller:
             case Comparison("<=>", test, Literal(False)):
                 return any_of([self.true(test), self.null(test)])
             case In(child, values) if any(v.value is None for v in values):
-                kind = getattr(child, "type", None)
+                kind = child.type
                 if kind not in ("float", "double"):
                     return KEEP_NONE
                 # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too

@@ -14,7 +14,10 @@ temp > 101
 *Values are physical*, as Spark keeps them: a date is an ``int`` of days since 1970-01-01, a timestamp an ``int`` of
 microseconds, an interval an ``int`` of months or microseconds, a string a ``str`` whose invalid UTF-8 is kept by
 ``surrogateescape``, a binary ``bytes``, a decimal a ``Decimal``, an array a ``tuple``, a geometry a shapely geometry.
-``type`` is Spark's name of the type (``"int"``, ``"geometry"``), None where a mapping's author leaves it out.
+
+*Every vertex has a* ``type``: the name that Spark gives the type of its value (``"int"``, ``"geometry"``,
+``"boolean"`` for conditions), None where it is not known: a mapping's author may leave it out. What follows from a type
+is in :mod:`geoskip.types`.
 
 Fields past the first two or three (implementation, flags, type, ANSI, zone) have defaults, so that patterns stay
 short; they do take part in equality, which is how an index on an expression meets only the very same expression.
@@ -60,9 +63,17 @@ class Predicate:
     """The base of all vertices."""
 
     __slots__ = ()
+    type: str | None
 
     def __repr__(self) -> str:
         return str(self)
+
+
+class _Condition(Predicate):
+    """The base of vertices that are TRUE, FALSE or NULL."""
+
+    __slots__ = ()
+    type = "boolean"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -163,7 +174,7 @@ class Cast(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Predicate):
+class Comparison(_Condition):
     """``left op right`` with op one of ``= <=> < <= > >=``; ``<>`` is a :class:`Not`."""
 
     op: str
@@ -175,7 +186,7 @@ class Comparison(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class In(Predicate):
+class In(_Condition):
     """``child IN (values)``: literals, a NULL among them kept as Spark keeps it."""
 
     child: Predicate
@@ -187,7 +198,7 @@ class In(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Like(Predicate):
+class Like(_Condition):
     """``child LIKE pattern ESCAPE escape``."""
 
     child: Predicate
@@ -199,7 +210,7 @@ class Like(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Text(Predicate):
+class _Text(_Condition):
     child: Predicate
     text: str
     form: ClassVar[str]
@@ -227,7 +238,7 @@ class Contains(_Text):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class IsNull(Predicate):
+class IsNull(_Condition):
     """``child IS NULL``."""
 
     child: Predicate
@@ -237,7 +248,7 @@ class IsNull(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Joined(Predicate):
+class _Joined(_Condition):
     children: tuple[Predicate, ...]
     word: ClassVar[str]
 
@@ -258,7 +269,7 @@ class Or(_Joined):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Not(Predicate):
+class Not(_Condition):
     """NOT child: NULL stays NULL."""
 
     child: Predicate
@@ -273,6 +284,7 @@ class Opaque(Predicate):
 
     text: str
     columns: tuple[str, ...] = ()
+    type = None
 
     def __str__(self) -> str:
         return self.text
@@ -384,7 +396,7 @@ def normalise(node: Predicate) -> Predicate:
 
 
 def _is_condition(node: Predicate) -> bool:
-    return node.type == "boolean" if isinstance(node, Call) else not isinstance(node, Column | Literal | Cast | Opaque)
+    return isinstance(node, _Condition) or (isinstance(node, Call) and node.type == "boolean")
 
 
 def _normalise_vertex(node: Predicate) -> Predicate:

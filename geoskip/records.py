@@ -72,7 +72,7 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
         return None
     fields: Fields = []
     for part, value in zip(made.args[1::2], values, strict=True):
-        kind, source = getattr(value, "type", None), getattr(part, "type", None)
+        kind, source = value.type, part.type
         if not isinstance(value, Literal) or not _PLAIN.fullmatch(kind or "") or not _PLAIN.fullmatch(source or ""):
             return None
         if source != kind:
@@ -85,7 +85,7 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
 
 def _of_column(left: Predicate, right: Predicate) -> Fields | None:
     """The fields of a column of structs, where both are of one type and all fields of plain ones."""
-    kind, made = getattr(left, "type", None) or "", right if isinstance(right, Call) else None
+    kind, made = left.type or "", right if isinstance(right, Call) else None
     found = _STRUCT.fullmatch(kind)
     if not isinstance(left, Column) or made is None or made.type != kind or found is None:
         return None

@@ -56,8 +56,8 @@ def _guesses(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bo
         return
     match pattern:
         case Cast(child):
-            for value in _uncast(constant.value, getattr(child, "type", None)):
-                yield from _guesses(child, Literal(value, getattr(child, "type", None)), marker, bound)
+            for value in _uncast(constant.value, child.type):
+                yield from _guesses(child, Literal(value, child.type), marker, bound)
         case Call(_, args):
             open_ = [n for n, arg in enumerate(args) if any(vertex == marker for vertex in walk(arg))]
             others = [_value(arg, bound) for n, arg in enumerate(args) if n not in open_]
@@ -66,7 +66,7 @@ def _guesses(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bo
                 return
             (place,) = open_
             known = [other.value for other in others if other is not None]
-            kind = getattr(args[place], "type", None) or ("string" if isinstance(constant.value, str) else None)
+            kind = args[place].type or ("string" if isinstance(constant.value, str) else None)
             for value in back(constant.value, known, place):
                 yield from _guesses(args[place], Literal(value, kind), marker, bound)
 
@@ -127,7 +127,7 @@ def _value(node: Predicate, bound: Bound) -> Literal | None:
     """An expression over constants as the engine computes it; None where that is not plain to see."""
     if node in bound or (isinstance(node, Cast) and node.child in bound):
         found = bound.get(node) or bound.get(getattr(node, "child", node))
-        same = isinstance(found, Literal) and (node in bound or found.type == getattr(node, "type", None))
+        same = isinstance(found, Literal) and (node in bound or found.type == node.type)
         return found if isinstance(found, Literal) and same and found.value is not None else None
     match node:
         case Literal(value):

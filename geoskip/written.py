@@ -66,7 +66,7 @@ _MOST = 16
 
 
 def _source(cast: Cast) -> str:
-    return getattr(cast.child, "type", None) or cast.source or ""
+    return cast.child.type or cast.source or ""
 
 
 def _among(child: Predicate, kind: str, texts: tuple[str, ...]) -> Predicate:
@@ -116,7 +116,7 @@ def _shown(cast: Cast) -> Predicate | None:
 
 
 def _unit(shown: Predicate) -> int:
-    return _DAY if getattr(shown, "type", None) == "date" else 1
+    return _DAY if shown.type == "date" else 1
 
 
 def _literal(micros: int, shown: Predicate) -> Literal:

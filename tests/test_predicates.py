@@ -109,3 +109,26 @@ def test_equality_is_what_spark_could_not_tell_apart(one: p.Predicate, other: p.
     assert (one == other) is same
     assert len({one, other}) == 2 - same
     assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("vertex", "kind"),
+    [
+        (A, "int"),
+        (p.Column("untyped"), None),
+        (p.Literal(1, "bigint"), "bigint"),
+        (p.Cast(A, "double", "int"), "double"),
+        (p.Call("f", (A,), type="string"), "string"),
+        (IS_A, "boolean"),
+        (p.In(A, (ONE,)), "boolean"),
+        (p.Like(A, "%"), "boolean"),
+        (p.StartsWith(A, "x"), "boolean"),
+        (p.IsNull(A), "boolean"),
+        (p.And((IS_A, B)), "boolean"),
+        (p.Not(B), "boolean"),
+        (p.Opaque("rand()"), None),
+    ],
+    ids=str,
+)
+def test_every_vertex_has_a_type(vertex: p.Predicate, kind: str | None) -> None:
+    assert vertex.type == kind

@@ -208,7 +208,7 @@ def _resolution(cell: Predicate) -> int | None:
 
 def _descends(cell: Predicate, ancestors: Iterable[str], resolution: int | None, index: Index) -> Clause | None:
     """The clause of "the cell descends from one of these", at a resolution or at any."""
-    kind = getattr(cell, "type", None) or "string"
+    kind = cell.type or "string"
     if kind not in ("string", "bigint"):
         return None
     parts = []

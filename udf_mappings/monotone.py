@@ -63,7 +63,7 @@ def of_a_time(call: Call) -> str | None:
     """Seconds since 1970 of a time or of the beginning of a date; of a time without a zone, where clocks are never set
     back.
     """
-    kind = getattr(call.args[0], "type", None)
+    kind = call.args[0].type
     if kind in ("timestamp", "date") or (kind == "timestamp_ntz" and in_fixed_zone(call)):
         return RISES
     return None

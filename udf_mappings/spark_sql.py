@@ -239,7 +239,7 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
             pass
         case _:
             return None
-    if form not in _FORMATS or getattr(time, "type", None) != "timestamp" or len(call.flags) != 1:
+    if form not in _FORMATS or time.type != "timestamp" or len(call.flags) != 1:
         return None
     found = [_stretch(text.value, form) for text in texts if text.value is not None]
     if not found or None in found:
@@ -278,7 +278,7 @@ def _shown(time: Predicate, zone: str) -> tuple[Predicate, int]:
 
 
 def _is_a_date(cast: Cast) -> bool:
-    return (getattr(cast.child, "type", None) or cast.source) == "date"
+    return (cast.child.type or cast.source) == "date"
 
 
 def _stretch(text: str, form: str) -> tuple[int, int] | None:

@@ -118,7 +118,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 def _with_constant(case: Case, name: str, value: Any) -> Case:
     place = list(case.rows).index(name)
     old = case.call.args[place]
-    literal = Literal(physical_value(value), getattr(old, "type", None))
+    literal = Literal(physical_value(value), old.type)
     call = replace(case.call, args=(*case.call.args[:place], literal, *case.call.args[place + 1 :]))
     condition = transform(case.condition, lambda vertex: call if vertex == case.call else vertex)
     return Case(case.rows, {**case.constants, name: value}, condition, call)

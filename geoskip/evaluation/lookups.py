@@ -55,7 +55,7 @@ def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | Non
             return _of_test(np.asarray(pc.is_nan(values.array).fill_null(False)), None) if floats else None
         case StartsWith(child, text) | EndsWith(child, text) | Contains(child, text) if child == over:
             return _text_test(node, values.array, text)
-    if node == over and getattr(over, "type", None) == "boolean":
+    if node == over and over.type == "boolean":
         return _looked_up(values, lambda v: _compared(v, "=", Literal(True), over))
     return None
 
@@ -198,7 +198,7 @@ _TEXTS = ("string", "char", "varchar")
 
 def value_in(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
     """A literal's physical value in the type of the values; None where it is of another."""
-    value, ours, theirs = literal.value, getattr(over, "type", None) or "", literal.type or ""
+    value, ours, theirs = literal.value, over.type or "", literal.type or ""
     if pa.types.is_integer(kind):
         if type(value) is bool:
             return int(value) if ours == "boolean" else None

@@ -143,7 +143,7 @@ class BloomFilter(Index):
 def equality(name: str, over: Predicate, casts: Sequence[str], literals: Sequence[Literal], fpp: float) -> Clause:
     """May the expression of an index with filters, after some casts, be equal to one of the literals?"""
     wanted = [literal for literal in literals if literal.value is not None]
-    kind = getattr(over, "type", None)
+    kind = over.type
     if not wanted:
         return KEEP_NONE
     try:

@@ -136,7 +136,7 @@ def inverted(node: Predicate) -> Predicate | None:
         case _:
             return None
     said = current().said_of(call)
-    kind = getattr(x, "type", None)
+    kind = x.type
     if said is None or said.inverse is None or kind is None or call.type is None or call.type == "float":
         return None
     values = []

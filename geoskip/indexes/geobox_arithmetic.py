@@ -73,7 +73,7 @@ class Line:
     @property
     def kind(self) -> str:
         """Spark's name of the type."""
-        return getattr(self.expression, "type", None) or ""
+        return self.expression.type or ""
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ def computed(index: GeoBox, node: Predicate) -> Clause | None:
 def _lines(index: GeoBox, node: Predicate) -> Iterator[tuple[Line, Predicate]]:
     coordinates = tuple(map(uncast, index.bound))
     for bound in index.bound:
-        if _is_number(getattr(bound, "type", None)):
+        if _is_number(bound.type):
             yield Line(bound, coordinates), bound
     for vertex in walk(node):
         if isinstance(vertex, Call) and _operation(vertex) is not None and _is_short(vertex):

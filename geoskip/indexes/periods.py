@@ -101,7 +101,7 @@ def periodic(node: Call, source: str | None) -> tuple[Predicate, Callable[[Range
 def reads_clocks(node: Call) -> bool:
     """Is it of the time of day in a zone whose clocks the engine has to tell of?"""
     kind = (node.implementation or "").removeprefix(_CATALYST)
-    local = getattr(node.args[0], "type", None) == "timestamp_ntz"
+    local = node.args[0].type == "timestamp_ntz"
     return kind in _OF_TIMES and not local and NO_OFFSET.isdisjoint(node.flags)
 
 

@@ -279,7 +279,7 @@ def _through_pandas(call: Call) -> Predicate | None:
     """What a function is given as whole numbers through pandas, so that its values depend on the rows beside."""
     if _THROUGH_PANDAS.isdisjoint(call.flags) or (call.implementation or "").startswith(_OWN):
         return None
-    return next((arg for arg in call.args if getattr(arg, "type", None) in _WHOLE and columns_of(arg)), None)
+    return next((arg for arg in call.args if arg.type in _WHOLE and columns_of(arg)), None)
 
 
 def _check(index: Index, predicate: Predicate, source: Source) -> None:
@@ -323,7 +323,7 @@ def _check(index: Index, predicate: Predicate, source: Source) -> None:
 
 
 def _type(predicate: Predicate, field: T.StructField) -> str:
-    return getattr(predicate, "type", None) or field.dataType.simpleString()
+    return predicate.type or field.dataType.simpleString()
 
 
 def arrow_type(field: T.StructField) -> pa.DataType:

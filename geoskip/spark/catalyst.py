@@ -210,7 +210,7 @@ def inlined(name: str, written: str | None) -> Template | None:
         return None
     if not columns_of(body) or isinstance(body, Column) or body in markers or not all(map(_is_itself, walk(body))):
         return None
-    return Template(name, body, tuple(markers), getattr(body, "type", "boolean"))
+    return Template(name, body, tuple(markers), body.type)
 
 
 def _is_itself(vertex: Predicate) -> bool:
@@ -282,7 +282,7 @@ def _cast(child: Predicate, node: Json) -> Predicate:
     texts = node.get("args", [])
     mode = next((t for t in texts if t in ("ANSI", "LEGACY", "TRY")), "LEGACY")
     zone = next((t for t in texts[1:] if t not in ("ANSI", "LEGACY", "TRY", "None", "true", "false")), None)
-    source = getattr(child, "type", None)
+    source = child.type
     return Cast(child, type_name(node["type"]), source, mode == "ANSI", zone, mode == "TRY")
 
 
@@ -312,7 +312,7 @@ def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
 
 
 def _collated(node: Predicate) -> bool:
-    return (getattr(node, "type", None) or "").startswith("string collate")
+    return (node.type or "").startswith("string collate")
 
 
 def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:

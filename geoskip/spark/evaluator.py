@@ -66,7 +66,7 @@ class _Place:
 
 def _is_unsettled(node: Predicate) -> bool:
     """Is it NULL or FALSE of NaN, by whether Spark compiles it? ``x IN (1.0, ..., NULL)``, as a set."""
-    if not isinstance(node, In) or getattr(node.child, "type", None) not in ("float", "double"):
+    if not isinstance(node, In) or node.child.type not in ("float", "double"):
         return False
     return any(value.value is None for value in node.values)
 
@@ -88,7 +88,7 @@ def _depends_on_form(node: Predicate, over: Predicate) -> bool:
 
 
 def _digits(node: Predicate) -> int:
-    found = re.match(r"decimal\((\d+),", getattr(node, "type", None) or "")
+    found = re.match(r"decimal\((\d+),", node.type or "")
     return int(found[1]) if found else 0
 
 

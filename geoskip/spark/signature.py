@@ -216,7 +216,7 @@ def depends_on(
         names += [*_AVRO, *([_JVM_ZONE] if _is_of_old(settings, options) else [])]
     elif not is_text(file_format):
         names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
-        if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices if isinstance(vertex, Column)):
+        if any(_is_temporal(vertex.type) for vertex in vertices if isinstance(vertex, Column)):
             names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
             if _is_of_old(settings, options):
                 names.append(_JVM_ZONE)
@@ -231,7 +231,7 @@ def depends_on(
         names.append("java.version")
     if any((call.implementation or "").startswith("python:") for call in functions):
         scopes.append(PYTHON)
-        if any(_is_temporal(getattr(vertex, "type", None)) for vertex in vertices):
+        if any(_is_temporal(vertex.type) for vertex in vertices):
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
     found = {name: _said(name, settings.get(name)) for name in dict.fromkeys(names)}
     found[SETTINGS_OF + " ".join(scopes)] = of_scopes(settings.get(CHANGED), scopes)

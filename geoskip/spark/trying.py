@@ -213,7 +213,7 @@ def expressions_of(
     for argument, predicate in zip(arguments, predicates, strict=True):
         arrays = [pa.array(rows[n], s.arrow) for n, s in zip(argument.names, argument.samples, strict=True)]
         if len(argument.names) == 1 and argument.made != "{}":
-            yield Expression(argument.sql, predicate, getattr(predicate, "type", None) or "binary", arrays[0])
+            yield Expression(argument.sql, predicate, predicate.type or "binary", arrays[0])
             continue
         for name, sample, array in zip(argument.names, argument.samples, arrays, strict=True):
             yield Expression(name, Column(name, sample.kind), sample.kind, array)

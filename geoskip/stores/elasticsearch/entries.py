@@ -261,7 +261,7 @@ def _said(node: Predicate, over: Predicate, kind: pa.DataType) -> tuple[Interval
         case StartsWith(child, text) if child == over and _is_text(kind):
             prefix = text.encode("utf-8", "surrogateescape")
             return united([(prefix, successor(prefix))]), IS_NULL
-    if node == over and getattr(over, "type", None) == "boolean":
+    if node == over and over.type == "boolean":
         return ((1, 2),), IS_NULL
     return None
 

@@ -1,0 +1,191 @@
+"""Types of Spark SQL, parsed from their names.
+
+Predicates and columns carry the name that Spark gives a type (``"decimal(10,2)"``, ``"array<int>"``). Facts about types
+are looked up here: :func:`sql_type` parses a name once.
+
+>>> sql_type("int").values, sql_type("decimal(10,2)").scale, sql_type("map<string,array<int>>").value.element.name
+(range(-2147483648, 2147483648), 2, 'int')
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+__all__ = ["SqlType", "sql_type"]
+
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_PRECISIONS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_RANKS = {kind: rank for rank, kind in enumerate((*_BITS, "float", "double"), 1)}
+_DECIMAL = re.compile(r"decimal\((\d+), *(-?\d+)\)")
+_KINDS = (
+    (re.compile(r"interval (year|month)( to month)?"), "interval month"),
+    (re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?"), "interval second"),
+    (re.compile(r"string collate .*"), "string collate"),
+    (re.compile(r"(array|map|struct)<.*>|(char|varchar|decimal|geometry|geography)\(.*\)|\w+", re.DOTALL), None),
+)
+_ARROW = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "char": pa.string(),
+    "varchar": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "interval month": pa.int32(),
+    "interval second": pa.duration("us"),
+}
+
+
+@dataclass(frozen=True)
+class SqlType:
+    """A type of Spark SQL.
+
+    Attributes
+    ----------
+    name : str
+        The name that Spark gives it; empty where the type is not known.
+    kind : str
+        The name without parameters: ``"decimal"``, ``"array"``, ``"varchar"``. Intervals of years and months are
+        ``"interval month"``, those of days and times ``"interval second"``, by the unit of their physical values;
+        text with a collation is ``"string collate"``. Empty for what is no name of a type.
+    precision, scale : int
+        The digits of a decimal or integral type; 0 for others.
+    """
+
+    name: str
+    kind: str
+    precision: int = 0
+    scale: int = 0
+
+    @functools.cached_property
+    def values(self) -> range:
+        """The values of an integral type; empty for others."""
+        half = 1 << self.bits >> 1
+        return range(-half, half)
+
+    @property
+    def bits(self) -> int:
+        """The width of an integral type; 0 for others."""
+        return _BITS.get(self.kind, 0)
+
+    @property
+    def is_integral(self) -> bool:
+        """``tinyint``, ``smallint``, ``int`` or ``bigint``."""
+        return self.kind in _BITS
+
+    @property
+    def is_floating(self) -> bool:
+        """``float`` or ``double``."""
+        return self.kind in ("float", "double")
+
+    @property
+    def is_decimal(self) -> bool:
+        """A decimal whose digits are known; not one of negative scale, which only a legacy setting allows."""
+        return self.kind == "decimal" and self.precision > 0 <= self.scale
+
+    @property
+    def is_numeric(self) -> bool:
+        """An integral type, ``float``, ``double`` or any decimal."""
+        return self.kind in _RANKS or self.kind == "decimal"
+
+    @property
+    def is_text(self) -> bool:
+        """Text that is compared by its bytes."""
+        return self.kind in ("string", "char", "varchar")
+
+    def holds(self, other: SqlType) -> bool:
+        """Whether every value of another type is one of this type, both integral or decimal.
+
+        >>> sql_type("decimal(12,4)").holds(sql_type("decimal(10,2)")), sql_type("int").holds(sql_type("decimal(10,0)"))
+        (True, False)
+        """
+        exact = all(kind.is_integral or kind.is_decimal for kind in (self, other))
+        return exact and other.scale <= self.scale and other._end <= self._end
+
+    @property
+    def _end(self) -> int:
+        """The whole number that no value is above."""
+        return self.values.stop or 10 ** (self.precision - self.scale)
+
+    def widens(self, other: SqlType) -> bool:
+        """Whether a cast of an integral or floating type to this one is implicit, and gives every value one.
+
+        >>> sql_type("double").widens(sql_type("bigint")), sql_type("int").widens(sql_type("float"))
+        (True, False)
+        """
+        return 0 < _RANKS.get(other.kind, 0) < _RANKS.get(self.kind, 0)
+
+    @property
+    def element(self) -> SqlType:
+        """The type of an array's elements."""
+        return sql_type(self._inner if self.kind == "array" else None)
+
+    @property
+    def key(self) -> SqlType:
+        """The type of a map's keys."""
+        return sql_type(self._parts[0] if self.kind == "map" and len(self._parts) == 2 else None)
+
+    @property
+    def value(self) -> SqlType:
+        """The type of a map's values."""
+        return sql_type(self._parts[1] if self.kind == "map" and len(self._parts) == 2 else None)
+
+    @property
+    def fields(self) -> tuple[tuple[str, SqlType], ...]:
+        """The names and types of a struct's fields; a name is as Spark shows it, without quotes."""
+        named = (part.partition(":") for part in self._parts if part and self.kind == "struct")
+        return tuple((name, sql_type(kind)) for name, _, kind in named)
+
+    @property
+    def _inner(self) -> str:
+        return self.name[len(self.kind) + 1 : -1]
+
+    @functools.cached_property
+    def _parts(self) -> tuple[str, ...]:
+        """What stands between the outermost brackets, split at its commas."""
+        parts, depth = [""], 0
+        for letter in self._inner:
+            depth += (letter in "<(") - (letter in ">)")
+            if letter == "," and depth == 0:
+                parts.append("")
+            else:
+                parts[-1] += letter
+        return tuple(parts)
+
+    @functools.cached_property
+    def arrow(self) -> pa.DataType | None:
+        """Arrow's type for its values, intervals as whole numbers; None where there is none here."""
+        if self.kind == "decimal" and self.precision:
+            return pa.decimal128(self.precision, self.scale)
+        if self.kind == "array":
+            return None if self.element.arrow is None else pa.list_(self.element.arrow)
+        return _ARROW.get(self.kind)
+
+
+@functools.lru_cache(4096)
+def sql_type(name: str | None) -> SqlType:
+    """Parse the name of a type; None is a type that is not known.
+
+    >>> sql_type("string COLLATE UTF8_LCASE").kind, sql_type("interval day to second").kind, sql_type(None).kind
+    ('string collate', 'interval second', '')
+    """
+    name = (name or "").strip()
+    text = name.lower()
+    if found := _DECIMAL.fullmatch(text):
+        return SqlType(name, "decimal", int(found[1]), int(found[2]))
+    for pattern, kind in _KINDS:
+        if pattern.fullmatch(text):
+            kind = kind or re.split(r"[<(]", text)[0]
+            return SqlType(name, kind, _PRECISIONS.get(kind, 0))
+    return SqlType(name, "")
