@@ -187,7 +187,16 @@ class Asking:
         where all inequalities are, so that the first few do for it.
         """
         match node:
-            case In(child, values) if isinstance(uncast(child), Call) and len(values) <= _MOST_VALUES:
+            case In(child, values) if isinstance(uncast(child), Call):
+                if len(values) > _MOST_VALUES:
+                    first: list[Clause] = []
+                    self._map(Comparison("=", child, values[0]), first)
+                    if first:
+                        self.report(
+                            f"mappings of {child} are given the values of an IN one by one, up to {_MOST_VALUES:,}: "
+                            f"they were not used for {len(values):,}"
+                        )
+                    return
                 ends = time.monotonic() + _SHARE_OF_VALUES * self.watch.most
                 each: list[Clause] = []
                 for value in values:

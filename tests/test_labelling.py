@@ -334,9 +334,15 @@ class TestAmong:
 
     def test_many_values_take_no_longer_than_their_share(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.clause(self.among(*range(100, 1_100))) != str(KEEP_ALL)
-        assert self.clause(self.among(*range(100, 1_101))) == str(KEEP_ALL)
-        monkeypatch.setattr(asking, "_SHARE_OF_VALUES", 0.0)
         reasons: list[str] = []
+        assert self.clause(self.among(*range(100, 1_101)), reasons) == str(KEEP_ALL)
+        assert reasons == [
+            "mappings of f(a) are given the values of an IN one by one, up to 1,000: they were not used for 1,001"
+        ]
+        unmapped = p.In(p.Call("g", (A,), "python:mine.g#1", (), "int"), self.among(*range(1_101)).values)
+        assert self.clause(unmapped, reasons) == str(KEEP_ALL)
+        assert len(reasons) == 1
+        monkeypatch.setattr(asking, "_SHARE_OF_VALUES", 0.0)
         label = Labeller([INDEX], report=reasons.append, watch=asking.Watch(most=1.0))
         assert label.true(self.among(101, 105)) is KEEP_ALL
         assert any("took too long for 2 values" in reason for reason in reasons)

@@ -137,6 +137,9 @@ def test_in_is_mapped_as_its_equalities_and_wrappers_inherit_nothing(own: Any) -
         own.udf.register("exactly", exactly, "bigint")
         either = same_as_off(lambda: own.table("t").where("exactly(temp) = 3 OR exactly(temp) = 4")).files_kept
         assert same_as_off(lambda: own.table("t").where("exactly(temp) IN (3, 4)")).files_kept == either < 4
+        many = ", ".join(map(str, range(3, 1_104)))
+        report = same_as_off(lambda: own.table("t").where(f"exactly(temp) IN ({many})"))
+        assert any("one by one, up to 1,000: they were not used for 1,101" in reason for reason in report.reasons)
         again = types.FunctionType(exactly.__code__.replace(co_firstlineno=9), globals())  # at another line
         own.udf.register("exactly", again, "bigint")
         assert same_as_off(lambda: own.table("t").where("exactly(temp) IN (3, 4)")).files_kept == either
