@@ -7,7 +7,6 @@ of the same metadata.
 from __future__ import annotations
 
 import functools
-import re
 import sys
 import threading
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from geoskip.predicates import Column
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keys import KeyRing
+from tests.readme import README, blocks
 
 
 @index
@@ -91,10 +91,10 @@ def byte_folder(path: Path) -> ByteFolder:
 
 
 @functools.cache
-def readmes() -> Callable[[Path], Store]:
-    """The class of the README's block about a store of one's own."""
-    text = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
-    block = next(block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "(Store):" in block)
+def guides() -> Callable[[Path], Store]:
+    """The class of the guide's block about a store of your own."""
+    page = README.parent / "examples" / "guides" / "metadata_stores_and_encryption.md"
+    block = next(block for block, _ in blocks(page) if "(Store):" in block)
     names: dict[str, Any] = {"pa": pa}
     exec(block.partition("\n\n\nelsewhere")[0], names)
     return names["SqliteStore"]
@@ -106,7 +106,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
     "parquet": ParquetStore,
     "parquet, protected": lambda path: ParquetStore(path, encryption=KEYS),
     "parquet on a distant folder": lambda path: ParquetStore(byte_folder(path)),
-    "the README's": lambda path: readmes()(path),
+    "the guide's": lambda path: guides()(path),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a session sets of geoskip's own (README): what cannot be read has its default, and a reason in the report."""
+"""The settings of geoskip in a session: where a value cannot be read, the default holds, and the report says so."""
 
 from __future__ import annotations
 
