@@ -20,11 +20,13 @@ import shapely
 import geoskip
 import udf_mappings.h3 as library
 import udf_mappings.spark_sql  # noqa: F401  (array_contains is Spark's)
+from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.predicates import Column, Comparison, In, Literal, Predicate
+from tests.conftest import same_as_off
 from tests.geobox_oracle import call
 from tests.mapped import files_kept, kept, metadata, python, spark
 from udf_mappings import h3_functions as ours
@@ -304,3 +306,39 @@ def test_conditions_on_cells_read_few_files(spark: Any, airports: Path) -> None:
     }
     found = files_kept(spark.read.parquet(str(airports)), most)
     assert all(1 <= found[text] <= files for text, files in most.items()), found
+
+
+@pytest.mark.spark
+def test_the_packages_own_functions_decide_a_hundred_thousand_listed_cells(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are called in the driver, within the budget, and where no process can be asked as workers would."""
+    draw = np.random.default_rng(7)
+    found = {h3.latlng_to_cell(*place, 9) for place in draw.uniform((-60, -180), (60, 180), (101_000, 2))}
+    cells = [cell.upper() if number % 1000 == 0 else cell for number, cell in enumerate(sorted(found)[:100_000])]
+    place = tmp_path / "cells"
+    place.mkdir()
+    for number in range(20):
+        part = cells[5_000 * number : 5_000 * number + 5_000]
+        pq.write_table(pa.table({"cell": part, "line": [f"{one},x" for one in part]}), place / f"{number:02}.parquet")
+    first = "substring_index({}, ',', 1)"
+    geoskip.dataset(spark, str(place)).create_index(ValueList("cell"), Formatted("line", extract=first))
+    spark.udf.register("parent", h3.cell_to_parent, "string")
+    spark.udf.register("middle", h3.cell_to_center_child, "string")
+    spark.udf.register("another", lambda cell, at: h3.cell_to_parent(cell, at), "string")
+    spark.read.parquet(str(place)).createOrReplaceTempView("cells")
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
+    one = cells[62_000]  # in upper case
+    ancestor, middle = h3.cell_to_parent(one, 3), h3.cell_to_center_child(one, 11)
+    within = sorted({number // 5_000 for number, cell in enumerate(cells) if h3.cell_to_parent(cell, 3) == ancestor})
+    asked = {
+        f"parent(cell, 3) = '{ancestor}'": len(within),
+        f"parent(substring_index(line, ',', 1), 3) IN ('{ancestor}', 'x')": len(within),
+        f"middle(cell, 11) = '{middle}'": 1,
+        f"another(cell, 3) = '{ancestor}'": 20,
+    }
+    assert len(within) < 4
+    for where, files in asked.items():
+        report = same_as_off(lambda where=where: spark.sql(f"SELECT * FROM cells WHERE {where}"))
+        assert (report.files_kept, report.files_total) == (files, 20), where
+    assert any("other machines" in reason for reason in report.reasons)

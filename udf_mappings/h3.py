@@ -50,6 +50,15 @@ PARENTS = (ours.h3_cell_to_parent, h3.cell_to_parent, h3.api.basic_int.cell_to_p
 """``(cell, resolution)`` to the ancestor."""
 DISKS = (ours.h3_grid_disk, h3.grid_disk, h3.api.basic_int.grid_disk)
 """``(cell, k)`` to the array of cells within k steps."""
+OTHERS = tuple(
+    getattr(package, name)
+    for package in (h3, h3.api.basic_int)
+    for name in (
+        *("cell_to_center_child", "get_base_cell_number", "get_resolution"),
+        *("is_pentagon", "is_res_class_III", "is_valid_cell"),
+    )
+)
+"""Of one cell, ``(cell)`` or ``(cell, resolution)``."""
 LISTS = (MinMax, GapList, ValueList, Prefix)
 """Indexes over a cell's id."""
 
@@ -336,7 +345,7 @@ def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
     return evaluate
 
 
-for _function in (*PLACES, *PARENTS):
+for _function in (*PLACES, *PARENTS, *OTHERS):
     constant(_function)(_function)
 for _function in (*DISKS, ours.h3_polygon_cover):
     constant(_function)(_listed(_function))

@@ -244,6 +244,13 @@ class Registry:
         """The newest that evaluates this call when its arguments are literals, if that is known."""
         return next((c.evaluate for c in reversed(self._constants.of(call)) if c.function.is_called(call)), None)
 
+    def constant_itself(self, call: Call) -> Callable[..., Any] | None:
+        """The Python function that a call is of, where it is declared to be evaluated for constants as itself."""
+        found = self.evaluator(call)
+        if found is None or constant_name(found) in self.quarantine or not Given(found).is_called(call):
+            return None
+        return found
+
     def denotations_of(self, call: Call) -> list[Denotation]:
         """What says what a call denotes, the oldest first."""
         return [declared for declared in self._denotations.of(call) if declared.function.is_called(call)]

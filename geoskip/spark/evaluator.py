@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from geoskip.evaluation import ANY, IS_FALSE, IS_NULL, IS_TRUE, Clocks, Declined, Outcomes, Values, directly, swapped
 from geoskip.labelling import fold_constants
 from geoskip.predicates import (
+    Call,
     Cast,
     Column,
     Comparison,
@@ -38,6 +39,7 @@ from geoskip.predicates import (
     normalise,
     walk,
 )
+from geoskip.registry import current
 from geoskip.spark.blocks import block, unblocked
 from geoskip.spark.catalyst import Translator, type_name
 from geoskip.spark.functions import called
@@ -256,7 +258,8 @@ class SparkEvaluator:
                 thrown |= failed
             kinds.append(type_name(child["type"]))
         settings = self.request.get("settings", {})
-        found, failed = called(place.node, arguments, kinds, settings, thrown, self.deadline)
+        pure = current().constant_itself(place.predicate) if isinstance(place.predicate, Call) else None
+        found, failed = called(place.node, arguments, kinds, settings, thrown, self.deadline, pure)
         return found, failed | thrown
 
     def _evaluate(self, place: _Place, bindings: Mapping[str, tuple[Values, str]], *, want_values: bool) -> bytes:

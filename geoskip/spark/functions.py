@@ -8,6 +8,9 @@ Decimals come with the digits of their type, and are rounded to it half up on th
 They are called by a process that is as Spark's workers are (:mod:`geoskip.spark.udf_process`). That one alone knows
 which instant the clocks of a worker show; what they show twice or never is not taken, for C's ``mktime`` is free to
 choose.
+
+A function that is declared to be evaluated for constants as itself (:func:`geoskip.constant`) depends on nothing but
+its arguments: it is called right here, which takes no process and no workers on this machine.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
@@ -26,7 +30,7 @@ from pyspark.sql import types as T
 from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.spark.catalyst import UNIDENTIFIED, implementation_of
-from geoskip.spark.udf_process import call_in_worker
+from geoskip.spark.udf_process import Rows, call_in_worker
 
 __all__ = ["called"]
 
@@ -48,11 +52,13 @@ def called(
     settings: Mapping[str, Any],
     thrown: Any,
     deadline: float,
+    pure: Callable[..., Any] | None = None,
 ) -> tuple[pa.Array, Any]:
     """The physical values of a call, as the rule wrote it, and for which of them nothing is known.
 
     ``arguments`` are physical values or one literal for all, of Spark's types ``kinds``; where ``thrown`` is set, the
-    function is not called. Raises :class:`geoskip.evaluation.Declined`.
+    function is not called. ``pure`` is the function itself, where its values depend on nothing but its arguments.
+    Raises :class:`geoskip.evaluation.Declined`.
     """
     name = node["name"]
     if node["evalType"] not in _ROW_BY_ROW:
@@ -73,14 +79,18 @@ def called(
     for column in columns:
         unknown |= np.fromiter((value is _NONE_SUCH for value in column), bool, len(column))
     asked = np.flatnonzero(~unknown)
-    returned, failed = call_in_worker(
-        base64.b64decode(node["python"]),
-        [[column[number] for number in asked] for column in columns],
-        clocks=[kind == "timestamp" for kind in kinds],
-        is_instant=result == "timestamp",
-        settings=settings,
-        deadline=deadline,
-    )
+    given = [[column[number] for number in asked] for column in columns]
+    if pure is not None and "timestamp" not in (*kinds, result):
+        returned, failed = _called_here(pure, given, deadline)
+    else:
+        returned, failed = call_in_worker(
+            base64.b64decode(node["python"]),
+            given,
+            clocks=[kind == "timestamp" for kind in kinds],
+            is_instant=result == "timestamp",
+            settings=settings,
+            deadline=deadline,
+        )
     found: list[Any] = [None] * len(thrown)
     for number, value, has_failed in zip(asked, returned, failed, strict=True):
         try:
@@ -89,6 +99,22 @@ def called(
         except (TypeError, ValueError, ArithmeticError):
             unknown[number] = True
     return pa.array(found, _arrow(result)), unknown
+
+
+def _called_here(function: Callable[..., Any], columns: Sequence[Sequence[Any]], deadline: float) -> Rows:
+    """The values of a function for each row, and for which rows it raised; raises Declined."""
+    values: list[Any] = []
+    failed: list[bool] = []
+    for row in zip(*columns, strict=True):
+        if time.monotonic() > deadline:
+            raise Declined(f"after {len(values):,} calls the planning budget was spent")
+        try:
+            values.append(function(*row))
+            failed.append(False)
+        except Exception:  # a row for which it raises fails the query, unless Spark never comes to it
+            values.append(None)
+            failed.append(True)
+    return values, failed
 
 
 _NONE_SUCH = object()

@@ -118,8 +118,9 @@ def _single(names: dict[str, None]) -> list[str]:
 
 
 def _title(module: str) -> str:
-    """The first sentence of a module's docstring."""
+    """The first sentence of a module's docstring, or whose module it is."""
     text = " ".join((inspect.getdoc(import_module(module)) or "").partition("\n\n")[0].split())
+    text = text or f"Functions of the package ``{module.partition('.')[0]}`` itself."
     return re.sub(r":\w+:`", "`", text.replace("``", "`")).rstrip(":")
 
 
