@@ -20,6 +20,7 @@ from geoskip.indexes.geobox import GeoBox
 from geoskip.predicates import And, Call, Comparison, IsNull, Literal, Not, Predicate
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, evaluate, kept, literal, matches
 from tests.test_geobox_soundness import PATTERNS, RELATIONS
+from udf_mappings.sedona_names import CATALYST
 
 ORDERS = ("<", "<=", ">", ">=", "=")
 
@@ -47,6 +48,11 @@ class Corpus:
             assert not lost, f"{node} lost a row of {lost[0]}"
 
 
+def sedonas(name: str, *args: Any, type: str = "geometry") -> Call:
+    """A call of a function of Sedona's jar, of which the corpora know the answer."""
+    return Call(name, tuple(literal(a) if not isinstance(a, Predicate) else a for a in args), CATALYST + name, (), type)
+
+
 def _row(index: GeoBox, row: Any) -> dict[str, Any]:
     if index.is_pair:
         return {"lng": row[0], "lat": row[1]}
@@ -69,20 +75,24 @@ ROWS = [
     *(HOLED, NOTCHED, OUTSIDE_HOLE, shapely.Polygon([(1, 1), (3, 3), (3, 1), (1, 3)])),
     *map(shapely.from_wkt, ["POINT EMPTY", "POLYGON EMPTY"]),
     *(shapely.Point(math.nan, 5), shapely.MultiPoint([(1, 0.5), (30, 30)]), None),
+    *(shapely.Point(5, math.nextafter(5, 6)), shapely.LineString([(9, 30), (30, 9)])),
 ]
+LEAVING = shapely.LineString([(30, 9), (1, 1)])  # the western side of its box lies in the square
 
 
 @functools.cache
 def geometries() -> Corpus:
     """Rows alone and beside another one; every relation and distance in both orders, plain and negated."""
     together = [[a, b] for a, b in itertools.combinations([ROWS[1], ROWS[5], ROWS[18], ROWS[20], None], 2)]
+    together += [[LEAVING], [LEAVING, shapely.Point(20, 5)], [LEAVING, None], [LEAVING, shapely.Polygon()]]
+    nearly = math.nextafter(math.hypot(4, 4.5), 9)  # from (1, 0.5) to (5, 5)
 
     def asked() -> Iterator[Predicate]:
         for shape in map(literal, SHAPES_ASKED):
             for name, sides in itertools.product(RELATIONS, ((GEOM, shape), (shape, GEOM))):
                 yield call(name, *sides)
             yield from (call("ST_Relate", GEOM, shape, pattern) for pattern in PATTERNS)
-            for distance in (0.0, 0.5, 1.0, 7.0, 15.0):
+            for distance in (0.0, 0.5, 1.0, nearly, 7.0, 15.0):
                 yield call("ST_DWithin", GEOM, shape, distance)
                 yield from (Comparison(op, call("ST_Distance", GEOM, shape), literal(distance)) for op in ORDERS)
         for seen in (call("ST_Boundary", GEOM), call("ST_Buffer", GEOM, 6.0), call("ST_Centroid", GEOM)):
@@ -147,7 +157,9 @@ def elsewhere() -> Corpus:
     between = shapely.Point(5, 9)  # the two triangles of the large one
     lacking = shapely.MultiPoint([(math.nan, math.nan)])  # JTS holds these two to intersect
     beside = shapely.GeometryCollection([shapely.Point(30, 30), lacking])
-    rows = [crossed, between, lacking, beside]
+    tilted = shapely.from_wkt("POLYGON Z ((0 0 0, 0 1 0, -0.75 1 1, -0.75 0 1, 0 0 0))")  # its plane comes near
+    start, end = (sedonas(name, GEOM) for name in ("ST_StartPoint", "ST_EndPoint"))
+    rows = [crossed, between, lacking, beside, tilted, LEAVING]
     asked: list[tuple[Predicate, Any]] = [
         (Not(call("ST_Covers", NOTCHED, GEOM)), crossed),
         (call("ST_Disjoint", SQUARE, GEOM), crossed),
@@ -160,6 +172,14 @@ def elsewhere() -> Corpus:
         (Comparison(">", call("ST_DistanceSphere", GEOM, shapely.Point(5, 5)), literal(1e7)), crossed),
         (Comparison("<", call("ST_DistanceSphere", GEOM, shapely.Point(0, 88)), literal(1e5)), crossed),
         (call("ST_Intersects", call("ST_Centroid", GEOM), shapely.box(20, 20, 21, 21)), crossed),
+        (
+            Comparison("<", sedonas("ST_3DDistance", GEOM, shapely.Point(100, 0.5), type="double"), literal(81.0)),
+            tilted,
+        ),
+        (sedonas("ST_Disjoint", SQUARE, start), LEAVING),
+        (Comparison("<", sedonas("ST_Distance", start, shapely.Point(31, 9), type="double"), literal(1.5)), LEAVING),
+        (sedonas("ST_Contains", SQUARE, end), LEAVING),
+        (Comparison("=", sedonas("ST_X", end, type="double"), literal(1.0)), LEAVING),
     ]
     cases = [(node, [row is needed for row in rows]) for node, needed in asked]
     return Corpus(SHAPES, [[row] for row in rows], cases)

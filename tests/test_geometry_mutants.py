@@ -25,9 +25,9 @@ from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes import geobox_clauses, geobox_collect, geobox_globe
 from geoskip.indexes.geobox import GeoBox
-from geoskip.indexes.geobox_clauses import BoxLeaves, BoxMeets, View
+from geoskip.indexes.geobox_clauses import BoxDiffers, BoxMeets, View
 from geoskip.indexes.geobox_units import Units
-from geoskip.predicates import Call, Predicate
+from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import current
 from tests.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
 from tests.test_mutants import Patch, before
@@ -147,10 +147,32 @@ def the_boundary_is_contained(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("NOT touch is no negated clause", geometries)
 def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
-    def keep_of(clause: BoxLeaves, units: Units) -> Any:
+    def keep_of(clause: BoxDiffers, units: Units) -> Any:
         return ~BoxMeets(clause.index, clause.counts, clause.view, clause.shape).keep_of(units)
 
-    patch.setattr(BoxLeaves, "keep_of", keep_of)
+    patch.setattr(BoxDiffers, "keep_of", keep_of)
+
+
+@mutant("a geometry touches all sides of its box where no other shares it", geometries)
+def one_of_several_touches_every_side(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Units, "alone", lambda units, places: np.ones(len(places), dtype=bool))
+
+
+@mutant("a geometry touches the sides of its box, nothing more", geometries)
+def what_touches_a_corner_touches_all(patch: pytest.MonkeyPatch) -> None:
+    def sides(boxes: Boxes) -> Any:
+        return iter([Boxes(boxes.xmin, boxes.ymin, boxes.xmin, boxes.ymin)])
+
+    patch.setattr(Boxes, "sides", sides)
+
+
+@mutant("other distances: no rounding", geometries)
+def nearly_at_a_distance_is_at_it(patch: pytest.MonkeyPatch) -> None:
+    def nearly(shape: Shape, boxes: Boxes, distance: float) -> Any:
+        points = shapely.points((boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2)
+        return (boxes.diagonal() == 0) & (abs(shapely.distance(shape.geometry, points) - distance) < 1e-12)
+
+    patch.setattr(Shape, "is_exactly_at", nearly)
 
 
 @mutant("relate: only if the pattern forces II, IB, BI or BB", geometries)
@@ -159,8 +181,24 @@ def every_pattern_is_a_touch(patch: pytest.MonkeyPatch) -> None:
         pair = mapped.sides(node, index) if isinstance(node, Call) else None
         return pair and pair[0].meets(pair[1])
 
+    mapped_by(patch, mapped.relates, rule)
+
+
+@mutant("near: in space of points alone", elsewhere)
+def a_plane_is_no_nearer_than_its_polygon(patch: pytest.MonkeyPatch) -> None:
+    def rule(node: Predicate, index: GeoBox) -> Any:
+        match node:
+            case Comparison("<" | "<=", Call() as measured, Literal(d)) if pair := mapped.sides(measured, index):
+                return pair[0].comes_within(pair[1], d)
+        return None
+
+    mapped_by(patch, mapped.distance_in_space, rule)
+
+
+def mapped_by(patch: pytest.MonkeyPatch, original: Any, rule: Callable[[Predicate, GeoBox], Any]) -> None:
+    """Register a rule in place of another."""
     known = current().mappings
-    name = f"{mapped.__name__}.relates"
+    name = f"{original.__module__}.{original.__name__}"
     patch.setitem(known, name, replace(known[name], rule=rule))
 
 
@@ -208,6 +246,11 @@ def axes_by_position(patch: pytest.MonkeyPatch) -> None:
 @mutant("shrinking is no identity", geometries)
 def a_part_is_the_whole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(View, "within", lambda view: view)
+
+
+@mutant("an end of a line does not touch the sides of its box", elsewhere)
+def an_end_is_the_whole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(View, "vertex", lambda view: view)
 
 
 @mutant("a buffer grows the box", geometries)

@@ -87,6 +87,23 @@ def test_distances_in_space_are_known_of_points_alone() -> None:
     assert asked(sedonas("ST_Buffer", GEOM, Literal(1.0)), shapely.Point(9, 8)) == [True] * 4
 
 
+def test_ends_of_lines_lie_in_their_boxes() -> None:
+    files = collected(SHAPES, [["LINESTRING (0 0, 9 9)"], ["LINESTRING (20 20, 30 30)", "POINT (25 25)"], [None]])
+    for name in ("ST_StartPoint", "ST_EndPoint", "ST_PointN"):
+        end = sedonas(name, GEOM, *([Literal(2)] if name == "ST_PointN" else []))
+        near = Comparison("<", sedonas("ST_Distance", end, Literal(shapely.Point(9, 10)), type="double"), Literal(1.5))
+        assert kept(near, SHAPES, files) == [True, False, False]
+        assert kept(sedonas("ST_Contains", Literal(shapely.box(21, 21, 50, 50)), end), SHAPES, files) == [
+            False, True, False,
+        ]  # fmt: skip
+        assert kept(Comparison(">", sedonas("ST_X", end, type="double"), Literal(9.5)), SHAPES, files) == [
+            False, True, False,
+        ]  # fmt: skip
+        assert kept(sedonas("ST_Disjoint", Literal(shapely.box(-1, -1, 10, 10)), end), SHAPES, files) == [
+            False, True, False,
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize("way", ["ST_Expand", "ST_Buffer"])
 def test_what_grows(way: str) -> None:
     grown = sedonas(way, GEOM, Literal(1.0))
@@ -188,7 +205,7 @@ SHAPES_OF_FILES = [
     ["POINT (1 1)", "POINT (2 2)", "POINT Z (1 1 7)"],
     ["LINESTRING (4 4, 6 5)", "LINESTRING M (5 5 1, 5 6 2)", "MULTIPOINT ((4 4), (6 6))"],
     ["POLYGON ((10 10, 14 10, 14 14, 10 14, 10 10), (11 11, 12 11, 12 12, 11 12, 11 11))", "POINT (12.5 12.5)"],
-    ["POINT EMPTY", "POLYGON EMPTY", "POINT (30 30)"],
+    ["POINT EMPTY", "POLYGON EMPTY", "LINESTRING EMPTY", "POINT (30 30)"],
     ["POINT (100 80)", None],
     ["MULTILINESTRING ((-6 -6, -5 -6), (-7 -7, -8 -8))"],
     ["POLYGON ((100 100, 200 100, 200 100, 100 100))"],  # without an area, from the tests of GEOS
@@ -197,6 +214,15 @@ SHAPES_OF_FILES = [
 Q = "ST_GeomFromText('POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0))', 4326)"
 HOLE = "ST_GeomFromText('POLYGON ((9 9, 15 9, 15 15, 9 15, 9 9), (10.5 10.5, 13 10.5, 13 13, 10.5 13, 10.5 10.5))')"
 LINE = "ST_GeomFromText('LINESTRING (4 4, 6 5)')"
+ENDS = {
+    "ST_Distance(geom, ST_Point(100D, 80D)) <> 0": 7,
+    "ST_Distance(geom, ST_Point(97D, 76D)) NOT IN (5, 6)": 7,
+    f"ST_Contains({Q.replace('3', '5')}, ST_StartPoint(geom))": 3,  # NULL of points; POINT EMPTY always reads
+    "ST_Distance(ST_EndPoint(geom), ST_Point(6D, 5D)) <= 0.5": 2,
+    "ST_Distance(ST_Point(5D, 6D), ST_PointN(geom, 2)) < 0.5": 2,
+    "ST_X(ST_EndPoint(geom)) > 100": 3,
+    f"NOT ST_Intersects(ST_StartPoint(geom), {Q})": 7,
+}
 BOXED = "NOT ST_IsEmpty(geom)"  # of which Sedona throws, with these
 THROUGH = "ST_GeomFromText('LINESTRING (110 100, 40 30, 180 30, 110 100)')"
 INVALID = "ST_GeomFromText('POLYGON ((0 0, 3 3, 3 0, 0 3, 0 0))')"
@@ -211,6 +237,7 @@ def of_shapes() -> list[str]:
                 found += [f"ST_{name}({sides})", *([f"NOT ST_{name}({sides})"] if constant is Q else [])]
     for name in ("Disjoint", "OrderingEquals"):
         found += [f"ST_{name}(geom, {Q})", f"NOT ST_{name}({Q}, geom)"]
+    found += [f"ST_Disjoint(geom, {LINE})", f"ST_Distance(geom, {Q}) > 0", *ENDS]
     found += [f"ST_Distance(geom, {LINE}) < 2", f"ST_Distance({LINE}, geom) >= 20", f"NOT ST_Distance(geom, {Q}) <= 4"]
     found += [f"{BOXED} AND ST_3DDistance(ST_Force3D(geom), ST_Force3D({LINE})) <= 2"]
     for near in ("ST_MaxDistance", "ST_HausdorffDistance", "ST_FrechetDistance"):
@@ -276,6 +303,7 @@ def test_no_shape_is_lost_through_real_sedona(sedona: Any, tmp_path: Path) -> No
     }.items():
         assert [found[one] <= most for one in asked if text in one] == [True], (text, found)
     assert found["ST_XMax(geom) > 50"] == 4  # with the file of EMPTY
+    assert {text: found[text] for text in ENDS} == ENDS
 
 
 TILTED = "ST_GeomFromWKT('POLYGON Z ((0 0 0, 0 1 0, -0.75 1 1, -0.75 0 1, 0 0 0))')"  # its plane comes near

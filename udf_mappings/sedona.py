@@ -22,7 +22,7 @@ from typing import Any
 import shapely
 
 from geoskip.clauses import Clause, all_of
-from geoskip.geometry import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Within
+from geoskip.geometry import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Vertex, Within
 from geoskip.indexes.geobox import Earth, GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import constant, denotes, maps
@@ -94,7 +94,7 @@ def disjoint(node: Predicate, index: GeoBox) -> Clause | None:
     match node:
         case Call() as call if pair := sides(call, index):
             g, shape, _ = pair
-            return g.leaves(shape)
+            return g.differs(shape)
         case Not(Call() as call) if pair := sides(call, index):
             g, shape, _ = pair
             return g.meets(shape)
@@ -107,7 +107,9 @@ def not_covered(node: Predicate, index: GeoBox) -> Clause | None:
     match node:
         case Not(Call(name) as call) if pair := sides(call, index):
             g, shape, first = pair
-            if name.lower() == "st_intersects" or first is (name.lower() == "st_coveredby"):
+            if name.lower() == "st_intersects":
+                return g.differs(shape)
+            if first is (name.lower() == "st_coveredby"):
                 return g.leaves(shape)
     return None
 
@@ -139,10 +141,16 @@ def within_distance(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_Distance"), index=GeoBox)
 def distance(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near: no point of the box is nearer than the box. Far: none is farther than its farthest point."""
+    """Near: no point of the box is nearer than the box. Far: none is farther than its farthest point.
+
+    What is at no distance meets: 0 is exact, and so are a few distances from a point to a point.
+    """
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
             return compared(op, pair, None, d)
+        case Not(Comparison("=", Call(_, (_, _)) as call, Literal(d))) if pair := sides(call, index):
+            g, shape, _ = pair
+            return g.differs(shape, d)
     return None
 
 
@@ -207,6 +215,8 @@ def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Cl
         return None
     near = g.comes_within(shape, d) if earth is None else g.comes_within_on(earth, shape, d)
     far = g.goes_beyond(shape, d) if earth is None else g.goes_beyond_on(earth, shape, d)
+    if earth is None and op == ">" and d == 0:
+        far = g.differs(shape)
     if op in ("=", "<=>"):
         return all_of([clause for clause in (near, far) if clause is not None])
     return near if op in ("<", "<=") else far
@@ -287,7 +297,7 @@ def hull(call: Call) -> Shifted | None:
 
 _PARTS = (
     *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
-    *("ST_PointN", "ST_StartPoint", "ST_EndPoint", "ST_Points", "ST_PointOnSurface"),
+    *("ST_Points", "ST_PointOnSurface"),
     *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
     *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
     *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
@@ -299,6 +309,12 @@ _PARTS = (
 def part(call: Call) -> Within | None:
     """Shrinking: a part of the first argument, or some of its vertices."""
     return Within(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
+
+
+@denotes(*functions("ST_StartPoint", "ST_EndPoint", "ST_PointN"))
+def end_of_a_line(call: Call) -> Vertex | None:
+    """A line's coordinate, as a point; NULL for what is no line, has no coordinates or not so many."""
+    return Vertex(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
 
 
 @denotes(*functions("ST_MakePolygon"))

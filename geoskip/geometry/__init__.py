@@ -8,7 +8,20 @@
 """
 
 from geoskip.geometry.boxes import Boxes, Envelope
-from geoskip.geometry.denotations import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Within
+from geoskip.geometry.denotations import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Vertex, Within
 from geoskip.geometry.shapes import Shape
 
-__all__ = ["Boxes", "Centre", "Envelope", "Flipped", "Grown", "Itself", "Point", "Same", "Shape", "Shifted", "Within"]
+__all__ = [
+    "Boxes",
+    "Centre",
+    "Envelope",
+    "Flipped",
+    "Grown",
+    "Itself",
+    "Point",
+    "Same",
+    "Shape",
+    "Shifted",
+    "Vertex",
+    "Within",
+]

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -131,6 +131,13 @@ class Boxes:
         """The loosened boxes as shapely polygons."""
         loose = self.loosened()
         return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
+
+    def sides(self) -> Iterator[Boxes]:
+        """The western, eastern, southern and northern side of each box, as boxes without a width or a height."""
+        yield Boxes(self.xmin, self.ymin, self.xmin, self.ymax)
+        yield Boxes(self.xmax, self.ymin, self.xmax, self.ymax)
+        yield Boxes(self.xmin, self.ymin, self.xmax, self.ymin)
+        yield Boxes(self.xmin, self.ymax, self.xmax, self.ymax)
 
     def nearest(self, x: float, y: float) -> Floats:
         """The distance from a point to each box."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from geoskip.predicates import Predicate
 
-__all__ = ["Centre", "Denotation", "Flipped", "Grown", "Itself", "Point", "Same", "Shifted", "Within"]
+__all__ = ["Centre", "Denotation", "Flipped", "Grown", "Itself", "Point", "Same", "Shifted", "Vertex", "Within"]
 
 
 class Denotation:
@@ -51,6 +51,13 @@ class Same(Denotation):
 @dataclass(frozen=True)
 class Within(Denotation):
     """A geometry inside the child's box; it may be EMPTY, invalid and of any type."""
+
+    child: Predicate
+
+
+@dataclass(frozen=True)
+class Vertex(Denotation):
+    """A point that is one of the child's coordinates, or NULL; never EMPTY."""
 
     child: Predicate
 

@@ -41,6 +41,7 @@ from geoskip.indexes.geobox_arithmetic import computed
 from geoskip.indexes.geobox_clauses import (
     BoxComesWithin,
     BoxCompares,
+    BoxDiffers,
     BoxEncloses,
     BoxEquals,
     BoxGoesBeyond,
@@ -83,7 +84,7 @@ class _Sighted(ABC):
         return self._shaped(BoxEquals, shape, total=True)
 
     def leaves(self, shape: Any) -> Clause | None:
-        """May a row not be covered by the polygon, or not intersect it? For NOT Intersects, Disjoint, NOT Covers."""
+        """May a row not be covered by the polygon? For NOT Covers."""
         return self._shaped(BoxLeaves, shape, False, polygonal=True, total=True)
 
     def leaves_interior(self, shape: Any) -> Clause | None:
@@ -99,6 +100,13 @@ class _Sighted(ABC):
         """May a row's planar distance to the shape be at least this?"""
         number = _number(distance)
         return None if number is None else self._shaped(BoxGoesBeyond, shape, number, total=True)
+
+    def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
+        """May a row's planar distance to the shape be another than this? At 0, for Disjoint, NOT Intersects."""
+        number, found = _number(distance), Shape.of(shape)
+        if number is None or found is None or number < 0 or (number > 0 and found.geometry.geom_type != "Point"):
+            return None
+        return self._shaped(BoxDiffers, shape, number, total=True)
 
     def where_points(self) -> Sight | None:
         """The same sight, of which nothing is known but where all rows are points; None for what is made of points."""
@@ -273,6 +281,8 @@ class GeoBox(_Sighted, Index):
                 return below
             case d.Within():
                 return below.within()
+            case d.Vertex():
+                return below.vertex()
             case d.Flipped():
                 return below.flipped()
             case d.Shifted(_, dx, dy) if abs(dx) <= LARGEST and abs(dy) <= LARGEST:

@@ -25,6 +25,7 @@ from geoskip.indexes.geobox_units import Boxless, Units, units_of
 __all__ = [
     "BoxComesWithin",
     "BoxCompares",
+    "BoxDiffers",
     "BoxEncloses",
     "BoxEquals",
     "BoxGoesBeyond",
@@ -76,6 +77,10 @@ class View:
         """The view of a buffer; by 0 it can make points and lines EMPTY."""
         total, least = self.total and radius > 0, min(self.least, radius)
         return replace(self, radius=self.radius + radius, least=least, slack=True, total=total, point=False)
+
+    def vertex(self) -> View:
+        """The view of one of its coordinates, never EMPTY; the box is no longer the least."""
+        return replace(self, slack=True, total=True, point=True)
 
     def within(self) -> View:
         """The view of something inside."""
@@ -242,6 +247,38 @@ class BoxLeaves(GeoClause):
 
     def __str__(self) -> str:
         return f"{self.index}: a box is not {'in the interior of' if self.openly else 'within'} {self.shape}"
+
+
+@dataclass(frozen=True)
+class BoxDiffers(GeoClause):
+    """Some row's distance to the shape may be another than this: at 0, some row may be disjoint.
+
+    It is this one for all rows of a box that is one point where rounding changes nothing; at 0, for all valid rows of
+    a box that lies in the polygon, and for one that is alone in its file and of whose box the polygon covers a side:
+    a geometry touches every side of its own box.
+    """
+
+    shape: Shape
+    distance: float
+
+    def keep_of(self, units: Units) -> Mask:
+        candidates = self._meeting(units, self.shape.envelope.grown(self.distance * (1 + LOOSENESS)))
+        boxes = self._seen(units, candidates)
+        same = np.zeros(len(candidates), dtype=bool)
+        if self.distance == 0 and self.shape.polygonal:
+            inside = boxes.inside(self.shape.envelope)
+            same[inside] = self.shape.covers(boxes.take(inside))
+            alone = np.flatnonzero(~same & units.alone(candidates) & (not self.view.slack))
+            for side in boxes.take(alone).sides():
+                same[alone] |= self.shape.covers(side)
+        elif not self.view.slack:
+            same = self.shape.is_exactly_at(boxes, self.distance)
+        return self._dropping(units, candidates, same)
+
+    def __str__(self) -> str:
+        if self.distance == 0:
+            return f"{self.index}: a row may not meet {self.shape}"
+        return f"{self.index}: a row may be at another distance than {self.distance:g} of {self.shape}"
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,17 @@ class Units:
             return np.ones(len(places), dtype=bool)
         return np.asarray(self.count_of["invalid"][self.box_file[places]] == 0)
 
+    def alone(self, places: Integers) -> Mask:
+        """Which of some boxes are of files with one geometry, which therefore touches every side of its box."""
+        if "types" not in self.count_of:
+            return np.zeros(len(places), dtype=bool)
+        return np.asarray(self.derived("alone", self._alone)[places])
+
+    def _alone(self) -> Mask:
+        counts = self.count_of
+        one = (counts["rows"] - counts["boxless"] == 1) & (counts["nonfinite"] == 0)
+        return np.asarray(one[self.box_file])
+
     def derived(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """What ``compute`` returned the first time; some recent keys are remembered."""
         found = self._derived.get(key)

@@ -23,6 +23,7 @@ from geoskip.indexes.geobox import GeoBox
 from geoskip.indexes.geobox_clauses import (
     BoxComesWithin,
     BoxCompares,
+    BoxDiffers,
     BoxEncloses,
     BoxGoesBeyond,
     BoxLeaves,
@@ -112,8 +113,12 @@ def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
         match part:
             case BoxMeets(name, _, view, shape) | BoxEncloses(name, _, view, shape) | BoxLeaves(name, _, view, shape):
                 drawn = shape.geometry
-            case BoxComesWithin(name, _, view, shape, distance) | BoxGoesBeyond(name, _, view, shape, distance):
-                drawn = shapely.buffer(shape.geometry, max(distance, 0.0), quad_segs=32)
+            case (
+                BoxComesWithin(name, _, view, shape, distance)
+                | BoxGoesBeyond(name, _, view, shape, distance)
+                | BoxDiffers(name, _, view, shape, distance)
+            ):
+                drawn = shapely.buffer(shape.geometry, distance, quad_segs=32) if distance > 0 else shape.geometry
             case GlobeComesWithin(name, _, view, lng, lat, distance, earth) | GlobeGoesBeyond(
                 name, _, view, lng, lat, distance, earth
             ):
