@@ -29,7 +29,7 @@ from datasets.layout import hilbert, read, write_parts
 from geoskip import GeoBox, Index, MappingCheck, MetricDist, MinMax, Prefix, check_mapping, declare, maps
 from geoskip.clauses import Clause, all_of, any_of
 from geoskip.geometry import Point
-from geoskip.indexes.geobox import Earth
+from geoskip.indexes.geobox.index import Earth
 from geoskip.predicates import Call, Comparison, Literal, Predicate, StartsWith
 
 # ---- 1. a plain Python function, mapped to the bounds of its argument

@@ -18,9 +18,9 @@ from geoskip.indexes.base import Index, index
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.gaplist import GapList
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.metricdist import MetricDist
+from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
@@ -28,13 +28,13 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.report import Report, Scan
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from geoskip.spark.build import BuildReport
-    from geoskip.spark.dataset import Dataset, dataset, datasets
+    from geoskip.spark.build.job import BuildReport
+    from geoskip.spark.dataset.handle import Dataset, dataset, datasets
     from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, register_functions, session
 
@@ -86,8 +86,8 @@ __all__ = [
 ]
 
 _SPARK = {
-    "BuildReport": "build",
-    **dict.fromkeys(("Dataset", "dataset", "datasets"), "dataset"),
+    "BuildReport": "build.job",
+    **dict.fromkeys(("Dataset", "dataset", "datasets"), "dataset.handle"),
     **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
     **dict.fromkeys(
         ("configure", "disable", "disabled", "enable", "is_enabled", "register_functions", "session"), "session"

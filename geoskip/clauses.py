@@ -87,7 +87,7 @@ guard: ContextVar[Callable[[Clause, Files], Any] | None] = ContextVar("what eval
 
 
 @dataclass(frozen=True)
-class _Constant(Clause):
+class _ConstantClause(Clause):
     value: bool
 
     def keep(self, files: Files) -> Mask:
@@ -97,8 +97,8 @@ class _Constant(Clause):
         return "keep every file" if self.value else "skip every file"
 
 
-KEEP_ALL: Clause = _Constant(True)
-KEEP_NONE: Clause = _Constant(False)
+KEEP_ALL: Clause = _ConstantClause(True)
+KEEP_NONE: Clause = _ConstantClause(False)
 
 
 class UnitClause(Clause):
@@ -127,7 +127,7 @@ class UnitClause(Clause):
 
 
 @dataclass(frozen=True)
-class _Merged(Clause):
+class _MergedClause(Clause):
     """All or any of some clauses; the cheap ones are written first by those who merge."""
 
     parts: tuple[Clause, ...]
@@ -154,7 +154,7 @@ class _Merged(Clause):
 
 
 @dataclass(frozen=True)
-class _MergedUnits(UnitClause):
+class _MergedUnitClause(UnitClause):
     """All or any of some clauses over the units of one index."""
 
     parts: tuple[UnitClause, ...]
@@ -178,10 +178,10 @@ class _MergedUnits(UnitClause):
         return self.parts[0].files_of(files, units)
 
     def __post_init__(self) -> None:
-        _Merged.__post_init__(self)  # type: ignore[arg-type]
+        _MergedClause.__post_init__(self)  # type: ignore[arg-type]
 
-    columns = _Merged.columns
-    __str__ = _Merged.__str__
+    columns = _MergedClause.columns
+    __str__ = _MergedClause.__str__
 
 
 def all_of(clauses: Iterable[Clause]) -> Clause:
@@ -199,10 +199,10 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
     merged: list[Clause] = [p for p in parts if not isinstance(p, UnitClause)]
     for every in units.values():
         same = [part for part in every if not any(other.implies(part) for other in every if other is not part)]
-        merged.append(same[0] if len(same) == 1 else _MergedUnits(tuple(same), True))
+        merged.append(same[0] if len(same) == 1 else _MergedUnitClause(tuple(same), True))
     if not merged:
         return KEEP_ALL
-    return merged[0] if len(merged) == 1 else _Merged(tuple(merged), True)
+    return merged[0] if len(merged) == 1 else _MergedClause(tuple(merged), True)
 
 
 def any_of(clauses: Iterable[Clause]) -> Clause:
@@ -216,14 +216,14 @@ def any_of(clauses: Iterable[Clause]) -> Clause:
         return parts[0]
     units = [p for p in parts if isinstance(p, UnitClause)]
     if len(units) == len(parts) and len({u.index for u in units}) == 1:
-        return _MergedUnits(tuple(units), False)
-    return _Merged(tuple(parts), False)
+        return _MergedUnitClause(tuple(units), False)
+    return _MergedClause(tuple(parts), False)
 
 
 def _spread(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
     seen: set[int] = set()
     for clause in clauses:
-        same = isinstance(clause, _Merged | _MergedUnits) and clause.every is every
+        same = isinstance(clause, _MergedClause | _MergedUnitClause) and clause.every is every
         for part in clause.parts if same else (clause,):  # type: ignore[attr-defined]
             if id(part) not in seen:
                 seen.add(id(part))
@@ -232,7 +232,7 @@ def _spread(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
 
 def size_of(clause: Clause) -> int:
     """How many clauses are evaluated for this one."""
-    return clause.size if isinstance(clause, _Merged | _MergedUnits) else 1
+    return clause.size if isinstance(clause, _MergedClause | _MergedUnitClause) else 1
 
 
 def parts_of(clause: Clause) -> tuple[Clause, ...]:
@@ -241,7 +241,7 @@ def parts_of(clause: Clause) -> tuple[Clause, ...]:
     >>> parts_of(KEEP_NONE)[0] is KEEP_NONE
     True
     """
-    if isinstance(clause, _Merged | _MergedUnits) and clause.every:
+    if isinstance(clause, _MergedClause | _MergedUnitClause) and clause.every:
         return tuple(p for part in clause.parts for p in parts_of(part))
     return (clause,)
 
@@ -252,14 +252,14 @@ def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
     >>> alternatives_of(KEEP_NONE)[0] is KEEP_NONE
     True
     """
-    if isinstance(clause, _Merged | _MergedUnits) and not clause.every:
+    if isinstance(clause, _MergedClause | _MergedUnitClause) and not clause.every:
         return clause.parts
     return (clause,)
 
 
 def leaves_of(clause: Clause) -> Iterator[Clause]:
     """The clauses that a clause is merged of; itself where it is not merged."""
-    if isinstance(clause, _Merged | _MergedUnits):
+    if isinstance(clause, _MergedClause | _MergedUnitClause):
         for part in clause.parts:
             yield from leaves_of(part)
     else:

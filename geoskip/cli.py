@@ -47,7 +47,7 @@ def main(
 @app.command()
 def mappings() -> None:
     """Print the table of all mapped functions, as Markdown."""
-    from geoskip.spark.mapped import table
+    from geoskip.spark.mapping_table import table
 
     typer.echo(table(), nl=False)
 
@@ -91,7 +91,7 @@ def describe(folder: Folder, keys: Keys = None) -> None:
     """Print the indexes of a dataset as the latest snapshot has them. Whether files have changed since, Spark knows:
     ``dataset.describe()``.
     """
-    from geoskip.lifecycle.operation import latest
+    from geoskip.lifecycle.transaction import latest
 
     with _said():
         store = _store(folder, keys)
@@ -120,7 +120,7 @@ def describe(folder: Folder, keys: Keys = None) -> None:
 
 
 def _store(folder: Path, keys: Path | None) -> Any:
-    from geoskip.spark.known import local_path
+    from geoskip.spark.catalog import local_path
     from geoskip.stores import ParquetStore
 
     if not folder.exists() and _URI.match(str(folder)):
@@ -136,7 +136,7 @@ def _store(folder: Path, keys: Path | None) -> Any:
     if keys is None:
         return ParquetStore(found)
     from geoskip.stores.encryption import Encryption
-    from geoskip.stores.keys import KeyRing
+    from geoskip.stores.keyring import KeyRing
 
     return ParquetStore(found, encryption=Encryption(KeyRing.from_file(keys)))
 

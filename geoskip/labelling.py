@@ -26,13 +26,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from geoskip.asking import Asking, Watch, calls_of
+from geoskip.bounds.declared_functions import inverted, values_needed
+from geoskip.bounds.strings import literal_text
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
-from geoskip.conditionals import is_catalysts, spread
 from geoskip.indexes.base import Index
-from geoskip.indexes.declared import inverted, values_needed
-from geoskip.indexes.texts import literal_text
-from geoskip.inlining import Template, grouped
 from geoskip.predicates import (
     And,
     Call,
@@ -54,9 +51,12 @@ from geoskip.predicates import (
     transform,
     walk,
 )
-from geoskip.records import field_by_field
 from geoskip.registry import Registry, constant_name, current
-from geoskip.written import read_back
+from geoskip.rewrite.cast_to_string import read_back
+from geoskip.rewrite.conditionals import is_catalysts, spread
+from geoskip.rewrite.sql_functions import Template, grouped
+from geoskip.rewrite.structs import field_by_field
+from geoskip.rules import Deadline, RuleRunner, calls_of
 
 __all__ = ["Labeller", "clause_for", "fold_constants"]
 
@@ -68,7 +68,7 @@ def clause_for(
     indexes: Sequence[Index],
     report: Report = lambda text: None,
     *,
-    watch: Watch | None = None,
+    watch: Deadline | None = None,
     templates: Sequence[Template] = (),
 ) -> Clause:
     """The clause that represents a predicate, given the indexes at hand; KEEP_ALL where nothing is known.
@@ -85,10 +85,10 @@ def fold_constants(
     *,
     registry: Registry | None = None,
     report: Report = lambda text: None,
-    watch: Watch | None = None,
+    watch: Deadline | None = None,
 ) -> Predicate:
     """The tree with calls over literals evaluated, where :func:`~geoskip.registry.constant` says how."""
-    scope, seen = registry or current(), watch or Watch()
+    scope, seen = registry or current(), watch or Deadline()
 
     def fold(vertex: Predicate) -> Predicate:
         match vertex:
@@ -167,13 +167,13 @@ class Labeller:
         *,
         registry: Registry | None = None,
         report: Report = lambda text: None,
-        watch: Watch | None = None,
+        watch: Deadline | None = None,
         templates: Sequence[Template] = (),
     ) -> None:
         self.indexes = tuple(indexes)
         self.registry = registry or current()
         self.report = report
-        self._asking = Asking(self.indexes, self.registry, report, watch, templates)
+        self._asking = RuleRunner(self.indexes, self.registry, report, watch, templates)
         self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
         self._depth = 0
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from shapely.geometry.base import BaseGeometry
 
-    from geoskip.skipping import Decision
+    from geoskip.planner import Decision
 
 __all__ = ["Report", "Scan", "size_of"]
 

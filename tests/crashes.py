@@ -24,7 +24,7 @@ from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexe
 from geoskip.lifecycle import actions
 from geoskip.stores import LocalFolder, ParquetStore, folders
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
 from tests.numbered import VERBS, Numbers, check_own, check_reader, create, write
 from tests.storing import append
 

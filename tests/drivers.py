@@ -156,10 +156,10 @@ def _minmax(column: str) -> Any:
 
 def _hold(port: int, where: str) -> Callable[[], None]:
     """From now on builds stop in their task, or commits before their snapshot; rows that are written if they ask."""
-    from geoskip.spark import reading
+    from geoskip.spark.build import spark_reader
     from geoskip.stores import LocalFolder
 
-    read, create = reading.read_files, LocalFolder.create
+    read, create = spark_reader.read_files, LocalFolder.create
 
     def read_held(files: Any, plans: Any, case_sensitive: bool) -> Iterator[Any]:
         _stop_at(port, f"build of {' '.join(plan.name for plan in plans)}")
@@ -171,7 +171,7 @@ def _hold(port: int, where: str) -> Callable[[], None]:
         create(self, name, data)
 
     if where == "build":
-        reading.read_files = read_held
+        spark_reader.read_files = read_held
     if where == "commit":
         LocalFolder.create = create_held  # type: ignore[method-assign]
     return partial(_stop_at, port, "rows") if where == "rows" else _go_on

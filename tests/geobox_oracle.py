@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import udf_mappings.sedona  # noqa: F401  registers the mappings
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import SourceColumn
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate

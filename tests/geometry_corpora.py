@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import shapely
 
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import And, Call, Comparison, IsNull, Literal, Not, Predicate
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, evaluate, kept, literal, matches
 from tests.test_geobox_soundness import PATTERNS, RELATIONS

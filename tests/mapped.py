@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.clauses import keep_mask
-from geoskip.identity import identity
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, Literal, Predicate
+from geoskip.registry.fingerprint import identity
 
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from geoskip import predicates as p
 from geoskip.clauses import Mask, keep_mask
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.indexes.metricdist import MetricDist
+from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
 from tests.evaluator import Outcomes, outcomes

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from geoskip.errors import NotIndexedError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.data import Build, Found, Listing, Work
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.operation import latest, perform
+from geoskip.lifecycle.refresh import BuildResult, BuiltSummaries, Listing, RefreshPlan
+from geoskip.lifecycle.transaction import latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import FileRow, Header, IndexEntry
 from geoskip.stores import ParquetStore, Store
@@ -28,7 +28,7 @@ from tests.storing import HEADER, entry
 
 
 class Numbers:
-    """A folder of files ``<name>.txt`` with a number each, as :class:`geoskip.lifecycle.data.Data`."""
+    """A folder of files ``<name>.txt`` with a number each, as :class:`geoskip.lifecycle.refresh.Data`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ class Numbers:
     def changed(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
         return {}
 
-    def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> Found:
+    def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         self.builds.append(sorted(paths))
         rows = []
         for path in paths:
@@ -77,7 +77,7 @@ class Numbers:
                 if self._etag(path) == etag:
                     rows.append(FileRow(path, at.st_size, at.st_mtime_ns // 1_000_000, etag, 1, summaries))
         self.while_building()
-        return Found(rows)
+        return BuildResult(rows)
 
 
 def write(folder: Path, name: str, number: int) -> None:
@@ -88,22 +88,22 @@ def write(folder: Path, name: str, number: int) -> None:
 
 
 def create(store: Store, data: Numbers, *columns: str) -> Header | None:
-    return perform(store, Verb.CREATE, Work(Build(data), [entry(c) for c in columns or ("a",)]))
+    return perform(store, Verb.CREATE, RefreshPlan(BuiltSummaries(data), [entry(c) for c in columns or ("a",)]))
 
 
 def refresh(store: Store, data: Numbers) -> Header | None:
-    return perform(store, Verb.REFRESH, Work(Build(data)))
+    return perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)))
 
 
 def rebuild(store: Store, data: Numbers) -> Header | None:
     snapshot = latest(store)
     if snapshot is None:
         raise NotIndexedError("nothing to rebuild")
-    return perform(store, Verb.FULL, Work(Build(data), snapshot.header.entries, renew=True))
+    return perform(store, Verb.FULL, RefreshPlan(BuiltSummaries(data), snapshot.header.entries, renew=True))
 
 
 def note(store: Store, data: Numbers) -> Header | None:
-    return perform(store, Verb.QUICK, Work(Build(data), quick=True))
+    return perform(store, Verb.QUICK, RefreshPlan(BuiltSummaries(data), quick=True))
 
 
 VERBS: dict[str, Callable[[Store, Numbers], Any]] = {

@@ -14,13 +14,13 @@ from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import Index
 from geoskip.labelling import Labeller, fold_constants, gather
 from geoskip.metadata import FileMetadata, IndexEntry
-from geoskip.stores.elasticsearch.keys import fields_of, keys_of
-from geoskip.stores.elasticsearch.queries import Field
-from geoskip.stores.elasticsearch.translation import translated
+from geoskip.stores.search.queries import KeyField
+from geoskip.stores.search.server_keys import fields_of, keys_of
+from geoskip.stores.search.translate import translated
 
 __all__ = ["Documents", "clauses", "compare", "documents_of", "matches"]
 
-Documents = tuple[list[dict[str, Any]], dict[str, Field]]
+Documents = tuple[list[dict[str, Any]], dict[str, KeyField]]
 """The documents of some files, and where the keys of each index are."""
 
 
@@ -89,7 +89,7 @@ def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Docume
         entry = IndexEntry(index, (), stored)
         if fields_of(entry) is None or (keys := keys_of(table, entry)) is None:
             continue
-        fields[str(index)] = Field(f"k{at}", entry, keys.whole, 2.0 ** math.frexp(keys.largest)[1])
+        fields[str(index)] = KeyField(f"k{at}", entry, keys.whole, 2.0 ** math.frexp(keys.largest)[1])
         for document, values in zip(found, keys.rows, strict=True):
             document[f"k{at}"] = values
     return found, fields

@@ -23,7 +23,7 @@ from geoskip.metadata import FileRow, Header, IndexEntry, build_table, replace_f
 from geoskip.predicates import Column
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
 from tests.readme import README, blocks
 
 

@@ -15,7 +15,7 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.affix import Affix
-from geoskip.indexes.affixes import mirrored
+from geoskip.indexes.affix_postings import mirrored
 from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.metadata import FileMetadata
 from tests.evaluator import outcomes

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from geoskip import BloomFilter, GeoskipError
 from geoskip import predicates as p
+from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes import bloom_filters
 from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.indexes.bloom_filters import LARGEST, bits_for, filter_of
 from geoskip.indexes.bloom_hash import hashes_of, hashes_of_keys, keys_of
-from geoskip.indexes.ordering import Incomparable
 from geoskip.metadata import FileMetadata
 from tests.evaluator import compare
 
@@ -157,7 +157,7 @@ def test_an_equality_after_widening_casts_finds_what_spark_finds(chain: Any, val
 def test_what_may_round_to_many_overflow_or_mix_types_is_left_alone(
     kind: str, casts: list[str], value: Any, type_: str
 ) -> None:
-    with pytest.raises(Incomparable):
+    with pytest.raises(IncomparableError):
         keys_of(kind, casts, p.Literal(value, type_))
 
 
@@ -297,7 +297,7 @@ def test_a_column_without_hashable_values_is_refused_with_the_way_out(kind: str)
 def test_few_words_and_many_have_the_same_bits(words: int) -> None:
     random = np.random.default_rng(words)
     table = random.integers(0, 2**64, (96, words), dtype=np.uint64) | random.integers(0, 2**64, words, dtype=np.uint64)
-    group = bloom_filters.Group(96, np.arange(64 * words), table, True)
+    group = bloom_filters.FilterGroup(96, np.arange(64 * words), table, True)
     for value in random.integers(0, 2**64, 20, dtype=np.uint64):
         hashes = np.array([value])
         places = [int(some[0]) for some in bloom_filters.places_of(hashes, 7, 96)]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from geoskip.spark.bridge import Bridge
-from geoskip.spark.known import Known
-from geoskip.spark.remembered import Decisions, Remembered
+from geoskip.spark.catalog import DatasetCatalog
+from geoskip.spark.rule.bridge import Bridge
+from geoskip.spark.rule.decision_cache import DecisionCache, Decisions
 
 
-class Waiting(Known):
+class Waiting(DatasetCatalog):
     """Metadata that are read until somebody says stop."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def test_a_budget_runs_from_when_the_question_was_asked(late: bool) -> None:
 def test_decisions_over_very_many_values_are_not_remembered_for_long() -> None:
     """A report asks for its condition later, but lists of values must not pile up in the driver."""
     decisions = Decisions()
-    decisions.put(0, Remembered((), ()))
+    decisions.put(0, DecisionCache((), ()))
     for key in range(1, 11):
-        decisions.put(key, Remembered((), (), length=1_000_000))
+        decisions.put(key, DecisionCache((), (), length=1_000_000))
     assert [key for key in range(11) if decisions.get(key)] == [6, 7, 8, 9, 10]

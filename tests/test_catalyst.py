@@ -1,6 +1,6 @@
 """What Spark leaves in a filter, as geoskip's predicates: pairs of SQL and predicate in ``fixtures/catalyst.txt``.
 
-Below each condition stands what the rule and :mod:`geoskip.spark.catalyst` make of it: literals with their types,
+Below each condition stands what the rule and :mod:`geoskip.spark.rule.translate` make of it: literals with their types,
 casts with their source type, mode and zone, functions with the class or function that implements them. Conditions
 after a line ``-- 4`` are for Spark 4 and later.
 """
@@ -19,7 +19,7 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.predicates import Call, Cast, Column, Literal, Opaque, Predicate, children
-from geoskip.spark.catalyst import Translator, parts_of
+from geoskip.spark.rule.translate import Translator, parts_of
 from geoskip.spark.session import java
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from geoskip.cli import app
 from geoskip.lifecycle import actions
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
 from tests.numbered import Numbers, create, refresh, write
 
 RING = KeyRing({"base": bytes(32)})

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geoskip.evaluation import Clocks, Values, evaluating
-from geoskip.indexes import clocks as module
-from geoskip.indexes.clocks import Local, local, shown
-from geoskip.indexes.evaluated import evaluated
-from geoskip.indexes.ranges import Range
+from geoskip.bounds import time_zones as module
+from geoskip.bounds.engine_evaluated import evaluated
+from geoskip.bounds.interval import Interval
+from geoskip.bounds.time_zones import LocalTimeFunction, local, shown
+from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -36,7 +36,7 @@ def ahead(zone: str, second: int) -> int:
     return int(offset.total_seconds())
 
 
-def clocks_of(zone: str) -> Clocks:
+def clocks_of(zone: str) -> ZoneTransitions:
     """When the offset changes, found by looking every week, which is less than between any two, and then closer."""
     found = []
     step = 7 * 24 * 3600
@@ -50,10 +50,10 @@ def clocks_of(zone: str) -> Clocks:
                 low, high = (middle, high) if ahead(zone, middle) == before else (low, middle)
             found.append(f"{high}:{after}")
         before = after
-    return Clocks.of(" ".join([str(LAST), str(ahead(zone, FIRST)), *found]))
+    return ZoneTransitions.of(" ".join([str(LAST), str(ahead(zone, FIRST)), *found]))
 
 
-KNOWN: dict[str, Clocks] = {}
+KNOWN: dict[str, ZoneTransitions] = {}
 
 
 class Engine:
@@ -62,13 +62,13 @@ class Engine:
     def __init__(self, function: Callable[[int], int]) -> None:
         self.function = function
 
-    def outcomes(self, node: Predicate, over: Predicate, values: Values) -> None:
+    def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> None:
         return None
 
-    def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array:
+    def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array:
         return pa.array([self.function(value) for value in values.array.to_pylist()], pa.int64())
 
-    def clocks(self, zone: str) -> Clocks:
+    def clocks(self, zone: str) -> ZoneTransitions:
         return KNOWN.setdefault(zone, KNOWN.get(zone) or clocks_of(zone))
 
 
@@ -132,7 +132,7 @@ def bounds(name: str, zone: str, low: int, high: int) -> tuple[int, int]:
     node = make(zone)
     with evaluating(Engine(function(zone))):
         take = evaluated(node, TS, "timestamp", clocks=local(node, "timestamp"))
-        found = take(Range("timestamp", np.array([low]), np.array([high])))
+        found = take(Interval("timestamp", np.array([low]), np.array([high])))
     return int(found.low[0]), int(found.high[0])
 
 
@@ -180,22 +180,22 @@ def test_times_shown_are_exact() -> None:
     with evaluating(Engine(lambda time: time)):
         back = 1_730_613_600_000_000  # 2024-11-03 06:00Z: from 02:00 to 01:00
         found = shown(
-            Range("timestamp", np.array([back - HOUR, back - HOUR]), np.array([back + HOUR // 2, back - 1])), zone
+            Interval("timestamp", np.array([back - HOUR, back - HOUR]), np.array([back + HOUR // 2, back - 1])), zone
         )
-        far = shown(Range("timestamp", np.array([KNOWN[zone].until]), np.array([KNOWN[zone].until + 1])), zone)
+        far = shown(Interval("timestamp", np.array([KNOWN[zone].until]), np.array([KNOWN[zone].until + 1])), zone)
     day = back - 6 * HOUR
     assert found.low.tolist() == [day + HOUR, day + HOUR]
     assert found.high.tolist() == [day + 2 * HOUR - 1, day + 2 * HOUR - 1]
     assert far.keys().unknown.tolist() == [True]
 
 
-def _ends_alone(self: Local, low: Any, high: Any, known_low: Any, known_high: Any) -> Any:
+def _ends_alone(self: LocalTimeFunction, low: Any, high: Any, known_low: Any, known_high: Any) -> Any:
     return (np.flatnonzero(known_low), low[known_low]), (np.flatnonzero(known_high), high[known_high])
 
 
 def test_the_ends_alone_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: the function taken to rise."""
-    monkeypatch.setattr(Local, "points", _ends_alone)
+    monkeypatch.setattr(LocalTimeFunction, "points", _ends_alone)
     for name in ("date", "local time", "day"):
         with pytest.raises(AssertionError):
             check(name, "America/St_Johns", BACK - 2 * HOUR, BACK + 60_000_000, [BACK - 1, BACK])
@@ -218,7 +218,7 @@ def test_days_are_added_to_what_the_clocks_show(monkeypatch: pytest.MonkeyPatch)
     cases = [(BACK - 2 * HOUR, BACK + HOUR // 2), (forth - 3 * DAY - HOUR, forth - 3 * DAY + 3 * HOUR // 2)]
     for low, high in cases:
         check("3 days later", zone, low, high, list(range(low, high, 60_000_000)))
-    monkeypatch.setattr(Local, "points", _ends_alone)
+    monkeypatch.setattr(LocalTimeFunction, "points", _ends_alone)
     for low, high in cases:
         with pytest.raises(AssertionError):
             check("3 days later", zone, low, high, list(range(low, high, 60_000_000)))

@@ -16,7 +16,7 @@ import pytest
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.log import Log
-from geoskip.lifecycle.operation import latest
+from geoskip.lifecycle.transaction import latest
 from geoskip.stores import ParquetStore
 from tests import crashes
 from tests.crashes import deaths, dies_at, opened

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geoskip.clauses import keep_mask
-from geoskip.indexes import days
-from geoskip.indexes.days import of_the_day
+from geoskip.indexes import timestamp_to_date
 from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.timestamp_to_date import of_the_day
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, Cast, Column, Comparison, Literal, Not, Predicate
@@ -68,7 +68,7 @@ def test_clocks_that_are_set_back_over_midnight_are_why(monkeypatch: pytest.Monk
     later = first + 60_000_000
     assert day_of(later, zone) < day_of(first, zone)
     offset = 150 * 60_000_000
-    monkeypatch.setattr(days, "_offsets", lambda _: (-offset, -offset))
+    monkeypatch.setattr(timestamp_to_date, "_offsets", lambda _: (-offset, -offset))
     (wrong,) = implied(">=", first, zone)
     assert not OPERATORS[wrong.op](day_of(later, zone), wrong.right.value)
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoskip.bounds.declared_functions import carried, inverted
 from geoskip.clauses import keep_mask
 from geoskip.errors import MappingError
-from geoskip.identity import identity
-from geoskip.indexes.declared import carried, inverted
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import constant, current, declare, mappings
+from geoskip.registry.fingerprint import identity
 
 X = Column("x", "int")
 INDEX = MinMax("x").bind([X])

@@ -16,13 +16,13 @@ from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyE
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.actions import delete, rotate
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.operation import latest
+from geoskip.lifecycle.transaction import latest
 from geoskip.metadata import FileRow, Header, IndexEntry, add_indexes, build_table
+from geoskip.planner import decide
 from geoskip.predicates import Call, Column, Comparison, Literal
-from geoskip.skipping import decide
 from geoskip.stores import MemoryStore, ParquetStore
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
 
 RING = KeyRing({"base": bytes(range(32)), "hr": bytes(range(1, 17))})
 NAME, PAY, DAY = "salary-of-quasimodo.parquet", "minmax(if(who = 'Quasimodo', pay, 0))", "minmax(day)"

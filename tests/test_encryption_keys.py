@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geoskip.errors import InvalidSpecificationError, MissingKeyError
-from geoskip.stores.keys import KeyRing, decrypted, encrypted
+from geoskip.stores.keyring import KeyRing, decrypted, encrypted
 
 RING = KeyRing({"base": bytes(range(32)), "short": bytes(16), "middle": bytes(24)})
 

@@ -16,10 +16,10 @@ from geoskip.evaluation import (
     IS_FALSE,
     IS_NULL,
     IS_TRUE,
+    CandidateValues,
     Declined,
     Evaluator,
     Outcomes,
-    Values,
     directly,
     evaluating,
     outcomes,
@@ -28,7 +28,7 @@ from geoskip.evaluation import (
 from geoskip.evaluation.values import ascending
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import Header, IndexEntry, Snapshot
-from geoskip.skipping import decide
+from geoskip.planner import decide
 from tests import evaluator as oracle
 from tests.harness import COLUMNS, NAN, POOLS, TYPES, World, array_of, leaves
 
@@ -38,14 +38,14 @@ BITS = {True: IS_TRUE, False: IS_FALSE, None: IS_NULL}
 class RowByRow(Evaluator):
     """The tests' own evaluator, for conditions that are not looked up."""
 
-    def outcomes(self, node: p.Predicate, over: p.Predicate, values: Values) -> Outcomes | None:
+    def outcomes(self, node: p.Predicate, over: p.Predicate, values: CandidateValues) -> Outcomes | None:
         assert isinstance(over, p.Column)
         if isinstance(node, p.IsNull) and str(node).startswith("isnan"):  # the oracle does not take it for a value
             child = self.outcomes(node.child, over, values)
             return None if child is None else np.where(child == IS_NULL, np.uint8(IS_TRUE), np.uint8(IS_FALSE))
         return expected(node, over.name, [back(v, over.name) for v in values.array.to_pylist()])
 
-    def values(self, node: p.Predicate, over: p.Predicate, values: Values) -> pa.Array | None:
+    def values(self, node: p.Predicate, over: p.Predicate, values: CandidateValues) -> pa.Array | None:
         return None
 
 
@@ -68,7 +68,7 @@ def test_what_is_looked_up_is_what_the_rows_say(name: str, ordered: bool) -> Non
     array = physical(array_of(name, pool))
     if ordered:
         array = array.take(pa.array(ascending(array)))
-    values = Values(array, ascending=ordered)
+    values = CandidateValues(array, ascending=ordered)
     rows = [back(value, name) for value in array.to_pylist()]
     looked_up = 0
     for leaf in leaves(name):
@@ -89,7 +89,7 @@ def array_is_zero(array: pa.Array) -> Any:
 
 def test_minus_zero_among_many_values_is_left_open() -> None:
     """Spark hashes a long list, where -0.0 is not 0.0, and compares a short one, where it is."""
-    column, values = COLUMNS["x"], Values(pa.array([-0.0, 0.0, 1.0]), ascending=True)
+    column, values = COLUMNS["x"], CandidateValues(pa.array([-0.0, 0.0, 1.0]), ascending=True)
     found = directly(p.In(column, (p.Literal(0.0, "double"), p.Literal(1.0, "double"))), column, values)
     assert found is not None
     assert found.tolist() == [IS_TRUE | IS_FALSE, IS_TRUE | IS_FALSE, IS_TRUE]
@@ -111,7 +111,7 @@ OTHER_TYPES = [
 
 @pytest.mark.parametrize(("name", "literal"), OTHER_TYPES, ids=lambda part: str(part))
 def test_a_literal_of_another_type_is_not_looked_up(name: str, literal: p.Literal) -> None:
-    values = Values(physical(array_of(name, POOLS[name][:1])), ascending=True)
+    values = CandidateValues(physical(array_of(name, POOLS[name][:1])), ascending=True)
     assert directly(p.Comparison("=", COLUMNS[name], literal), COLUMNS[name], values) is None
     assert outcomes(p.Comparison("=", COLUMNS[name], literal), COLUMNS[name], values).tolist() == [ANY]
 
@@ -121,7 +121,7 @@ def test_conditions_are_taken_apart_where_nobody_answers_for_the_whole() -> None
     more, less = p.Comparison(">", column, p.Literal(1)), p.Comparison("<", column, p.Literal(5))
     throws = p.Call("f", (column,), type="boolean")
     rows = [0, 3, 7, None]
-    values = Values(pa.array(rows), ascending=True)
+    values = CandidateValues(pa.array(rows), ascending=True)
     for node in (p.And((more, less)), p.Or((p.Not(more), p.Not(less))), p.IsNull(p.And((more, less)))):
         assert outcomes(node, column, values).tolist() == expected(node, "a", rows).tolist()
     assert outcomes(p.And((more, throws)), column, values).tolist() == [IS_FALSE, ANY, ANY, IS_FALSE | IS_NULL]
@@ -148,12 +148,12 @@ class Says(Evaluator):
         self.answer = answer
         self.asked = 0
 
-    def outcomes(self, node: p.Predicate, over: p.Predicate, values: Values) -> Outcomes | None:
+    def outcomes(self, node: p.Predicate, over: p.Predicate, values: CandidateValues) -> Outcomes | None:
         self.asked += 1
         found = self.answer(values.array.to_pylist())
         return None if found is None else np.array(found, dtype=np.uint8)
 
-    def values(self, node: p.Predicate, over: p.Predicate, values: Values) -> pa.Array | None:
+    def values(self, node: p.Predicate, over: p.Predicate, values: CandidateValues) -> pa.Array | None:
         return None
 
 
@@ -212,7 +212,7 @@ def test_without_an_evaluator_what_is_not_looked_up_is_kept() -> None:
 
 
 def test_the_evaluator_of_a_decision_ends_with_it() -> None:
-    column, values = COLUMNS["s"], Values(pa.array([b"A"]), ascending=True)
+    column, values = COLUMNS["s"], CandidateValues(pa.array([b"A"]), ascending=True)
     with evaluating(Says(upper2)):
         assert outcomes(SHOUTS, column, values).tolist() == [IS_TRUE]
     assert outcomes(SHOUTS, column, values).tolist() == [ANY]

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geoskip import asking, identity
 from geoskip import predicates as p
+from geoskip import rules
 from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
-from geoskip.registry import declare, functions, mappings, maps
+from geoskip.registry import declare, fingerprint, functions, mappings, maps
 from tests.test_mutants import before
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -57,7 +57,7 @@ def sound(node: p.Predicate, holds: Callable[[int], bool], skips: int = 0) -> No
 
 def called(function: Any) -> p.Call:
     """A query's call of a Python function over the column."""
-    return p.Call("f", (A,), f"python:{identity.identity(function)}", ("eval:100",), "bigint")
+    return p.Call("f", (A,), f"python:{fingerprint.identity(function)}", ("eval:100",), "bigint")
 
 
 # ---- which function is which
@@ -178,37 +178,37 @@ class _Equal:
 
 @mutant("identity belongs to the object", declared)
 def a_version_is_an_attribute(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(identity, "_stated", _Copied())
+    patch.setattr(fingerprint, "_stated", _Copied())
 
 
 @mutant("identity belongs to the object", objects)
 def a_version_is_of_all_that_are_equal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(identity, "_stated", _Equal())
+    patch.setattr(fingerprint, "_stated", _Equal())
 
 
 @mutant("identity belongs to the object", mapped)
 def an_identity_is_an_attribute(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(identity, "_known", _Copied())
+    patch.setattr(fingerprint, "_known", _Copied())
 
 
 @mutant("a function's content is its own", mapped)
 def what_is_wrapped_is_the_content(patch: pytest.MonkeyPatch) -> None:
-    before(patch, identity, "digest", lambda original, f: original(getattr(f, "__wrapped__", f)))
+    before(patch, fingerprint, "digest", lambda original, f: original(getattr(f, "__wrapped__", f)))
     patch.setattr(
-        identity, "_code_name", lambda f: f"{f.__module__}.{getattr(f, '__qualname__', type(f).__qualname__)}"
+        fingerprint, "_code_name", lambda f: f"{f.__module__}.{getattr(f, '__qualname__', type(f).__qualname__)}"
     )
 
 
 @mutant("a function's content is its own", released)
 def a_name_in_a_distribution_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(identity, "_is_in_its_module", lambda function: True)
-    patch.setattr(identity, "_code_name", lambda f: f"{f.__module__}.{f.__qualname__}")
+    patch.setattr(fingerprint, "_is_in_its_module", lambda function: True)
+    patch.setattr(fingerprint, "_code_name", lambda f: f"{f.__module__}.{f.__qualname__}")
 
 
 @mutant("what is declared belongs to the object", declared)
 def a_wrapper_is_what_it_wraps(patch: pytest.MonkeyPatch) -> None:
-    before(patch, identity, "identity", lambda original, f: original(getattr(f, "__wrapped__", f)))
-    patch.setattr(functions, "identity", identity.identity)
+    before(patch, fingerprint, "identity", lambda original, f: original(getattr(f, "__wrapped__", f)))
+    patch.setattr(functions, "identity", fingerprint.identity)
 
 
 # ---- IN, as its equalities
@@ -237,7 +237,7 @@ def among() -> None:
 
 
 def _offered(change: Callable[[Sequence[Clause]], Sequence[Clause]]) -> Patch:
-    return lambda patch: before(patch, asking, "any_of", lambda original, clauses: original(change(list(clauses))))
+    return lambda patch: before(patch, rules, "any_of", lambda original, clauses: original(change(list(clauses))))
 
 
 @mutant("2: IN matches any of its values", among)
@@ -247,7 +247,7 @@ def the_first_equality_stands_for_all(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("2: IN matches any of its values", among)
 def every_equality_must_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(asking, "any_of", asking.all_of)
+    patch.setattr(rules, "any_of", rules.all_of)
 
 
 class _Without:
@@ -262,25 +262,25 @@ class _Without:
                 known: list[list[Clause]] = [[] for _ in values]
                 for value, clauses in zip(values, known, strict=True):
                     this._map(p.Comparison("=", child, value), clauses)
-                found.append(asking.any_of(clause for clauses in known for clause in clauses))
+                found.append(rules.any_of(clause for clauses in known for clause in clauses))
             case _:
                 self.original(this, node, found)
 
 
 @mutant("1: unknown is KEEP", among)
 def an_equality_without_a_clause_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    wrong = _Without(asking.Asking._map_each)
-    patch.setattr(asking.Asking, "_map_each", lambda *arguments: wrong(*arguments))
+    wrong = _Without(rules.RuleRunner._map_each)
+    patch.setattr(rules.RuleRunner, "_map_each", lambda *arguments: wrong(*arguments))
 
 
 @mutant("2: NOT IN is the AND of inequalities", among)
 def not_in_is_offered_as_in(patch: pytest.MonkeyPatch) -> None:
-    original = asking.Asking._map_each
+    original = rules.RuleRunner._map_each
 
     def each(this: Any, node: p.Predicate, found: list[Clause]) -> None:
         original(this, node.child if isinstance(node, p.Not) else node, found)
 
-    patch.setattr(asking.Asking, "_map_each", each)
+    patch.setattr(rules.RuleRunner, "_map_each", each)
 
 
 @pytest.mark.parametrize(("plant", "check"), MUTANTS)

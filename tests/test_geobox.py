@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 from geoskip.clauses import keep_mask
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import And, Call, Cast, Comparison, In, IsNull, Literal, Not
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geoskip.clauses import keep_mask
-from geoskip.indexes import geobox_arithmetic
-from geoskip.indexes.geobox import GeoBox
-from geoskip.indexes.geobox_arithmetic import Line
-from geoskip.indexes.geobox_units import Boxless, units_of
+from geoskip.indexes.geobox import arithmetic
+from geoskip.indexes.geobox.arithmetic import BoxArithmetic
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.geobox.units import NoBoxReason, units_of
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from tests.geobox_oracle import collected, pair_rows
@@ -192,7 +192,7 @@ def test_a_number_is_compared_with_what_it_was_rounded_to(
 def test_the_bounds_of_decimals_fit_their_type() -> None:
     """The engine takes no others, and would evaluate nothing for any file."""
     box = np.array([-99.99]), np.array([99.99])
-    ends = geobox_arithmetic._bounds("decimal(4,2)", *box, np.array([False]))
+    ends = arithmetic._bounds("decimal(4,2)", *box, np.array([False]))
     assert [end.to_pylist() for end in ends] == [[Decimal("-99.99")], [Decimal("99.99")]]
 
 
@@ -331,8 +331,8 @@ def check_all() -> None:
     assert all(nulls_kept("*", "xx", ALONE)), "a product that is NULL lost a row"
 
 
-def _either(self: Line) -> tuple[Boxless, ...]:
-    return (Boxless.NULL, Boxless.ONLY_X, Boxless.ONLY_Y)
+def _either(self: BoxArithmetic) -> tuple[NoBoxReason, ...]:
+    return (NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y)
 
 
 def _paired(op: str, kind: str, left: Any, right: Any) -> Any:
@@ -341,25 +341,29 @@ def _paired(op: str, kind: str, left: Any, right: Any) -> Any:
     return low, high, True
 
 
-def _of_doubles(op: str, kind: str, left: Any, right: Any, *, right_one: Any = geobox_arithmetic._operated) -> Any:
+def _of_doubles(op: str, kind: str, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
     return right_one(op, "double", left, right)
 
 
-def _of_ends(op: str, kind: str, left: Any, right: Any, *, right_one: Any = geobox_arithmetic._operated) -> Any:
+def _of_ends(op: str, kind: str, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
     low, high, sure = right_one(op, kind, left, right)
     return (np.minimum(left[0] ** 2, left[1] ** 2) if op == "square" else low), high, sure
 
 
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
-    "a row that lacks one coordinate lacks the other": (Line, "null", _either),
-    "a row that lacks one coordinate has no other kind of NULL": (Line, "null", lambda self: (Boxless.NULL,)),
-    "ends are paired as they come": (geobox_arithmetic, "_operated", _paired),
-    "a square is no less than those of the ends": (geobox_arithmetic, "_operated", _of_ends),
-    "all numbers are doubles": (geobox_arithmetic, "_operated", _of_doubles),
-    "nothing leaves its type": (geobox_arithmetic, "_fits", lambda kind, low, high: True),
-    "doubles hold every number": (geobox_arithmetic, "_ROUNDINGS", 0.0),
-    "only boxes hold what leaves its type": (Line, "is_total", True),
-    "decimals are never rounded": (geobox_arithmetic, "_unit", lambda kind: 0.0),
+    "a row that lacks one coordinate lacks the other": (BoxArithmetic, "null", _either),
+    "a row that lacks one coordinate has no other kind of NULL": (
+        BoxArithmetic,
+        "null",
+        lambda self: (NoBoxReason.NULL,),
+    ),
+    "ends are paired as they come": (arithmetic, "_operated", _paired),
+    "a square is no less than those of the ends": (arithmetic, "_operated", _of_ends),
+    "all numbers are doubles": (arithmetic, "_operated", _of_doubles),
+    "nothing leaves its type": (arithmetic, "_fits", lambda kind, low, high: True),
+    "doubles hold every number": (arithmetic, "_ROUNDINGS", 0.0),
+    "only boxes hold what leaves its type": (BoxArithmetic, "is_total", True),
+    "decimals are never rounded": (arithmetic, "_unit", lambda kind: 0.0),
 }
 
 

@@ -13,7 +13,7 @@ import shapely
 from geoskip.clauses import all_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Cast, Column, Comparison, Literal
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs
 

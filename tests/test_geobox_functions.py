@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from geoskip.bounds import trigonometry
 from geoskip.geometry.boxes import Boxes
-from geoskip.indexes import geobox_arithmetic, geobox_functions
-from geoskip.indexes.geobox_arithmetic import Line
+from geoskip.indexes.geobox import arithmetic
+from geoskip.indexes.geobox.arithmetic import BoxArithmetic
 from geoskip.predicates import Call, Column, Literal, Predicate
 from tests.mapped import spark
 
@@ -102,7 +103,7 @@ def search() -> int:
     """How many boxes have ends, of which none is left by a value."""
     told = 0
     for node, boxes, values in worlds():
-        low, high, sure = Line(node, (X, Y)).ends(boxes)
+        low, high, sure = BoxArithmetic(node, (X, Y)).ends(boxes)
         if sure[0]:
             told += 1
             assert all(low[0] <= found <= high[0] for found in values), f"{node} leaves {low[0]} to {high[0]}"
@@ -116,7 +117,7 @@ def test_no_value_leaves_its_ends() -> None:
 def test_ends_are_near_one_another() -> None:
     box = Boxes.of([(10.0, 48.0, 10.5, 48.5)])
     for node, scale in zip(formulas(11.0, 50.0), (1.0, 6371.0, 6371.0), strict=False):
-        low, high, sure = Line(node, (X, Y)).ends(box)
+        low, high, sure = BoxArithmetic(node, (X, Y)).ends(box)
         assert sure[0]
         assert 140 < low[0] * scale < 183 < 230 < high[0] * scale < 270
 
@@ -127,16 +128,14 @@ def without_peaks(angle: Any, sines: Any, cosines: Any) -> Any:
 
 
 def test_extremes_between_the_ends_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (geobox_functions, geobox_arithmetic):
+    for module in (trigonometry, arithmetic):
         monkeypatch.setattr(module, "of_wave", without_peaks)
     with pytest.raises(AssertionError, match="leaves"):
         search()
 
 
 def test_a_domain_that_is_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = geobox_functions.of_function
-    monkeypatch.setattr(
-        geobox_arithmetic, "of_function", lambda name, args: (*original(name, args)[:2], np.bool_(True))
-    )
+    original = trigonometry.of_function
+    monkeypatch.setattr(arithmetic, "of_function", lambda name, args: (*original(name, args)[:2], np.bool_(True)))
     with pytest.raises(AssertionError, match="leaves"):
         search()

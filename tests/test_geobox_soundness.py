@@ -9,7 +9,7 @@ import shapely
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import And, Call, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from tests.geobox_oracle import (
     GEOM,

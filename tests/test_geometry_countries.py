@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Comparison, Not, Predicate
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept, literal, matches

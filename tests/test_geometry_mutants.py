@@ -23,10 +23,12 @@ import udf_mappings.sedona as mapped
 from geoskip.geometry import sphere
 from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
-from geoskip.indexes import geobox_clauses, geobox_collect, geobox_globe
-from geoskip.indexes.geobox import GeoBox
-from geoskip.indexes.geobox_clauses import BoxDiffers, BoxMeets, View
-from geoskip.indexes.geobox_units import Units
+from geoskip.indexes.geobox import clauses
+from geoskip.indexes.geobox import collect as geobox_collect
+from geoskip.indexes.geobox import globe as geobox_globe
+from geoskip.indexes.geobox.clauses import BoxDiffers, BoxMeets, BoxTransform
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.geobox.units import BoxUnits
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import current
 from tests.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
@@ -108,7 +110,7 @@ def empty_rows_are_left_out(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("rows without a box are one more box", pairs)
 def rows_with_one_null_coordinate_are_left_out(patch: pytest.MonkeyPatch) -> None:
-    before(patch, Units, "boxless_of", lambda original, units, *sorts: np.zeros(len(units.boxless_sort), dtype=bool))
+    before(patch, BoxUnits, "boxless_of", lambda original, units, *sorts: np.zeros(len(units.boxless_sort), dtype=bool))
 
 
 # --- families --------------------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def the_boundary_is_contained(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("NOT touch is no negated clause", geometries)
 def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
-    def keep_of(clause: BoxDiffers, units: Units) -> Any:
+    def keep_of(clause: BoxDiffers, units: BoxUnits) -> Any:
         return ~BoxMeets(clause.index, clause.counts, clause.view, clause.shape).keep_of(units)
 
     patch.setattr(BoxDiffers, "keep_of", keep_of)
@@ -155,7 +157,7 @@ def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a geometry touches all sides of its box where no other shares it", geometries)
 def one_of_several_touches_every_side(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Units, "alone", lambda units, places: np.ones(len(places), dtype=bool))
+    patch.setattr(BoxUnits, "alone", lambda units, places: np.ones(len(places), dtype=bool))
 
 
 @mutant("a geometry touches the sides of its box, nothing more", geometries)
@@ -230,7 +232,7 @@ def far_by_the_nearest_point(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("distances allow for rounding on the right side", geometries)
 def a_margin_on_the_wrong_side(patch: pytest.MonkeyPatch) -> None:
-    before(patch, geobox_clauses, "margin", lambda original, scale, distance: -0.51 + 0 * original(scale, distance))
+    before(patch, clauses, "margin", lambda original, scale, distance: -0.51 + 0 * original(scale, distance))
 
 
 # --- seeing through, and the axes ------------------------------------------------------------------------------------
@@ -245,17 +247,17 @@ def axes_by_position(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("shrinking is no identity", geometries)
 def a_part_is_the_whole(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(View, "within", lambda view: view)
+    patch.setattr(BoxTransform, "within", lambda view: view)
 
 
 @mutant("an end of a line does not touch the sides of its box", elsewhere)
 def an_end_is_the_whole(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(View, "vertex", lambda view: view)
+    patch.setattr(BoxTransform, "vertex", lambda view: view)
 
 
 @mutant("a buffer grows the box", geometries)
 def a_buffer_is_what_it_surrounds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(View, "grown", lambda view, radius: view)
+    patch.setattr(BoxTransform, "grown", lambda view, radius: view)
 
 
 # --- the globe -------------------------------------------------------------------------------------------------------
@@ -291,7 +293,7 @@ def the_nearest_corner_is_nearest(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("on the globe: centroids of what is valid only", elsewhere)
 def centroids_never_leave_their_box(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Units, "all_valid", lambda units, places: np.ones(len(places), dtype=bool))
+    patch.setattr(BoxUnits, "all_valid", lambda units, places: np.ones(len(places), dtype=bool))
 
 
 @mutant("on the globe: slivers are not valid", slivers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geoskip.spark.hadoop import HadoopFolder
+from geoskip.spark.filesystem import HadoopFolder
 
 
 class Path:

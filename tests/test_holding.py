@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoskip import MetricDist, MinMax
-from geoskip.spark import holding, tasks
-from geoskip.spark.holding import Held, Piece, array_of, released, stripped, summarised
-from geoskip.spark.tasks import FileResult, Part, Plan, put_together, read_files
+from geoskip.spark.build import arrow_reader, spill
+from geoskip.spark.build.arrow_reader import FileResult, IndexPlan, RowSummaries, put_together, read_files
+from geoskip.spark.build.spill import DeferredIndex, SpilledRows, array_of, released, stripped, summarised
 
 XY = MetricDist("x", "y", metric="euclidean", origins=[(0.0, 0.0), (50.0, 1.0)])
 WORD = MetricDist("word", metric="levenshtein", origins=["", "abc"])
@@ -33,19 +33,19 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "f.parquet")
 
 
-def plans(*indexes: Any) -> list[Plan]:
+def plans(*indexes: Any) -> list[IndexPlan]:
     chosen = [(str(i), i, i.expressions()) for i in indexes]
-    return [Plan(name, index, tuple((c, COLUMNS[c]) for c in texts)) for name, index, texts in chosen]
+    return [IndexPlan(name, index, tuple((c, COLUMNS[c]) for c in texts)) for name, index, texts in chosen]
 
 
 @pytest.mark.parametrize("in_memory", [0, 1 << 20], ids=["on disk", "in memory"])
 def test_what_is_made_later_is_what_would_be_made_at_once(
     path: str, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr(tasks, "_ROWS_AT_ONCE", 150)
-    monkeypatch.setattr(holding, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(arrow_reader, "_ROWS_AT_ONCE", 150)
+    monkeypatch.setattr(spill, "_IN_MEMORY", in_memory)
     (expected,) = read_files([("f", path)], plans(XY, WORD), False)
-    held = [Held(str(index), index, 20) for index in (XY, WORD)]
+    held = [DeferredIndex(str(index), index, 20) for index in (XY, WORD)]
     found = list(released(read_files([("f", path)], plans(*held), False), str))
     *pieces, (result,) = found
     assert [len(some) for some in found] == [1] * 7
@@ -56,15 +56,15 @@ def test_what_is_made_later_is_what_would_be_made_at_once(
     assert all(stripped(some)[0].values == b"" for some in pieces)
     made = [piece for some in summarised({str(XY): XY, str(WORD): WORD})(found) for piece in some]
     for index in (XY, WORD):
-        parts = [Part(piece.rows, (piece.summary,)) for piece in made if piece.index == str(index)]
+        parts = [RowSummaries(piece.rows, (piece.summary,)) for piece in made if piece.index == str(index)]
         alone = FileResult("f")
         put_together(alone, [(str(index), index)], parts, "arrow")
         assert alone.summaries == {str(index): expected.summaries[str(index)]}
 
 
 def test_an_index_that_fails_later_says_so() -> None:
-    (kept,) = Held("x", MinMax("x"), 5).collect(pa.array([1, 2, 3]))["pieces"]  # type: ignore[index]
-    piece = Piece("f", "x", 3, b"", kept[2].seek(0) or kept[2].read())
+    (kept,) = DeferredIndex("x", MinMax("x"), 5).collect(pa.array([1, 2, 3]))["pieces"]  # type: ignore[index]
+    piece = SpilledRows("f", "x", 3, b"", kept[2].seek(0) or kept[2].read())
 
     class Fails(MinMax):
         def collect(self, *values: pa.Array) -> Any:

@@ -18,10 +18,10 @@ from pyspark import cloudpickle
 from pyspark.sql.functions import udf
 from pyspark.sql.types import IntegerType
 
-from geoskip.identity import Unidentifiable, digest, identity, state_version
 from geoskip.predicates import Call
+from geoskip.registry.fingerprint import Unidentifiable, digest, identity, state_version
 from geoskip.registry.functions import Function, reference
-from geoskip.spark.catalyst import implementation_of
+from geoskip.spark.rule.translate import implementation_of
 
 PAIRS = {
     "a constant": ("def f(x): return x + 'a'", "def f(x): return x + 'b'"),

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pytest
 
 from geoskip import predicates as p
+from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import Clause
 from geoskip.indexes import affix, bloom, bloom_hash, gaplist, prefix, suffix
 from geoskip.indexes.affix import Affix
-from geoskip.indexes.affixes import EntryPasses, all_above, beginning, exactly
+from geoskip.indexes.affix_postings import EntryPasses, all_above, beginning, exactly
 from geoskip.indexes.bloom import BloomFilter, FilterMayHold, HashedPart
 from geoskip.indexes.gaplist import GapList
-from geoskip.indexes.ordering import Incomparable
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from tests.harness import Kind, canned, leaves, sound
@@ -173,7 +173,7 @@ def a_double_is_the_integer_that_it_shows(patch: pytest.MonkeyPatch) -> None:
     def keys(original: Any, kind: str, casts: Any, literal: p.Literal) -> Any:
         try:
             return original(kind, casts, literal)
-        except Incomparable:
+        except IncomparableError:
             return [int(literal.value)] if abs(literal.value) < 2**63 else []
 
     before(patch, bloom, "keys_of", keys)

@@ -17,7 +17,7 @@ from geoskip import predicates as p
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.metricdist import MetricDist
+from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix

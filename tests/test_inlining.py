@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from geoskip import MinMax, mappings, maps
-from geoskip.inlining import Template, grouped, recognised
 from geoskip.labelling import clause_for
 from geoskip.predicates import (
     And,
@@ -28,6 +27,7 @@ from geoskip.predicates import (
     transform,
     walk,
 )
+from geoskip.rewrite.sql_functions import Template, grouped, recognised
 from tests.evaluator import outcomes
 
 P0, P1 = Cast(Column("id", "bigint"), "string", "bigint"), Cast(Column("id1", "bigint"), "string", "bigint")

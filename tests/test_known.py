@@ -9,7 +9,7 @@ import pytest
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import Header
-from geoskip.spark.known import Known, key_of
+from geoskip.spark.catalog import DatasetCatalog, key_of
 from geoskip.stores import MemoryStore
 
 ROOT = "far:/data"
@@ -17,7 +17,7 @@ FILES = pa.table({"path": ["x"], "size": [1], "mtime": [1]})
 
 
 def test_older_snapshots_of_a_dataset_are_forgotten() -> None:
-    known, store = Known(), MemoryStore()
+    known, store = DatasetCatalog(), MemoryStore()
     known.register("file:/data", store)
     header = Header(root="file:/data", source={}, entries=())
     table = pa.table({"path": ["a"], "size": [1], "mtime": [1], "etag": [None], "rows": [1]})
@@ -60,24 +60,24 @@ def store() -> Far:
 
 
 @pytest.fixture
-def known(store: Far) -> Known:
-    found = Known()
+def known(store: Far) -> DatasetCatalog:
+    found = DatasetCatalog()
     found.register(ROOT, store)
     return found
 
 
-def number(known: Known, age: float) -> int:
+def number(known: DatasetCatalog, age: float) -> int:
     snapshot = known.snapshot(ROOT, age=age)
     assert snapshot is not None
     return snapshot.header.number
 
 
-def test_queries_that_follow_one_another_ask_once(known: Known, store: Far) -> None:
+def test_queries_that_follow_one_another_ask_once(known: DatasetCatalog, store: Far) -> None:
     assert [number(known, 60.0) for _ in range(3)] == [1, 1, 1]
     assert store.asked == 1
 
 
-def test_what_another_driver_makes_shows_when_the_time_is_over(known: Known, store: Far) -> None:
+def test_what_another_driver_makes_shows_when_the_time_is_over(known: DatasetCatalog, store: Far) -> None:
     assert number(known, 60.0) == 1
     store.go_on()
     assert number(known, 60.0) == 1
@@ -85,14 +85,14 @@ def test_what_another_driver_makes_shows_when_the_time_is_over(known: Known, sto
     assert number(known, 60.0) == 2
 
 
-def test_what_this_driver_makes_shows_at_once(known: Known, store: Far) -> None:
+def test_what_this_driver_makes_shows_at_once(known: DatasetCatalog, store: Far) -> None:
     assert number(known, 60.0) == 1
     store.go_on()
     known.renew(ROOT)
     assert number(known, 60.0) == 2
 
 
-def test_an_answer_from_before_this_drivers_verb_is_not_remembered(known: Known, store: Far) -> None:
+def test_an_answer_from_before_this_drivers_verb_is_not_remembered(known: DatasetCatalog, store: Far) -> None:
     """A query asks, a verb commits and says so, and only then the query has its answer."""
     load = store.load
 
@@ -108,7 +108,7 @@ def test_an_answer_from_before_this_drivers_verb_is_not_remembered(known: Known,
     assert number(known, 60.0) == 2
 
 
-def test_another_store_for_the_dataset_is_asked(known: Known) -> None:
+def test_another_store_for_the_dataset_is_asked(known: DatasetCatalog) -> None:
     assert number(known, 60.0) == 1
     other = Far()
     other.go_on()
@@ -116,7 +116,7 @@ def test_another_store_for_the_dataset_is_asked(known: Known) -> None:
     assert number(known, 60.0) == 2
 
 
-def test_stores_at_hand_and_those_without_metadata_are_always_asked(known: Known, store: Far) -> None:
+def test_stores_at_hand_and_those_without_metadata_are_always_asked(known: DatasetCatalog, store: Far) -> None:
     store.distant = False
     assert [number(known, 60.0) for _ in range(3)] == [1, 1, 1]
     assert store.asked == 3

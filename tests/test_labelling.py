@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geoskip import asking
 from geoskip import predicates as p
+from geoskip import rules
 from geoskip.clauses import (
     KEEP_ALL,
     KEEP_NONE,
@@ -342,8 +342,8 @@ class TestAmong:
         unmapped = p.In(p.Call("g", (A,), "python:mine.g#1", (), "int"), self.among(*range(1_101)).values)
         assert self.clause(unmapped, reasons) == str(KEEP_ALL)
         assert len(reasons) == 1
-        monkeypatch.setattr(asking, "_SHARE_OF_VALUES", 0.0)
-        label = Labeller([INDEX], report=reasons.append, watch=asking.Watch(most=1.0))
+        monkeypatch.setattr(rules, "_SHARE_OF_VALUES", 0.0)
+        label = Labeller([INDEX], report=reasons.append, watch=rules.Deadline(most=1.0))
         assert label.true(self.among(101, 105)) is KEEP_ALL
         assert any("took too long for 2 values" in reason for reason in reasons)
 

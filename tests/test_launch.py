@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from geoskip.errors import EnvironmentProblem
-from geoskip.spark import launch, sedona
+from geoskip.spark import launch, sedona_jar
 
 
 @pytest.fixture
@@ -20,8 +20,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], list[str]
 
     def jars(spark: str, package: str) -> list[str]:
         monkeypatch.setattr(pyspark, "__version__", spark)
-        monkeypatch.setattr(sedona, "version", lambda name: package)
-        return [packages[0].removeprefix("org.apache.sedona:sedona-spark-shaded-") for packages in sedona.candidates()]
+        monkeypatch.setattr(sedona_jar, "version", lambda name: package)
+        return [
+            packages[0].removeprefix("org.apache.sedona:sedona-spark-shaded-") for packages in sedona_jar.candidates()
+        ]
 
     return jars
 

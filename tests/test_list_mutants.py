@@ -14,9 +14,9 @@ from geoskip import evaluation
 from geoskip import predicates as p
 from geoskip.clauses import Mask
 from geoskip.evaluation import lookups
-from geoskip.indexes import hybrid, lists, valuelist
+from geoskip.indexes import hybrid, postings, valuelist
 from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.lists import ListMeets, Lists
+from geoskip.indexes.postings import ListMeets, Postings
 from geoskip.indexes.valuelist import ValueList
 from tests.harness import Kind, canned, leaves, sound
 
@@ -37,14 +37,14 @@ def mutant(rule: str, column: str, kind: Kind = ValueList) -> Callable[[Patch], 
 
 @mutant("1: a null cell keeps", "a")
 def a_lost_summary_reads_as_an_empty_list(patch: pytest.MonkeyPatch) -> None:
-    original = Lists.keep_units
+    original = Postings.keep_units
 
-    def keep(self: Lists, *args: Any, **options: Any) -> Mask:
+    def keep(self: Postings, *args: Any, **options: Any) -> Mask:
         units = original(self, *args, **options)
         units[-1] = False
         return units
 
-    patch.setattr(Lists, "keep_units", keep)
+    patch.setattr(Postings, "keep_units", keep)
 
 
 @mutant("1: unknown is KEEP", "a", SHORT)
@@ -54,8 +54,8 @@ def a_file_over_the_limit_has_no_other_values(patch: pytest.MonkeyPatch) -> None
 
 @mutant("1: unknown is KEEP", "a", Hybrid)
 def a_file_with_a_filter_has_an_empty_list(patch: pytest.MonkeyPatch) -> None:
-    original = lists._stored
-    patch.setattr(lists, "_stored", lambda *args: (original(*args)[0], np.ones(args[1], dtype=bool)))
+    original = postings._stored
+    patch.setattr(postings, "_stored", lambda *args: (original(*args)[0], np.ones(args[1], dtype=bool)))
 
 
 @mutant("1: an evaluation that throws is true, false and null", "x")
@@ -65,13 +65,13 @@ def what_throws_is_false(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("2: IS NULL skips only when the null count is known and 0", "a")
 def null_is_no_unit(patch: pytest.MonkeyPatch) -> None:
-    original = lists.counts_of
+    original = postings.counts_of
 
     def counts(files: Any, index: str, field: str) -> Any:
         found, known = original(files, index, field)
         return (found * 0 if field == "nulls" else found), known
 
-    patch.setattr(lists, "counts_of", counts)
+    patch.setattr(postings, "counts_of", counts)
 
 
 @mutant("2: a clause is never negated", "a")
@@ -127,7 +127,7 @@ def minus_zero_is_in_the_list_or_not(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("4: strings are ordered by unsigned bytes", "s")
 def texts_in_an_order_of_their_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lists, "ascending", lambda array: np.argsort([v.hex()[::-1] for v in array.to_pylist()]))
+    patch.setattr(postings, "ascending", lambda array: np.argsort([v.hex()[::-1] for v in array.to_pylist()]))
 
 
 @mutant("4: strings may hold invalid UTF-8", "s")

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from geoskip.conditionals import spread
 from geoskip.indexes.minmax import MinMax
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
-from geoskip.records import field_by_field, record
+from geoskip.rewrite.conditionals import spread
+from geoskip.rewrite.structs import field_by_field, record
 from tests.evaluator import outcomes
 from tests.mapped import kept, spark, together
 

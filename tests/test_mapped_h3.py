@@ -21,7 +21,7 @@ import geoskip
 import udf_mappings.h3 as library
 import udf_mappings.spark_sql  # noqa: F401  (array_contains is Spark's)
 from geoskip.indexes.formatted import Formatted
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList

@@ -20,9 +20,9 @@ from geoskip.predicates import Call, Column, Comparison, Literal, Not
 from geoskip.registry import current
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.mapped import files_kept, spark
-from udf_mappings import shapely_further
-from udf_mappings.sedona_left import LEFT
+from udf_mappings import shapely_constructors
 from udf_mappings.sedona_names import CATALYST
+from udf_mappings.sedona_unmapped import LEFT
 from udf_mappings.shapely_functions import FUNCTIONS
 
 H3 = "ST_H3CellIDs"
@@ -114,20 +114,20 @@ def test_what_grows(way: str) -> None:
 # ---- the shapely-backed ones
 
 
-@pytest.mark.parametrize("name", shapely_further.FUNCTIONS)
+@pytest.mark.parametrize("name", shapely_constructors.FUNCTIONS)
 def test_further_functions_are_bound_by_their_own_name(name: str) -> None:
-    entry = shapely_further.FUNCTIONS[name]
-    assert getattr(shapely_further, name.lower()) is entry.function
+    entry = shapely_constructors.FUNCTIONS[name]
+    assert getattr(shapely_constructors, name.lower()) is entry.function
     assert name not in FUNCTIONS
 
 
 def further(name: str, *args: Any) -> Call:
     wrapped = tuple(arg if isinstance(arg, Call | Column | Literal) else Literal(arg) for arg in args)
-    return Call(name, wrapped, f"python:udf_mappings.shapely_further.{name.lower()}#1")
+    return Call(name, wrapped, f"python:udf_mappings.shapely_constructors.{name.lower()}#1")
 
 
 def test_a_constant_is_transformed_by_the_functions_own_body() -> None:
-    mercator = shapely_further.st_transform(shapely.to_wkb(shapely.box(8, 47, 9, 48)), "EPSG:4326", "EPSG:3857")
+    mercator = shapely_constructors.st_transform(shapely.to_wkb(shapely.box(8, 47, 9, 48)), "EPSG:4326", "EPSG:3857")
     back = further("ST_Transform", Literal(shapely.from_wkb(mercator), "geometry"), "EPSG:3857", "EPSG:4326")
     folded = fold_constants(back)
     assert isinstance(folded, Literal)
@@ -144,7 +144,7 @@ def test_extents_and_envelopes_of_the_shapely_backed() -> None:
     envelope = further("ST_MakeEnvelope", 0.0, 0.0, 2.0, 2.0, 4326)
     assert kept(call("ST_Within", GEOM, envelope), SHAPES, files) == [True, False]
     assert kept(Comparison(">", further("ST_XMax", GEOM), Literal(4)), SHAPES, files) == [False, True]
-    assert shapely_further.st_xmin(shapely.to_wkb(shapely.Point())) is None
+    assert shapely_constructors.st_xmin(shapely.to_wkb(shapely.Point())) is None
 
 
 # ---- cells
@@ -171,7 +171,7 @@ def test_cells_of_sedonas_own() -> None:
 
 @pytest.fixture(scope="module")
 def sedona(spark: Any) -> Any:
-    from geoskip.spark import sedona as jar
+    from geoskip.spark import sedona_jar as jar
 
     if not jar.is_there(spark):
         pytest.skip("Sedona is not released for this Spark")

@@ -14,9 +14,9 @@ import pytest
 
 from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import BUDGET, FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
-from geoskip.metadata.memory import Budget, Kept, size_of
+from geoskip.metadata.cache import Cache, MemoryBudget, size_of
+from geoskip.planner import decide
 from geoskip.predicates import And, Column, Comparison, Literal
-from geoskip.skipping import decide
 from geoskip.stores import ParquetStore
 
 
@@ -29,8 +29,8 @@ def small() -> Iterator[int]:
 
 
 def test_what_was_used_least_recently_goes():
-    budget = Budget(3000)
-    one, other = Kept(budget), Kept(budget)
+    budget = MemoryBudget(3000)
+    one, other = Cache(budget), Cache(budget)
     one.put("a", np.zeros(125))
     other.put("a", np.zeros(125))
     one.put("b", np.zeros(125))
@@ -43,16 +43,16 @@ def test_what_was_used_least_recently_goes():
 
 
 def test_what_is_larger_than_the_budget_is_not_kept_and_drives_nothing_out():
-    budget = Budget(1000)
-    kept = Kept(budget)
+    budget = MemoryBudget(1000)
+    kept = Cache(budget)
     kept.put("a", np.zeros(100))
     kept.put("b", np.zeros(1000))
     assert ("a" in kept, "b" in kept, budget.used) == (True, False, 800)
 
 
 def test_a_smaller_limit_holds_at_once():
-    budget = Budget(10_000)
-    kept = Kept(budget)
+    budget = MemoryBudget(10_000)
+    kept = Cache(budget)
     for name in "abc":
         kept.put(name, np.zeros(100))
     budget.limit = 1000
@@ -60,8 +60,8 @@ def test_a_smaller_limit_holds_at_once():
 
 
 def test_what_is_gone_takes_no_room():
-    budget = Budget(10_000)
-    kept = Kept(budget)
+    budget = MemoryBudget(10_000)
+    kept = Cache(budget)
     kept.put("a", np.zeros(100))
     del kept
     gc.collect()

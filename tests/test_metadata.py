@@ -25,8 +25,8 @@ from geoskip.metadata import (
     FileRow,
     Header,
     IndexEntry,
-    Part,
     PartColumn,
+    PartFile,
     Snapshot,
     add_indexes,
     build_table,
@@ -77,7 +77,7 @@ HEADER = Header(
     number=3,
     created="2026-01-01T00:00:00.000+00:00",
     files=2,
-    parts=(Part("parts/x.parquet", 2, 99, 2**32 - 1, {"i0": PartColumn("test_span(temp)", 10, 1, {"low": 7})}),),
+    parts=(PartFile("parts/x.parquet", 2, 99, 2**32 - 1, {"i0": PartColumn("test_span(temp)", 10, 1, {"low": 7})}),),
     reasons={"bad \udcff.parquet": "truncated"},
     operation={"verb": "create", "rows": 5},
 )

@@ -25,12 +25,12 @@ from geoskip import BloomFilter, GapList, GeoBox, Hybrid, MetricDist, MinMax, Pr
 from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.metadata import FileRow, Header, IndexEntry, build_table
+from geoskip.planner import decide
 from geoskip.predicates import And, Column, Comparison, In, Like, Literal, Not, Or, Predicate, StartsWith
-from geoskip.skipping import decide
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.entries import checksum
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
+from geoskip.stores.log_files import checksum
 
 CASES = int(os.environ.get("GEOSKIP_FUZZ", "1500"))
 SEED = int(os.environ.get("GEOSKIP_SEED", "1"))

@@ -16,7 +16,7 @@ import pyarrow.parquet.encryption as encryption
 import pytest
 
 from geoskip.stores import ParquetStore, parts
-from geoskip.stores.entries import checksum
+from geoskip.stores.log_files import checksum
 from tests.test_metadata_fuzz import asked, asked_for_people, latest_entry, made
 
 # --- parts that are none ----------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ import udf_mappings.metrics as mapped
 import udf_mappings.metrics_sql as spelt
 from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL
-from geoskip.indexes import metricdist_clauses, metricdist_collect, metricdist_distance
-from geoskip.indexes.metricdist_clauses import DistanceMeets
-from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein, heads, numbers
+from geoskip.indexes.metricdist import clauses, collect
+from geoskip.indexes.metricdist import distance as metricdist_distance
+from geoskip.indexes.metricdist.clauses import DistanceMeets
+from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein, numbers, string_heads
 from geoskip.metrics.base import Metric, Points
-from geoskip.metrics.heads import Heads
+from geoskip.metrics.string_heads import StringHeads
 from tests.metric_worlds import (
     D,
     World,
@@ -251,25 +252,23 @@ def far_is_the_negation_of_near(patch: pytest.MonkeyPatch) -> None:
 @mutant("widen by 1e-9 relative", rounding)
 def distances_are_exact(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Metric, "relative", 0.0)
-    patch.setattr(metricdist_clauses, "_OF_SCALE", 0.0)
+    patch.setattr(clauses, "_OF_SCALE", 0.0)
     patch.setattr(Euclidean, "slack", 0.0)
 
 
 @mutant("a range holds all parts of a file", parts_of_files)
 def the_first_part_stands_for_the_file(patch: pytest.MonkeyPatch) -> None:
-    before(patch, metricdist_collect, "_united", lambda original, rings: original(rings)[:1])
+    before(patch, collect, "_united", lambda original, rings: original(rings)[:1])
 
 
 @mutant("a gap has no rows in it", parts_of_files)
 def gaps_of_one_part_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(metricdist_collect, "_united", lambda rings: [rings[0], rings[-1]])
+    patch.setattr(collect, "_united", lambda rings: [rings[0], rings[-1]])
 
 
 @mutant("a null cell keeps", plane)
 def a_file_of_nulls_holds_nothing_null(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        metricdist_clauses.HasNullDistance, "keep", lambda self, files: self.origins.table(files).points.copy()
-    )
+    patch.setattr(clauses.HasNullDistance, "keep", lambda self, files: self.origins.table(files).points.copy())
 
 
 @mutant("greatest leaves out a NULL", greatest_of)
@@ -309,27 +308,27 @@ def letters_are_counted_in_bytes(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a head is compared with every beginning", words)
 def heads_are_compared_as_words(patch: pytest.MonkeyPatch) -> None:
-    def within(self: Heads, text: str, distance: int) -> Any:
+    def within(self: StringHeads, text: str, distance: int) -> Any:
         near = self.heads.near(text, distance) & (np.abs(self.heads.lengths - len(text)) <= distance)
         found = self.unknown.copy()
         found[self.owner[near[self.codes]]] = True
         return found
 
-    patch.setattr(Heads, "within", within)
+    patch.setattr(StringHeads, "within", within)
 
 
 @mutant("a group's letters are those of all its strings", words)
 def the_first_of_a_group_stands_for_all(patch: pytest.MonkeyPatch) -> None:
-    before(patch, heads, "_group_of", lambda original, texts: original(texts[:1]))
+    before(patch, string_heads, "_group_of", lambda original, texts: original(texts[:1]))
 
 
 @mutant("an edit changes the length by one", words)
 def strings_within_a_distance_are_as_long(patch: pytest.MonkeyPatch) -> None:
-    def within(original: Any, self: Heads, text: str, distance: int) -> Any:
+    def within(original: Any, self: StringHeads, text: str, distance: int) -> Any:
         own = replace(self, shortest=self.shortest + distance, longest=self.longest - distance)
         return original(own, text, distance)
 
-    before(patch, Heads, "within", within)
+    before(patch, StringHeads, "within", within)
 
 
 def _run(checks: tuple[Check, ...]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.metrics.heads import GROUP, Heads, outline_of, united
+from geoskip.metrics.string_heads import GROUP, StringHeads, outline_of, united
 from tests.metric_worlds import (
     INF,
     NAN,
@@ -138,8 +138,8 @@ def test_outlines_bound_distances_exactly(files: list[list[str]], text: str, dis
     ]
     heads = pa.array([outline["outline"] for outline in made], pa.list_(pa.string()))
     groups = pa.array([outline["groups"] for outline in made], pa.list_(GROUP))
-    said = Heads.of(heads, groups).within(text, distance)
-    older = Heads.of(heads, pa.nulls(len(heads))).within(text, distance)
+    said = StringHeads.of(heads, groups).within(text, distance)
+    older = StringHeads.of(heads, pa.nulls(len(heads))).within(text, distance)
     for file, outline, near, before in zip(files, made, said.tolist(), older.tolist(), strict=True):
         assert near or all(edit_distance(word, text) > distance for word in file)
         least = [min(edit_distance(h, text[:j]) for j in range(len(text) + 1)) for h in outline["outline"]]

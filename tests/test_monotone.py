@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import udf_mappings.monotone as library
+import udf_mappings.monotone_functions as library
 from geoskip.clauses import keep_mask
-from geoskip.evaluation import Clocks, Values, evaluating
+from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
@@ -32,14 +32,14 @@ class Engine:
     kind: pa.DataType
     asked: int = 0
 
-    def outcomes(self, node: Predicate, over: Predicate, values: Values) -> None:
+    def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> None:
         return None
 
-    def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array:
+    def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array:
         self.asked += len(values)
         return pa.array([self._of(value) for value in values.array.to_pylist()], self.kind)
 
-    def clocks(self, zone: str) -> Clocks | None:
+    def clocks(self, zone: str) -> ZoneTransitions | None:
         return None
 
     def _of(self, value: Any) -> Any:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from geoskip import predicates as p
+from geoskip.bounds import interval, sort_keys, strings, transfer
+from geoskip.bounds.sort_keys import SortKeys
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of, keep_mask
-from geoskip.indexes import bounds, minmax, monotone, ordering, ranges, texts
+from geoskip.indexes import minmax, stored_bounds
 from geoskip.indexes.minmax import HasNulls, HasValues, MinMax, RangeLeaves
-from geoskip.indexes.ordering import Keys
 from geoskip.labelling import Labeller
 from tests.harness import COLUMNS, call, canned, leaves, sound
 from tests.strategies import predicates, worlds
@@ -44,8 +45,8 @@ def before(patch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..
 
 @mutant("1: a null cell keeps", "b")
 def a_lost_summary_reads_as_zero(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ranges, "FIRST", 0)
-    patch.setattr(ranges, "LAST", 0)
+    patch.setattr(interval, "FIRST", 0)
+    patch.setattr(interval, "LAST", 0)
 
 
 @mutant("1: unknown statistics are no empty results", "d")
@@ -55,7 +56,7 @@ def a_lost_null_count_reads_as_zero(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("1: a null cell keeps", "s")
 def an_open_bound_skips(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(texts, "_or_unbounded", texts.certain)
+    patch.setattr(strings, "_or_unbounded", strings.certain)
 
 
 # Section 2: NULL and NOT
@@ -80,7 +81,7 @@ def the_clause_is_negated(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("2: a <> 5 skips only if min = max = 5", "d")
 def unequal_as_min_above_or_max_below(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Keys, "leaves", lambda keys, at, exact: (keys.low > at) | (keys.high < at))
+    patch.setattr(SortKeys, "leaves", lambda keys, at, exact: (keys.low > at) | (keys.high < at))
 
 
 @mutant("2: IS NULL skips only if the null count is 0", "b")
@@ -152,7 +153,7 @@ def comparisons_are_never_null(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("3: NaN lies above infinity", "x")
 def nan_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges.Range, "keys", lambda original, spans: original(replace(spans, nan=None)))
+    before(patch, interval.Interval, "keys", lambda original, spans: original(replace(spans, nan=None)))
 
 
 @mutant("3: keep a NaN count", "x")
@@ -173,16 +174,16 @@ def isnan_of_null_is_null(patch: pytest.MonkeyPatch) -> None:
 def minus_zero_lies_below_zero(patch: pytest.MonkeyPatch) -> None:
     def folded(values: Any) -> Any:
         bits = np.asarray(values).view(np.int64)
-        return np.where(bits < 0, bits ^ ordering.LAST, bits)
+        return np.where(bits < 0, bits ^ sort_keys.LAST, bits)
 
-    patch.setattr(ranges, "folded", folded)
-    patch.setattr(ordering, "folded", folded)
-    patch.setattr(bounds, "_outward", lambda bound, zero: bound)
+    patch.setattr(interval, "folded", folded)
+    patch.setattr(sort_keys, "folded", folded)
+    patch.setattr(stored_bounds, "_outward", lambda bound, zero: bound)
 
 
 @mutant("3: a float column is compared as double", "f")
 def a_double_literal_in_float32(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges, "real_place", lambda original, value, kind: original(value, "float"))
+    before(patch, interval, "real_place", lambda original, value, kind: original(value, "float"))
 
 
 # Section 4: strings
@@ -190,7 +191,7 @@ def a_double_literal_in_float32(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("4: the upper bound is rounded up", "s")
 def a_truncated_upper_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bounds, "shortened", lambda value: value[: bounds.LONGEST])
+    patch.setattr(stored_bounds, "shortened", lambda value: value[: stored_bounds.LONGEST])
 
 
 @mutant("4: strings are ordered by bytes, not by UTF-16 units", "s")
@@ -201,7 +202,7 @@ def bounds_in_utf16_order(patch: pytest.MonkeyPatch) -> None:
             key=lambda raw: raw.decode("utf-8", "replace").encode("utf-16-be"),
         )
         found = original(index, values)
-        return {**found, "min": units[0][:32], "max": bounds.shortened(units[-1])} if units else found
+        return {**found, "min": units[0][:32], "max": stored_bounds.shortened(units[-1])} if units else found
 
     before(patch, MinMax, "collect", collect)
 
@@ -234,7 +235,7 @@ def a_replacement_character_is_itself(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("4: NOT LIKE 'a%' skips only if all values begin with a", "s")
 def not_like_as_the_negation_of_like(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(texts.Bytes, "leaves_prefix", lambda spans, prefix: ~minmax._begins_with(spans, prefix))
+    patch.setattr(strings.ByteStrings, "leaves_prefix", lambda spans, prefix: ~minmax._begins_with(spans, prefix))
 
 
 # Section 5: numbers and types
@@ -242,7 +243,7 @@ def not_like_as_the_negation_of_like(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("5: n + 1 may overflow", "a")
 def an_overflowed_sum_is_trusted(patch: pytest.MonkeyPatch) -> None:
-    before(patch, monotone, "_affine", lambda original, *a, **o: original(*a, **{**o, "limits": monotone._ALL}))
+    before(patch, transfer, "_affine", lambda original, *a, **o: original(*a, **{**o, "limits": transfer._ALL}))
 
 
 @mutant("5: used only if monotone, and decreasing is not increasing", "d")
@@ -251,55 +252,57 @@ def a_negation_keeps_the_order(patch: pytest.MonkeyPatch) -> None:
         found = original(spans, factor, *rest, **options)
         return replace(found, low=found.high, high=found.low) if factor < 0 else found
 
-    before(patch, monotone, "_affine", affine)
+    before(patch, transfer, "_affine", affine)
 
 
 @mutant("5: the bounds are cast as the column is", "x")
 def a_cast_to_float_is_exact(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(monotone, "_rounded", lambda spans, target: spans)
+    patch.setattr(transfer, "_rounded", lambda spans, target: spans)
 
 
 @mutant("5: integers beyond 2^53 are no doubles", "n")
 def integers_as_doubles(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges, "number_place", lambda original, value, scale: original(float(value), scale))
+    before(patch, interval, "number_place", lambda original, value, scale: original(float(value), scale))
 
 
 @mutant("5: decimal literals of another scale", "d")
 def a_literal_rounded_to_the_columns_scale(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges, "number_place", lambda original, value, scale: (original(value, scale)[0], True))
+    before(patch, interval, "number_place", lambda original, value, scale: (original(value, scale)[0], True))
 
 
 @mutant("5: decimals of 38 digits", "w")
 def a_literal_between_two_bounds_is_the_lower_one(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges.Wide, "place", lambda original, wide, value: (original(wide, value)[0] // 2 * 2, True))
+    before(
+        patch, interval.WideDecimals, "place", lambda original, wide, value: (original(wide, value)[0] // 2 * 2, True)
+    )
 
 
 @mutant("5: compare bounds after the same cast", "w")
 def decimals_are_cast_to_the_next_double_without_slack(patch: pytest.MonkeyPatch) -> None:
-    def reals(original: Any, wide: ranges.Wide) -> Any:
+    def reals(original: Any, wide: interval.WideDecimals) -> Any:
         return tuple(end * (1 + 1e-12) for end in original(wide))
 
-    before(patch, ranges.Wide, "reals", reals)
+    before(patch, interval.WideDecimals, "reals", reals)
 
 
 @mutant("5: compare bounds after the same cast", "d")
 def a_decimal_with_fewer_digits_is_itself(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges.Range, "coarser", lambda original, spans, scale: spans)
+    before(patch, interval.Interval, "coarser", lambda original, spans, scale: spans)
 
 
 @mutant("5: n + 1 may overflow", "w")
 def what_overflows_a_wider_decimal_is_kept(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges.Wide, "where", lambda original, wide, fits: wide)
+    before(patch, interval.WideDecimals, "where", lambda original, wide, fits: wide)
 
 
 @mutant("3: NaN = NaN is TRUE, NaN is greater than everything", "x")
 def numbers_alone_are_compared(patch: pytest.MonkeyPatch) -> None:
-    before(patch, ranges.Range, "keys", lambda original, spans: replace(original(spans), nan=None))
+    before(patch, interval.Interval, "keys", lambda original, spans: replace(original(spans), nan=None))
 
 
 @mutant("2: NOT IN is the AND of inequalities", "d")
 def not_in_needs_a_value_below_or_above_all(patch: pytest.MonkeyPatch) -> None:
-    def keep(clause: RangeLeaves, spans: Any, keys: Keys) -> Any:
+    def keep(clause: RangeLeaves, spans: Any, keys: SortKeys) -> Any:
         at = [spans.place(literal)[0] for literal in clause.literals]
         return (keys.low < min(at)) | (keys.high > max(at))
 

@@ -11,7 +11,7 @@ import pytest
 import shapely
 
 import udf_mappings.sedona_overlays as overlaid
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
 from tests.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import Header, Part
+from geoskip.metadata import Header, PartFile
 from geoskip.stores import Folder, LocalFolder, ParquetStore
-from geoskip.stores.amending import merged_from
 from geoskip.stores.base import header_json, new_identity
+from geoskip.stores.part_changes import merged_from
 from tests.crashes import appended_elsewhere
 from tests.storing import HEADER, begun, content, table
 
@@ -239,11 +239,11 @@ def test_a_small_change_writes_a_small_part(tmp_path):
 
 
 def test_parts_stay_few_and_rows_are_rewritten_seldom():
-    parts, rewritten, sizes = [Part("first", 100_000, 0, 0, {})], 0, []
+    parts, rewritten, sizes = [PartFile("first", 100_000, 0, 0, {})], 0, []
     for turn in range(3000):
         first = merged_from(parts, 10)
         rows = 10 + sum(part.rows for part in parts[first:])
-        parts = [*parts[:first], Part(f"part {turn}", rows, 0, 0, {})]
+        parts = [*parts[:first], PartFile(f"part {turn}", rows, 0, 0, {})]
         rewritten += rows
         sizes.append(len(parts))
     assert max(sizes) == 16

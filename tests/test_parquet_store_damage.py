@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import FORMAT, Part
+from geoskip.metadata import FORMAT, PartFile
 from geoskip.stores import LocalFolder, ParquetStore
 from geoskip.stores.base import header_json, new_identity
-from geoskip.stores.entries import LARGEST_SNAPSHOT, written
+from geoskip.stores.log_files import LARGEST_SNAPSHOT, written
 from geoskip.stores.parts import PartReader, write_part
 from tests.storing import HEADER, begun, content, entry, table
 
@@ -203,7 +203,7 @@ def test_only_the_fields_asked_for_are_read_and_checked(tmp_path):
     (tmp_path / name).write_bytes(data)
     assert chunk.path_in_schema.endswith(".n")
 
-    def read(part: Part, *fields: str) -> Any:
+    def read(part: PartFile, *fields: str) -> Any:
         kind = pa.struct([struct.field(name) for name in fields])
         return PartReader(LocalFolder(tmp_path), part).read(pa.schema([("it(s)", kind)]))["it(s)"].to_pylist()
 

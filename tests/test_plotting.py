@@ -21,13 +21,13 @@ from geoskip.clauses import KEEP_ALL, Clause, all_of, any_of, keep_mask
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.geometry import denotations as d
 from geoskip.indexes.base import Index, SourceColumn
-from geoskip.indexes.geobox import Earth
+from geoskip.indexes.geobox.index import Earth
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
+from geoskip.planner import Decision
 from geoskip.plotting import plot_map
+from geoskip.plotting.drawing import Limit, limits_of, shapes_of
 from geoskip.plotting.maps import KEPT, SEA, SKIPPED
-from geoskip.plotting.shapes import Limit, limits_of, shapes_of
 from geoskip.predicates import Column, Comparison, Literal
-from geoskip.skipping import Decision
 
 LNG, LAT = Column("lng", "double"), Column("lat", "double")
 Place = tuple[float, float] | None

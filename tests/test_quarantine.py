@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from geoskip import MinMax, constant, index, mappings, maps, quarantined, release
-from geoskip.asking import Watch
 from geoskip.clauses import Clause, all_of
-from geoskip.identity import identity
 from geoskip.metadata import Header
+from geoskip.planner import decide
 from geoskip.predicates import And, Call, Column, Comparison, Literal
-from geoskip.skipping import decide
+from geoskip.registry.fingerprint import identity
+from geoskip.rules import Deadline
 from geoskip.stores.memory import MemoryStore
 
 
@@ -45,7 +45,7 @@ CLOCK = Clock()
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geoskip.asking.time", SimpleNamespace(monotonic=lambda: CLOCK.now))
+    monkeypatch.setattr("geoskip.rules.time", SimpleNamespace(monotonic=lambda: CLOCK.now))
 
 
 class Odd(Clause):
@@ -73,7 +73,7 @@ def decided(indexes: list[Any], predicate: Any, most: float = 60.0) -> Any:
     store = MemoryStore()
     table = pa.table({"path": ["a", "b"], "size": [1, 1], "mtime": [1, 1], "etag": [None, None], "rows": [1, 1]})
     store.commit(Header(root="file:/data", source={}, entries=()), table, expected=None)
-    return decide(store.load(1), predicate, indexes, watch=Watch(most=most))
+    return decide(store.load(1), predicate, indexes, watch=Deadline(most=most))
 
 
 ODD: dict[str, tuple[Any, str]] = {

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from geoskip import GeoBox, MinMax, Prefix, constant, declare, denotes, mappings, maps, quarantined, release
-from geoskip.asking import Watch
 from geoskip.errors import MappingError
-from geoskip.identity import identity
 from geoskip.indexes.base import Index
 from geoskip.labelling import Labeller
 from geoskip.predicates import Call, Column, Comparison, IsNull, Literal, Not, StartsWith
-from geoskip.registry import Function, Registry, current, scopes
+from geoskip.registry import Function, Registry, current, registry
+from geoskip.registry.fingerprint import identity
+from geoskip.rules import Deadline
 
 X, S = Column("x", "int"), Column("s", "string")
 OVER_X, OVER_S = MinMax("x").bind([X]), MinMax("s").bind([S])
@@ -158,9 +158,9 @@ def test_a_lookup_goes_by_the_name() -> None:
 
 
 def _properties(name: str) -> Any:
-    from geoskip.registry import Named, Properties
+    from geoskip.registry import FunctionProperties, Named
 
-    return Properties(Named(name), null_in_null_out=True)
+    return FunctionProperties(Named(name), null_in_null_out=True)
 
 
 # ---- rules
@@ -262,7 +262,7 @@ def test_what_takes_longer_than_the_budget_is_left_out() -> None:
     with mappings():
         maps(f, index=MinMax)(above)
         condition = Comparison(">", call(), Literal(5, "int"))
-        assert str(Labeller([OVER_X], watch=Watch(most=0.0)).true(condition)) == "max(x) > 4", "it came after all"
+        assert str(Labeller([OVER_X], watch=Deadline(most=0.0)).true(condition)) == "max(x) > 4", "it came after all"
         ((name, why),) = quarantined().items()
         assert name == f"mapping {__name__}.above"
         assert "more than the planning budget" in why
@@ -287,7 +287,7 @@ def test_an_installed_package_brings_its_mappings_for_good(tmp_path: Path, monke
     from geoskip.spark.session import load_mappings
 
     load_mappings()  # those of this project are not of this test
-    monkeypatch.setattr(scopes, "_scopes", [Registry(current())])
+    monkeypatch.setattr(registry, "_scopes", [Registry(current())])
     code = """
         from geoskip import MinMax, maps
 

@@ -23,7 +23,7 @@ from geoskip.errors import (
     UnknownColumnError,
     UnsupportedColumnError,
 )
-from geoskip.spark import build as build_module
+from geoskip.spark.build import job as build_module
 from geoskip.stores.memory import MemoryStore
 from tests.conftest import same_as_off
 

@@ -9,7 +9,7 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MinMax, Prefix, check_mapping, constant, declare, denotes, mappings, maps
 from geoskip.errors import MappingError
-from geoskip.geometry import Itself, Point
+from geoskip.geometry import Point, SameGeometry
 from geoskip.predicates import Call, Comparison, Literal, StartsWith
 
 pytestmark = pytest.mark.spark
@@ -79,7 +79,7 @@ def test_spatial_functions(spark: Any, own: Any) -> None:
         assert found.counter_example is not None, str(found)
         assert found.counter_example.blame.endswith("always_encloses")
     with mappings():
-        denotes("ST_FlipCoordinates")(lambda call: Itself(call.args[0]))
+        denotes("ST_FlipCoordinates")(lambda call: SameGeometry(call.args[0]))
         assert "it makes POINT" in str(check_mapping("ST_FlipCoordinates", spark=session, rows=["points"], seconds=60))
     with mappings():
         denotes("ST_Point")(lambda call: Point(call.args[1], call.args[0]))

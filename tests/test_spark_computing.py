@@ -19,8 +19,8 @@ from geoskip import BloomFilter, Formatted, GapList, Hybrid, Index, MetricDist, 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column
-from geoskip.spark import build as build_module
-from geoskip.spark import computing, tasks
+from geoskip.spark.build import arrow_reader, distinct_values
+from geoskip.spark.build import job as build_module
 from geoskip.stores.memory import MemoryStore
 from tests.test_spark_build import ALL_TYPES, jobs_of, table_of
 
@@ -75,7 +75,7 @@ def test_the_metadata_are_those_of_sparks_reader(spark: Any, all_types: Path, mo
     assert jobs == 1
     assert {report.readers[str(index)] for index in INDEXES[: -len(ALL_TYPES.schema)]} == {COMPUTED}
     assert report.readers["minmax(f64)"] == "arrow"
-    monkeypatch.setattr(computing, "_GROUP", 2)
+    monkeypatch.setattr(distinct_values, "_GROUP", 2)
     assert repr(built(spark, all_types, *INDEXES)[1]) == repr(ours)
     monkeypatch.setattr(build_module, "_plans", lambda *_: None)
     slow, theirs, _ = built(spark, all_types, *INDEXES)
@@ -101,21 +101,23 @@ def test_many_rows_of_a_group_come_in_several_batches(
 
 def test_files_of_many_rows_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks alone, with nothing between those that read and those that summarise."""
-    monkeypatch.setattr(tasks, "_ROWS_AT_ONCE", 5)
-    monkeypatch.setattr(computing, "_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(computing, "_GROUP", 2)
+    monkeypatch.setattr(arrow_reader, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(distinct_values, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(distinct_values, "_GROUP", 2)
     paths = []
     for number, rows in enumerate((0, 3, 17, 0, 12)):
         paths.append((f"f{number}", str(tmp_path / f"{number}.parquet")))
         values = [None if k % 7 == 3 else (number * k) % 5 / 2 - 0.0 for k in range(rows)]
         pq.write_table(pa.table({"a": pa.array(values, pa.float64())}), paths[-1][1], row_group_size=4)
     index = ValueList("a").bind([Column("a", "double")])
-    plan = tasks.Plan("valuelist(a)", index, (("a", "double"),))
-    what = computing.Computed((), (IndexEntry(index, (), pa.struct([("rows", pa.int64())]), {}),), plan.columns)
-    read = computing._reader([paths], what, [pa.float64()], False)(iter([pa.record_batch({"id": [0]})]))
-    sent = computing._collector(what)(read)
+    plan = arrow_reader.IndexPlan("valuelist(a)", index, (("a", "double"),))
+    what = distinct_values.ExpressionPlan(
+        (), (IndexEntry(index, (), pa.struct([("rows", pa.int64())]), {}),), plan.columns
+    )
+    read = distinct_values._reader([paths], what, [pa.float64()], False)(iter([pa.record_batch({"id": [0]})]))
+    sent = distinct_values._collector(what)(read)
     found = [result for batch in sent for payload in batch.column(0).to_pylist() for result in pickle.loads(payload)]
-    expected = list(tasks.read_files(paths, [plan], False))
+    expected = list(arrow_reader.read_files(paths, [plan], False))
     assert [(f.path, f.rows, f.size, f.summaries) for f in found] == [
         (f.path, f.rows, f.size, f.summaries) for f in expected
     ]
@@ -201,5 +203,5 @@ def test_large_files_and_views_are_for_sparks_reader(
     spark.read.parquet(str(place)).selectExpr("concat(s, s) AS s").createOrReplaceTempView("computed_twice")
     view = geoskip.dataset(spark, table="computed_twice", store=MemoryStore())
     assert view.create_index(ValueList("upper(s)")).readers == {"valuelist(upper(s))": "spark"}
-    monkeypatch.setattr(computing, "_LARGEST", 1)
+    monkeypatch.setattr(distinct_values, "_LARGEST", 1)
     assert built(spark, place, ValueList("upper(s)"))[0].readers == {"valuelist(upper(s))": "spark"}

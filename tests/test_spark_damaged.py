@@ -18,7 +18,7 @@ import pytest
 import geoskip
 from geoskip import BloomFilter, GeoBox, MinMax, ValueList
 from geoskip.spark.session import known
-from geoskip.stores.entries import checksum
+from geoskip.stores.log_files import checksum
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, MissingKeyError
 from geoskip.spark.session import known
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
 from geoskip.stores.parquet import ParquetStore
 from tests.conftest import same_as_off
 

@@ -10,7 +10,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
-from geoskip.spark import bridge
+from geoskip.spark.rule import bridge
 from tests.conftest import same_as_off
 from tests.tagged_files import tagged_files
 from tests.test_spark_readers import settings
@@ -119,18 +119,18 @@ def test_quotes_around_etags_are_not_part_of_them(spark: Any, tagged: Any, tmp_p
 def test_a_file_that_is_replaced_while_it_is_indexed(
     spark: Any, tagged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from geoskip.spark import build
+    from geoskip.spark.build import job
 
     tagged.locate(True)
     uri = fill(tmp_path / "data", x=1, y=2)
-    through_spark = build.through_spark
+    through_spark = job.through_spark
 
     def meanwhile(*given: Any, **named: Any) -> Any:
         found = through_spark(*given, **named)
         fill(tmp_path / "data", x=7)
         return found
 
-    monkeypatch.setattr(build, "through_spark", meanwhile)
+    monkeypatch.setattr(job, "through_spark", meanwhile)
     report = dataset(spark, uri).create_index(MinMax("a"))
     assert (report.files, list(report.excluded)) == (1, ["x.csv"])
     assert kept(spark, uri, "a = 7") == (1, 2)

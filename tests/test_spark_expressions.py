@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import InvalidSpecificationError
-from geoskip.spark import sedona
+from geoskip.spark import sedona_jar
 from tests.conftest import files_kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -154,7 +154,7 @@ WINDOW = "ST_GeomFromText('POLYGON((22 0.2, 23 0.2, 23 0.4, 22 0.4, 22 0.2))')"
 
 @pytest.mark.parametrize("functions", ["sedona", "shapely"])
 def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, functions: str) -> None:
-    if functions == "sedona" and not sedona.is_there(spark):
+    if functions == "sedona" and not sedona_jar.is_there(spark):
         pytest.skip("Sedona has no release for this Spark")
     session = spark if functions == "sedona" else plain
     shaped = ["ST_GeomFromText(wkt)", "ST_GeomFromWKB(geom)"]
@@ -212,7 +212,7 @@ NAMES = [
 @pytest.mark.parametrize("reader", ["arrow", "spark"])
 def test_columns_with_odd_names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     if reader == "spark":
-        monkeypatch.setattr("geoskip.spark.build._plans", lambda *_: None)
+        monkeypatch.setattr("geoskip.spark.build.job._plans", lambda *_: None)
     for number in range(3):
         columns = {name: pa.array([number * 10 + place]) for place, name in enumerate(NAMES)}
         pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")

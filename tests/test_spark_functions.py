@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 import geoskip
 from geoskip import ValueList
 from geoskip.evaluation import Declined
-from geoskip.spark import functions as functions_module
-from geoskip.spark import udf_process, udf_worker
-from geoskip.spark.udf_process import call_in_worker
+from geoskip.spark.rule import python_udfs as functions_module
+from geoskip.spark.rule import udf_process, udf_worker
+from geoskip.spark.rule.udf_process import call_in_worker
 from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark

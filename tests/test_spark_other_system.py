@@ -14,8 +14,8 @@ from py4j.protocol import MEMORY_COMMAND_NAME
 
 import geoskip
 from geoskip import MinMax, ValueList
-from geoskip.spark import hadoop
-from geoskip.spark.hadoop import HadoopFolder
+from geoskip.spark import filesystem
+from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.test_spark_paths import fill, mounted  # noqa: F401
@@ -72,13 +72,13 @@ def test_copies_of_metadata_do_not_pile_up(
     uri, place = f"{uri}/copied", place / "copied"
     fill(place, 0, 10, 20)
     long_ago(place)
-    monkeypatch.setattr(hadoop, "_made", [])
-    monkeypatch.setattr(hadoop, "_MOST_COPIED", 0)
+    monkeypatch.setattr(filesystem, "_made", [])
+    monkeypatch.setattr(filesystem, "_MOST_COPIED", 0)
     handle = geoskip.dataset(spark, uri)
     handle.create_index(MinMax("a"))
     handle.create_index(ValueList("a"))
     assert kept(spark, uri, "a = 10") == (1, 3)
-    copies = hadoop._cache()
+    copies = filesystem._cache()
     assert len(list(copies.iterdir())) == 1, "of the part that was used last"
     for copy in copies.iterdir():
         copy.unlink()

@@ -15,8 +15,8 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import InvalidSpecificationError
-from geoskip.spark.hadoop import HadoopFolder
-from geoskip.spark.roots import literal_head, shared_folder
+from geoskip.spark.dataset.root import literal_head, shared_folder
+from geoskip.spark.filesystem import HadoopFolder
 from tests.conftest import files_kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -196,7 +196,7 @@ ODD = [
 @pytest.mark.parametrize("reader", ["direct", "spark"])
 def test_odd_characters_in_paths(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     if reader == "spark":
-        monkeypatch.setattr("geoskip.spark.build._plans", lambda *_: None)
+        monkeypatch.setattr("geoskip.spark.build.job._plans", lambda *_: None)
     root = tmp_path / "root with % and + and ü"
     for number, name in enumerate(ODD):
         fill(root / "inner", number * 10)

@@ -16,9 +16,9 @@ import pytest
 import geoskip
 from geoskip import BloomFilter, MinMax
 from geoskip.registry import Registry, current, release
-from geoskip.spark import bridge as module
-from geoskip.spark.bridge import Bridge
-from geoskip.spark.remembered import is_reproducible
+from geoskip.spark.rule import bridge as module
+from geoskip.spark.rule.bridge import Bridge
+from geoskip.spark.rule.decision_cache import is_reproducible
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ import pytest
 
 import geoskip
 from geoskip import GeoBox, MetricDist, MinMax
-from geoskip.spark import sampling
+from geoskip.spark.build import sample
 from geoskip.stores.memory import MemoryStore
 from tests.test_spark_build import jobs_of, table_of
 
@@ -95,9 +95,9 @@ def resolved(data: Any, indexes: tuple[MetricDist, ...]) -> list[MetricDist]:
 def test_no_file_is_opened_more_often_because_an_index_chooses(
     plain: Any, place: Path, monkeypatch: pytest.MonkeyPatch, who: str, sampled: int
 ) -> None:
-    monkeypatch.setattr(sampling, "_FILES", sampled)
+    monkeypatch.setattr(sample, "_FILES", sampled)
     if who == "tasks":
-        monkeypatch.setattr(sampling, "_IN_THE_DRIVER", 0)
+        monkeypatch.setattr(sample, "_IN_THE_DRIVER", 0)
     indexes = {"computing": COMPUTED, "spark": BY_SPARK}.get(who, PLAIN)
     stores = [MemoryStore(), MemoryStore()]
     first, then = (geoskip.dataset(plain, str(place), store=store) for store in stores)

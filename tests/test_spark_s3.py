@@ -19,8 +19,9 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError
 from geoskip.metadata import Header
-from geoskip.spark import listing, s3
-from geoskip.spark.hadoop import HadoopFolder
+from geoskip.spark import s3
+from geoskip.spark.dataset import listing
+from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.servers.s3 import HADOOP, fetched, s3a

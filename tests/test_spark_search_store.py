@@ -17,9 +17,9 @@ from geoskip import MinMax, ValueList
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.metadata import BUDGET
 from geoskip.stores import ElasticsearchStore
-from geoskip.stores.elasticsearch import server
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.keys import KeyRing
+from geoskip.stores.keyring import KeyRing
+from geoskip.stores.search import server
 from tests.conftest import four_tens, same_as_off
 from tests.servers.proxy import Proxy
 from tests.test_spark_readers import settings

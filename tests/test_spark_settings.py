@@ -15,7 +15,7 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import Column
-from geoskip.spark import analysis, spark_settings
+from geoskip.spark import analysis, sql_settings
 from tests.conftest import same_as_off
 from tests.test_spark_readers import settings
 
@@ -57,8 +57,8 @@ def test_every_setting_of_this_spark_is_on_a_list(spark: Any) -> None:
         names.append(entries.next().key())
     names = [name for name in names if name.startswith("spark.sql.")]
     assert len(names) > 400
-    assert [name for name in names if spark_settings.kind_of(name) is None] == []
-    counted = [name for name in names if spark_settings.kind_of(name) not in ("neutral", "carried")]
+    assert [name for name in names if sql_settings.kind_of(name) is None] == []
+    counted = [name for name in names if sql_settings.kind_of(name) not in ("neutral", "carried")]
     assert [name for name in counted if conf.isStaticConfigKey(name)] == []  # a refresh sets what counts as it was
 
 
@@ -89,9 +89,9 @@ def test_the_suite_sees_a_setting_that_is_taken_for_neutral(
 ) -> None:
     """The mutant: a list of settings that matter, which lacks the one."""
     name, value, texts, expression, where = CASES["corrupt"]
-    kind_of = spark_settings.kind_of
-    monkeypatch.setattr(spark_settings, "kind_of", lambda one: "neutral" if one == name else kind_of(one))
-    spark_settings._of_scopes.cache_clear()
+    kind_of = sql_settings.kind_of
+    monkeypatch.setattr(sql_settings, "kind_of", lambda one: "neutral" if one == name else kind_of(one))
+    sql_settings._of_scopes.cache_clear()
     try:
         indexed(spark, tmp_path / "data", texts, MinMax(expression))
         with settings(spark, {name: value}):
@@ -101,7 +101,7 @@ def test_the_suite_sees_a_setting_that_is_taken_for_neutral(
                 assert spark.read.parquet(str(tmp_path / "data")).where(where).count() == 1
     finally:
         monkeypatch.undo()
-        spark_settings._of_scopes.cache_clear()
+        sql_settings._of_scopes.cache_clear()
 
 
 def test_a_plain_column_depends_on_its_reader_alone(spark: Any, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import Hybrid, ValueList
-from geoskip.spark import bridge
-from geoskip.spark.evaluator import SparkEvaluator
+from geoskip.spark.rule import bridge
+from geoskip.spark.rule.evaluator import SparkEvaluator
 from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark

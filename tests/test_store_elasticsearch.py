@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geoskip.stores.elasticsearch import ElasticsearchStore
+from geoskip.stores.search import ElasticsearchStore
 from tests import test_stores as suite
 from tests.test_stores import store  # noqa: F401
 

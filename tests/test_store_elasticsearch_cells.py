@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.stores.elasticsearch.cells import checksum, decoded, encoded
+from geoskip.stores.search.json_values import checksum, decoded, encoded
 
 
 def bits(number: int, kind: pa.DataType) -> pa.Array:

@@ -22,8 +22,8 @@ from geoskip import predicates as p
 from geoskip.errors import ConflictError, MetadataError
 from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import FileRow, Header, IndexEntry, build_table
-from geoskip.skipping import decide
-from geoskip.stores.elasticsearch import ElasticsearchStore, server
+from geoskip.planner import decide
+from geoskip.stores.search import ElasticsearchStore, server
 from tests.servers.proxy import Proxy, Request
 from tests.test_store_elasticsearch import QUICK
 
@@ -45,7 +45,7 @@ def files(*numbers: int) -> pa.Table:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build's first pause is short."""
-    monkeypatch.setattr("geoskip.stores.elasticsearch.server._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("geoskip.stores.search.server._FIRST_PAUSE", 0.01)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def first(*answers: Any, of: str = "") -> Callable[[Request], Any]:
 def test_a_query_that_the_server_fails_reads_every_file(
     proxy: Proxy, reopen: Any, ask_above: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geoskip.stores.elasticsearch.server._SLOW", 60.0)  # a slow machine is no slow server
+    monkeypatch.setattr("geoskip.stores.search.server._SLOW", 60.0)  # a slow machine is no slow server
     reopen().commit(HEADER, files(*range(10)), expected=None)
     for fault in (429, 500, 503, "cut", "<html>", "[]", "{}", '{"hits": {"hits": [{}]}}'):
         snapshot = reopen(ask_above=ask_above).load(1)
@@ -99,7 +99,7 @@ def test_a_query_that_the_server_fails_reads_every_file(
 def test_a_server_that_hangs_costs_one_wait_and_not_one_a_query(
     proxy: Proxy, reopen: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geoskip.stores.elasticsearch.server._PAUSES", 100)  # so that it is not over on a slow machine
+    monkeypatch.setattr("geoskip.stores.search.server._PAUSES", 100)  # so that it is not over on a slow machine
     store = reopen()
     store.commit(HEADER, files(*range(10)), expected=None)
     snapshot = store.load(1)
@@ -244,7 +244,7 @@ def test_a_request_that_is_too_long_for_the_server_is_sent_in_parts(reopen: Any)
         if path.endswith("/_bulk"):
             sent.append(body.count('"kind":"file"'))
             if len(body) > 1500:
-                raise server._TooLarge("answered 413")
+                raise server._TooLargeError("answered 413")
         return answers(method, path, body, *rest)
 
     store.server._answer = answer
@@ -252,7 +252,7 @@ def test_a_request_that_is_too_long_for_the_server_is_sent_in_parts(reopen: Any)
     assert sent[0] == 10
     assert len(sent) > 3
     assert kept(reopen()) == ([7, 8, 9], "")
-    store.server._answer = lambda *request: (_ for _ in ()).throw(server._TooLarge("answered 413"))
+    store.server._answer = lambda *request: (_ for _ in ()).throw(server._TooLargeError("answered 413"))
     with pytest.raises(MetadataError, match="413"):
         store.server.store("faults", [("x-0", "{}")])
 

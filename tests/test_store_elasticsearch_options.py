@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
-from geoskip.stores.elasticsearch import ElasticsearchStore
+from geoskip.stores.search import ElasticsearchStore
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
-from geoskip.stores.elasticsearch import ElasticsearchStore, documents
-from geoskip.stores.elasticsearch.cells import encoded
-from geoskip.stores.elasticsearch.columns import field_of
-from geoskip.stores.elasticsearch.documents import slots_of
-from geoskip.stores.elasticsearch.files import SearchFiles
+from geoskip.stores.search import ElasticsearchStore, documents
+from geoskip.stores.search.columns import field_of
+from geoskip.stores.search.documents import slots_of
+from geoskip.stores.search.json_values import encoded
+from geoskip.stores.search.search_files import SearchFiles
 from tests import geobox_oracle as geo
 from tests.harness import canned, leaves
 from tests.metric_worlds import WORDS, our, powers
@@ -270,7 +270,7 @@ def test_conditions_with_more_clauses_than_the_server_takes_are_evaluated_here(s
 
 
 def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geoskip.stores.elasticsearch.server._PAGE", 100)
+    monkeypatch.setattr("geoskip.stores.search.server._PAGE", 100)
     index = MinMax("n").bind([p.Column("n", "bigint")])
     arrow = pa.struct([(name, pa.int64()) for name in ("min", "max", "nulls", "rows")])
     entry = IndexEntry(index, (("n", "bigint"),), arrow)
@@ -304,8 +304,8 @@ def test_many_files_are_read_and_asked_about_page_by_page(search_server: Any, mo
         monkeypatch.setattr(store.server, "_answer", telling_ties_apart(store.server._answer))
         files = SearchFiles(store.server, "pages", store.load(2).header, 0)
         assert np.flatnonzero(files.kept(clause)).tolist() == list(range(100, 450))
-        monkeypatch.setattr("geoskip.stores.elasticsearch.index._AT_ONCE", 200)
-        monkeypatch.setattr("geoskip.stores.elasticsearch.index._BATCH", 90)
+        monkeypatch.setattr("geoskip.stores.search.index._AT_ONCE", 200)
+        monkeypatch.setattr("geoskip.stores.search.index._BATCH", 90)
         del proxy.seen[:]
         store.drop()
         assert sum("_delete_by_query" in path for _, path in proxy.seen) > 2, "what is removed is removed in pages too"

@@ -22,8 +22,8 @@ from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
-from geoskip.stores.elasticsearch import bounds, boxes, distances, entries, segments
-from geoskip.stores.elasticsearch.translation import translated
+from geoskip.stores.search import box_queries, distance_queries, listed_values, range_queries, segment_queries
+from geoskip.stores.search.translate import translated
 from tests import geobox_oracle as geo
 from tests.harness import COLUMNS, TYPES, World, canned, leaves
 from tests.metric_worlds import WORDS, absolutes, our, powers
@@ -134,34 +134,44 @@ def test_distances_are_translated_rightly(metric: str) -> None:
     assert tally[None] < sum(tally.values()) / 2, tally
 
 
-BEFORE = {name: getattr(bounds, name) for name in ("_meets", "_reaches")}
-BEFORE |= {name: getattr(entries, name) for name in ("_compared", "of_list", "of_affixes")}
-BEFORE |= {"keys_of_boxes": boxes.keys_of, "rings": distances._rings, "units": segments.keys_of_bounds}
+BEFORE = {name: getattr(range_queries, name) for name in ("_meets", "_reaches")}
+BEFORE |= {name: getattr(listed_values, name) for name in ("_compared", "of_list", "of_affixes")}
+BEFORE |= {
+    "keys_of_boxes": box_queries.keys_of,
+    "rings": distance_queries._rings,
+    "units": segment_queries.keys_of_bounds,
+}
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
     "an open bound of strings is a missing member": (
-        bounds, "_reaches", lambda field, end, **limits: field.compared(end, **limits), "minmax s",
+        range_queries, "_reaches", lambda field, end, **limits: field.compared(end, **limits), "minmax s",
     ),
     "a file without values has no bounds": (
-        bounds, "_text_meets",
+        range_queries, "_text_meets",
         lambda field, op, value: {"range": {f"{field.path}.high": {"gte": value.hex()}}}, "minmax s",
     ),
     "an inexact place lies above its key": (
-        bounds, "_meets", lambda f, op, at, exact: BEFORE["_meets"](f, op, at, True), "minmax d",
+        range_queries, "_meets", lambda f, op, at, _: BEFORE["_meets"](f, op, at, True), "minmax d",
     ),
-    "the negation of a clause": (bounds, "any_of", lambda queries: {"bool": {"filter": list(queries)}}, "minmax d"),
+    "the negation of a clause": (
+        range_queries, "any_of", lambda queries: {"bool": {"filter": list(queries)}}, "minmax d",
+    ),
     "a value that is not listed is none": (
-        entries, "of_list", lambda *given: _but(BEFORE["of_list"](*given), unlisted=False), "valuelist n",
+        listed_values, "of_list", lambda *given: _but(BEFORE["of_list"](*given), unlisted=False), "valuelist n",
     ),
-    "NULL is no unit": (entries, "of_list", lambda *given: _but(BEFORE["of_list"](*given), null=False), "valuelist a"),
+    "NULL is no unit": (
+        listed_values, "of_list", lambda *given: _but(BEFORE["of_list"](*given), null=False), "valuelist a",
+    ),
     "a literal lies below itself": (
-        entries, "_compared", lambda op, start, end, first: BEFORE["_compared"](op, end, end, first), "valuelist a",
+        listed_values, "_compared", lambda op, start, end, first: BEFORE["_compared"](op, end, end, first),
+        "valuelist a",
     ),
     "a long text is its own entry": (
-        entries, "of_affixes", lambda clause, field: BEFORE["of_affixes"](replace(clause, cut=()), field), "prefix s",
+        listed_values, "of_affixes", lambda clause, field: BEFORE["of_affixes"](replace(clause, cut=()), field),
+        "prefix s",
     ),
     "a segment is open": (
-        segments, "keys_of_bounds",
+        segment_queries, "keys_of_bounds",
         lambda *given: [unit | {"high": unit["low"]} for unit in BEFORE["units"](*given)], "gaplist a",
     ),
 }  # fmt: skip
@@ -188,12 +198,12 @@ def test_wrong_translations_of_boxes_and_distances_are_noticed(monkeypatch: pyte
     two = p.And((at_zero, p.IsNull(geo.LAT)))
     assert checked(geo.PAIR, zeros, two)
     with monkeypatch.context() as patch:
-        patch.setattr(boxes, "keys_of", lambda *given: _without_sorts(BEFORE["keys_of_boxes"](*given)))
-        patch.setattr("geoskip.stores.elasticsearch.keys._KINDS", ((boxes.fields_of, boxes.keys_of),))
+        patch.setattr(box_queries, "keys_of", lambda *given: _without_sorts(BEFORE["keys_of_boxes"](*given)))
+        patch.setattr("geoskip.stores.search.server_keys._KINDS", ((box_queries.fields_of, box_queries.keys_of),))
         with pytest.raises(AssertionError, match="differs"):
             checked(geo.PAIR, zeros, two)
     with monkeypatch.context() as patch:
-        patch.setattr(distances, "_rings", lambda low, high, gaps: [{"gte": low, "lte": low}])
+        patch.setattr(distance_queries, "_rings", lambda low, high, gaps: [{"gte": low, "lte": low}])
         with pytest.raises(AssertionError, match="differs"):
             test_distances_are_translated_rightly("euclidean")
 

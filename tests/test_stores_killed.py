@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(autouse=True)
 def each_query_asks(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No query goes by what one before it has learned."""
-    monkeypatch.setattr("geoskip.stores.elasticsearch.server._SLOW", 60.0)
+    monkeypatch.setattr("geoskip.stores.search.server._SLOW", 60.0)
     with settings(spark, {"spark.geoskip.lookup.seconds": "0"}):
         yield
 

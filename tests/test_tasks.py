@@ -17,7 +17,7 @@ import pytest
 
 from geoskip import GeoBox, MinMax
 from geoskip.indexes.base import Index
-from geoskip.spark.tasks import SPARK, FileResult, Gatherer, Plan, put_together, read_files
+from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan, ValueGatherer, put_together, read_files
 
 Write = Callable[..., str]
 
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def read(path: str, kind: str, *, name: str = "c", index: Index | None = None, sensitive: bool = False) -> FileResult:
-    (result,) = read_files([("it", path)], [Plan("i", index or MinMax("c"), ((name, kind),))], sensitive)
+    (result,) = read_files([("it", path)], [IndexPlan("i", index or MinMax("c"), ((name, kind),))], sensitive)
     return result
 
 
@@ -193,7 +193,7 @@ def test_an_unreadable_file_says_why_and_spares_the_others(write, damage):
         "pages": content[:4] + b"\xff" * 60 + content[64:],
     }[damage]
     Path(bad).write_bytes(damaged)
-    plans = [Plan("i", MinMax("c"), (("c", "int"),))], [Plan("i", MinMax("c"), (("c", "double"),))]
+    plans = [IndexPlan("i", MinMax("c"), (("c", "int"),))], [IndexPlan("i", MinMax("c"), (("c", "double"),))]
     (broken,) = read_files([("bad", bad)], plans[1], False)
     (sound,) = read_files([("good", good)], plans[0], False)
     assert broken.problem is not None
@@ -203,7 +203,7 @@ def test_an_unreadable_file_says_why_and_spares_the_others(write, damage):
 
 
 def test_files_of_several_schemas_in_turn_are_each_resolved(tmp_path, monkeypatch):
-    monkeypatch.setattr("geoskip.spark.tasks._FILES_TOGETHER", 3)
+    monkeypatch.setattr("geoskip.spark.build.arrow_reader._FILES_TOGETHER", 3)
     values = pa.array([1, 3], pa.int64())
     tables = {
         "plain": pa.table({"c": values, "d": values}),
@@ -218,8 +218,8 @@ def test_files_of_several_schemas_in_turn_are_each_resolved(tmp_path, monkeypatc
     (tmp_path / "broken").write_bytes(b"PAR1")
     turns = [*tables, "broken", *reversed(tables), "plain", "plain", "plain"]
     plans = [
-        Plan("minmax", MinMax("c"), (("c", "bigint"),)),
-        Plan("box", GeoBox("c", "d"), (("c", "bigint"), ("d", "bigint"))),
+        IndexPlan("minmax", MinMax("c"), (("c", "bigint"),)),
+        IndexPlan("box", GeoBox("c", "d"), (("c", "bigint"), ("d", "bigint"))),
     ]
     found = list(read_files([(name, str(tmp_path / name)) for name in turns], plans, False))
     assert [result.path for result in found] == turns
@@ -242,7 +242,7 @@ def test_a_file_that_does_not_fit_costs_no_other_its_summary(write):
             return [{"a quarter": 8 // (summary["max"] - 3)} for summary in summaries]
 
     paths = [(str(last), write([float(last)])) for last in (2, 3, 4)]
-    found = list(read_files(paths, [Plan("i", Fitted("c"), (("c", "double"),))], False))
+    found = list(read_files(paths, [IndexPlan("i", Fitted("c"), (("c", "double"),))], False))
     assert [result.summaries["i"] for result in found] == [{"a quarter": -8}, None, {"a quarter": 8}]
     assert [list(result.failures) for result in found] == [[], ["i"], []]
 
@@ -273,14 +273,14 @@ def test_a_file_with_encrypted_columns_is_left_to_spark(tmp_path, plain):
     with pq.ParquetWriter(tmp_path / "1.parquet", table.schema, encryption_properties=properties) as writer:
         writer.write_table(table)
     for name in ("a", "b"):
-        plan = Plan("it", MinMax(name), ((name, "int"),))
+        plan = IndexPlan("it", MinMax(name), ((name, "int"),))
         (result,) = read_files([("1", str(tmp_path / "1.parquet"))], [plan], False)
         assert (result.problem, result.summaries) == (SPARK, {})
 
 
 def test_the_summary_does_not_depend_on_row_groups(tmp_path):
     table = pa.table({"x": [float(i * 37 % 101) for i in range(1000)], "y": [float(i * 53 % 97) for i in range(1000)]})
-    plan = Plan("g", GeoBox("x", "y"), (("x", "double"), ("y", "double")))
+    plan = IndexPlan("g", GeoBox("x", "y"), (("x", "double"), ("y", "double")))
     found = []
     for number, size in enumerate((1000, 10)):
         pq.write_table(table, tmp_path / str(number), row_group_size=size)
@@ -311,7 +311,7 @@ class Fails(Index):
 
 def test_an_index_that_fails_spares_the_others():
     plans = [("minmax(c)", MinMax("c")), ("fails(c)", Fails("c"))]
-    gatherer = Gatherer([(index, (0,)) for _, index in plans])
+    gatherer = ValueGatherer([(index, (0,)) for _, index in plans])
     gatherer.add([pa.array([1, 2])], 2)
     result = FileResult("it")
     put_together(result, plans, gatherer.finish(), "spark")
@@ -321,9 +321,9 @@ def test_an_index_that_fails_spares_the_others():
 
 
 def test_an_index_of_which_a_part_is_unknown_knows_nothing_of_the_file(monkeypatch):
-    monkeypatch.setattr("geoskip.spark.tasks._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("geoskip.spark.build.arrow_reader._ROWS_AT_ONCE", 2)
     monkeypatch.setattr(MinMax, "collect", lambda self, values: None if len(values) == 3 else {"rows": len(values)})
-    gatherer = Gatherer([(MinMax("c"), (0,))])
+    gatherer = ValueGatherer([(MinMax("c"), (0,))])
     gatherer.add([pa.array([1, 2])], 2)
     gatherer.add([pa.array([3, 4, 5])], 3)
     result = FileResult("it")

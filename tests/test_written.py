@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geoskip.predicates import And, Cast, Column, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
-from geoskip.written import read_back
+from geoskip.rewrite.cast_to_string import read_back
 
 DAY = 86_400_000_000
 EPOCH = dt.datetime(1970, 1, 1)

@@ -20,7 +20,7 @@ import shapely
 
 from geoskip.clauses import Clause
 from geoskip.geometry import Point
-from geoskip.indexes.geobox import Earth, GeoBox, Sight
+from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import maps
 from udf_mappings.geodesy_functions import WGS84, ellipsoid_named, geodesic_distance
@@ -56,7 +56,7 @@ def along_the_sphere(node: Predicate, index: GeoBox) -> Clause | None:
     return None
 
 
-def _pairs(call: Call, index: GeoBox) -> Iterator[tuple[Sight, shapely.Point, bool]]:
+def _pairs(call: Call, index: GeoBox) -> Iterator[tuple[GeometryThroughIndex, shapely.Point, bool]]:
     """The row's place as the index sees it and the constant one, whichever comes first."""
     if not returns(call, "double"):
         return

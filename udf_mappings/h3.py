@@ -28,19 +28,19 @@ import h3.api.basic_int
 import numpy as np
 import shapely
 
+from geoskip.bounds.casts import uncast
 from geoskip.clauses import Clause, any_of
-from geoskip.geometry import Itself, Point
-from geoskip.identity import identity
+from geoskip.geometry import Point, SameGeometry
 from geoskip.indexes.base import Index
-from geoskip.indexes.casts import uncast
 from geoskip.indexes.gaplist import GapList
-from geoskip.indexes.geobox import Cap, Earth, GeoBox, Sight
+from geoskip.indexes.geobox.index import Cap, Earth, GeoBox, GeometryThroughIndex
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
 from geoskip.registry import Function, constant, current, maps
+from geoskip.registry.fingerprint import identity
 from udf_mappings import h3_functions as ours
 from udf_mappings.sedona_names import functions as sedona
 
@@ -122,7 +122,7 @@ def _within(index: GeoBox, latitude: Predicate, longitude: Predicate, cells: lis
     return _around(index.sees(Point(longitude, latitude)), cells, spread)
 
 
-def _around(place: Sight | None, cells: list[str], spread: float) -> Clause | None:
+def _around(place: GeometryThroughIndex | None, cells: list[str], spread: float) -> Clause | None:
     if place is None:
         return None
     given, fewer = set(cells), list(coarsened(cells, MOST_CIRCLES))
@@ -264,7 +264,7 @@ def in_a_cover(node: Predicate, index: Index) -> Clause | None:
 
 def _place(node: Predicate) -> Point | None:
     meaning = current().denotation(node) if isinstance(node, Call) else None
-    while isinstance(meaning, Itself):
+    while isinstance(meaning, SameGeometry):
         meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
     return meaning if isinstance(meaning, Point) else None
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import shapely
 
+from geoskip.bounds.casts import uncast
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
-from geoskip.geometry import Itself, Point
-from geoskip.indexes.casts import uncast
-from geoskip.indexes.metricdist import Distance, MetricDist, subject
+from geoskip.geometry import Point, SameGeometry
+from geoskip.indexes.metricdist.index import Distance, MetricDist, subject
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, current, maps
 from udf_mappings import metric_functions
@@ -159,7 +159,7 @@ def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
     if len(index.bound) != 2:
         return ()
     meaning = current().denotation(node) if isinstance(node, Call) else None
-    while isinstance(meaning, Itself):
+    while isinstance(meaning, SameGeometry):
         meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
     return index.axes(meaning.x, meaning.y) if isinstance(meaning, Point) else ()
 

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from geoskip.bounds.casts import uncast
 from geoskip.clauses import Clause
-from geoskip.indexes.casts import uncast
-from geoskip.indexes.metricdist import MetricDist, subject
+from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.predicates import Call, Literal, Predicate
 from geoskip.registry import Function, maps
 

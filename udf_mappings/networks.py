@@ -7,7 +7,6 @@ value by value by ``ValueList("ip")``, without a mapping.
 from __future__ import annotations
 
 from geoskip.clauses import Clause
-from geoskip.identity import identity
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
@@ -15,6 +14,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, Literal, Not, Or, Predicate
 from geoskip.registry import constant, maps
+from geoskip.registry.fingerprint import identity
 from udf_mappings.network_functions import ends_of, in_network, packed_address
 
 

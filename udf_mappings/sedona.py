@@ -2,12 +2,12 @@
 
 Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
 ``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
-:mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_further`; and to Spark's own, since 4.1, beside
-which the shapely-backed ones of these names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's is
-not mapped, and why, is in :mod:`udf_mappings.sedona_left`. Argument orders and units are those of Sedona's reference
-for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
-sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in
-metres. None compares SRIDs.
+:mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_constructors`; and to Spark's own, since 4.1,
+beside which the shapely-backed ones of these names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's
+is not mapped, and why, is in :mod:`udf_mappings.sedona_unmapped`. Argument orders and units are those of Sedona's
+reference for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
+sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in metres.
+None compares SRIDs.
 
 To add a function: name it in the family where it belongs, or write a rule: a few lines that ask the index, with the
 reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's geometry as the index knows it.
@@ -22,14 +22,14 @@ from typing import Any
 import shapely
 
 from geoskip.clauses import Clause, all_of
-from geoskip.geometry import Centre, Flipped, Grown, Itself, Point, Same, Shifted, Vertex, Within
-from geoskip.indexes.geobox import Earth, GeoBox
+from geoskip.geometry import CentroidOf, Flipped, Grown, InsideBox, Point, SameBox, SameGeometry, Shifted, Vertex
+from geoskip.indexes.geobox.index import Earth, GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import constant, denotes, maps
 from udf_mappings import sedona_overlays  # noqa: F401 - its mappings
 from udf_mappings.sedona_names import Pair, functions, sides
+from udf_mappings.shapely_constructors import FUNCTIONS as FURTHER
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
-from udf_mappings.shapely_further import FUNCTIONS as FURTHER
 
 # ---- predicates
 
@@ -268,11 +268,11 @@ def a_point(call: Call) -> Point | None:
 
 
 @denotes(*functions("ST_SetSRID", "ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"))
-def itself(call: Call) -> Itself | None:
+def itself(call: Call) -> SameGeometry | None:
     """The same coordinates: with another SRID, from WKB or as WKB (the shapely-backed functions exchange WKB)."""
     match call.args:
         case (g, *rest) if all(isinstance(a, Literal) and a.value is not None for a in rest):
-            return Itself(g)
+            return SameGeometry(g)
     return None
 
 
@@ -284,9 +284,9 @@ _UNMOVED = (
 
 
 @denotes(*functions(*_UNMOVED))
-def unmoved(call: Call) -> Same | None:
+def unmoved(call: Call) -> SameBox | None:
     """Identity on the box: the same coordinates, or no others than the extreme ones."""
-    return Same(call.args[0]) if call.args else None
+    return SameBox(call.args[0]) if call.args else None
 
 
 @denotes(*functions("ST_ConvexHull"))
@@ -306,9 +306,9 @@ _PARTS = (
 
 
 @denotes(*functions(*_PARTS))
-def part(call: Call) -> Within | None:
+def part(call: Call) -> InsideBox | None:
     """Shrinking: a part of the first argument, or some of its vertices."""
-    return Within(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
+    return InsideBox(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
 
 
 @denotes(*functions("ST_StartPoint", "ST_EndPoint", "ST_PointN"))
@@ -318,24 +318,24 @@ def end_of_a_line(call: Call) -> Vertex | None:
 
 
 @denotes(*functions("ST_MakePolygon"))
-def polygon_of_a_shell(call: Call) -> Within | None:
+def polygon_of_a_shell(call: Call) -> InsideBox | None:
     """The polygon in a line; holes, which come after it, may lie outside of it."""
     return part(call) if len(call.args) == 1 else None
 
 
 @denotes(*functions("ST_Intersection"))
-def part_of_the_second(call: Call) -> Within | None:
+def part_of_the_second(call: Call) -> InsideBox | None:
     """An intersection is a part of either argument: of the one that is no constant."""
     match call.args:
         case (Literal(), g):
-            return Within(g)
+            return InsideBox(g)
     return None
 
 
 @denotes(*functions("ST_Centroid"))
-def centroid(call: Call) -> Centre | None:
+def centroid(call: Call) -> CentroidOf | None:
     """In the convex hull of what is valid, so in its box; an invalid polygon's may leave it."""
-    return Centre(call.args[0]) if call.args else None
+    return CentroidOf(call.args[0]) if call.args else None
 
 
 @denotes(*functions("ST_FlipCoordinates"))

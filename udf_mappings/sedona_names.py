@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from geoskip.indexes.geobox import GeoBox, Sight
+from geoskip.indexes.geobox.index import GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Literal
 from geoskip.registry import Function
+from udf_mappings.shapely_constructors import FUNCTIONS as FURTHER
 from udf_mappings.shapely_functions import FUNCTIONS
-from udf_mappings.shapely_further import FUNCTIONS as FURTHER
 
 __all__ = ["CATALYST", "SHAPELY", "Pair", "functions", "python_of", "sides"]
 
 CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
 SHAPELY = "udf_mappings.shapely_functions."
-MORE_OF_SHAPELY = "udf_mappings.shapely_further."
+MORE_OF_SHAPELY = "udf_mappings.shapely_constructors."
 
 SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
 _OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
 
-Pair = tuple[Sight, Any, bool]
+Pair = tuple[GeometryThroughIndex, Any, bool]
 
 
 def functions(*names: str) -> Iterator[Function]:

@@ -8,7 +8,7 @@ from typing import Any
 import shapely
 
 from geoskip.clauses import Clause, any_of
-from geoskip.indexes.geobox import GeoBox
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
 from geoskip.registry import maps
 from udf_mappings.sedona_names import functions, sides

@@ -30,7 +30,7 @@ import pyproj
 import shapely
 from numpy.typing import NDArray
 
-from geoskip.identity import state_version
+from geoskip.registry.fingerprint import state_version
 
 __all__ = ["FUNCTIONS", "ShapelyFunction", "of_shapely"]
 

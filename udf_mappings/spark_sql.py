@@ -2,9 +2,9 @@
 
 Each rule asks its index about another predicate that the row must satisfy too, and is bound to the Catalyst class.
 Further functions of texts are in :mod:`udf_mappings.spark_texts`, those that keep the order in
-:mod:`udf_mappings.monotone`. Nothing is needed for what indexes know themselves (comparisons, BETWEEN, LIKE, casts,
-sums, ``abs``, ``month``, ``%``), nor for what chooses among values (``if``, CASE, ``coalesce``, ``greatest``, maps:
-:mod:`geoskip.conditionals`). ValueList evaluates every function.
+:mod:`udf_mappings.monotone_functions`. Nothing is needed for what indexes know themselves (comparisons, BETWEEN, LIKE,
+casts, sums, ``abs``, ``month``, ``%``), nor for what chooses among values (``if``, CASE, ``coalesce``, ``greatest``,
+maps: :mod:`geoskip.rewrite.conditionals`). ValueList evaluates every function.
 
 To add a function: a rule of a few lines, with the reason why no matching row is lost in its docstring.
 """
@@ -14,15 +14,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 
+from geoskip.bounds.strings import literal_prefix
+from geoskip.bounds.time_zones import NO_OFFSET
 from geoskip.clauses import KEEP_NONE, Clause, any_of
 from geoskip.evaluation import clocks_of
 from geoskip.indexes.base import Index
-from geoskip.indexes.clocks import NO_OFFSET
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
-from geoskip.indexes.texts import literal_prefix
 from geoskip.labelling import clause_for
 from geoskip.predicates import (
     And,

@@ -6,13 +6,13 @@ metric="indel")``, and these are (:mod:`udf_mappings.text_functions`). Spark's `
 
 What cannot be mapped, since it is no metric, is refused when an index on it is made, with a detour that is shorter:
 Jaro's and Jaro-Winkler's, optimal string alignment, normalised and partial ratios, Dice's coefficient and others
-(:mod:`geoskip.metrics.names`).
+(:mod:`geoskip.metrics.lookup`).
 """
 
 from __future__ import annotations
 
 from geoskip.clauses import Clause, all_of
-from geoskip.indexes.metricdist import MetricDist, subject
+from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from geoskip.registry import maps
 from udf_mappings.library import returns

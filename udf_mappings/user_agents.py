@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from geoskip.clauses import Clause
-from geoskip.identity import identity
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.prefix import Prefix
@@ -25,6 +24,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Like, Literal, Not, Or, Predicate
 from geoskip.registry import maps
+from geoskip.registry.fingerprint import identity
 from udf_mappings.agent_functions import CRAWLER, DIGITS, agent_device, agent_family, agent_is_bot, agent_name
 
 

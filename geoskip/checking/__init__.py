@@ -1,6 +1,6 @@
 """Trying mappings: :func:`check_mapping` searches for rows that a mapping, or a property, would lose.
 
-Rows are made by type and by hint (:mod:`geoskip.checking.samples`) and put into files, each alone, in pairs, close
+Rows are made by type and by hint (:mod:`geoskip.checking.strategies`) and put into files, each alone, in pairs, close
 together and at random. The real function is evaluated on every row, and the mapping on what indexes store of the
 files: for the function alone, compared with values that it has, for NULL, and under NOT. A file that is skipped though
 one of its rows makes the condition TRUE is a counter-example, and is made as small as can be.
@@ -18,12 +18,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from geoskip.checking.candidates import Tally
 from geoskip.checking.constants import constants_of, near
 from geoskip.checking.declarations import constants, denotations, monotone, repeated
-from geoskip.checking.lenses import Tally
-from geoskip.checking.outcome import CounterExample, Effect, MappingCheck
+from geoskip.checking.function import FunctionUnderTest, subjects_of
+from geoskip.checking.result import CounterExample, Effect, MappingCheck
 from geoskip.checking.search import search
-from geoskip.checking.subjects import Subject, subjects_of
 from geoskip.errors import MappingError
 from geoskip.indexes.base import Index
 from geoskip.registry import Given, current
@@ -98,7 +98,7 @@ def _plain(function: Any, name: str | None) -> tuple[Any, str | None]:
     )
 
 
-def _require(subject: Subject) -> None:
+def _require(subject: FunctionUnderTest) -> None:
     registry, call = current(), subject.called({})
     some = (registry.rules_of(call), registry.said_of(call), registry.constants_of(call), registry.denotations_of(call))
     if not any(some):
@@ -108,7 +108,7 @@ def _require(subject: Subject) -> None:
         )
 
 
-def near_constants(subject: Subject) -> Subject:
+def near_constants(subject: FunctionUnderTest) -> FunctionUnderTest:
     """The subject with arguments near the constants in its code and in that of its mappings."""
     rules = [mapping.rule for mapping in current().rules_of(subject.called({}))]
     constants = constants_of([subject.function, *rules])
@@ -117,7 +117,7 @@ def near_constants(subject: Subject) -> Subject:
 
 
 def _searched(
-    subjects: Sequence[Subject], indexes: Sequence[Index], tally: Tally, deadline: float, seed: int
+    subjects: Sequence[FunctionUnderTest], indexes: Sequence[Index], tally: Tally, deadline: float, seed: int
 ) -> CounterExample | None:
     for number in range(_ROUNDS):
         for place, subject in enumerate(subjects):

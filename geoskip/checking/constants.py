@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from geoskip.checking.samples import Sample
+from geoskip.checking.strategies import Sample
 
 __all__ = ["constants_of", "edges", "near"]
 

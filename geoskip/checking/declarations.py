@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import shapely
 
-from geoskip.checking.lenses import Tally
-from geoskip.checking.outcome import CounterExample
-from geoskip.checking.results import Evaluated, of_rows
-from geoskip.checking.samples import physical_value
-from geoskip.checking.subjects import Subject
+from geoskip.checking.candidates import Tally
+from geoskip.checking.function import FunctionUnderTest
+from geoskip.checking.python_results import FunctionResults, of_rows
+from geoskip.checking.result import CounterExample
+from geoskip.checking.strategies import physical_value
 from geoskip.geometry import denotations as d
 from geoskip.geometry.centroids import ROUNDING
 from geoskip.predicates import Column, Literal, Predicate
-from geoskip.registry import Constant, Denotation, current
+from geoskip.registry import ConstantDeclaration, DenotationDeclaration, current
 
 __all__ = ["constants", "denotations", "disordered", "is_same", "misplaced", "monotone", "repeated"]
 
 _TRIED = 200
 
 
-def constants(subject: Subject, chance: random.Random, tally: Tally) -> CounterExample | None:
+def constants(subject: FunctionUnderTest, chance: random.Random, tally: Tally) -> CounterExample | None:
     """Values for which an evaluator of constants says something else than the function."""
     call = subject.called(dict.fromkeys(subject.arguments))
     for declared in current().constants_of(call):
@@ -45,7 +45,9 @@ def constants(subject: Subject, chance: random.Random, tally: Tally) -> CounterE
     return None
 
 
-def _compared(subject: Subject, declared: Constant, drawn: dict[str, Any]) -> tuple[Any, Any] | None:
+def _compared(
+    subject: FunctionUnderTest, declared: ConstantDeclaration, drawn: dict[str, Any]
+) -> tuple[Any, Any] | None:
     """What the evaluator says and what the function is; None where the evaluator declines or the function raises."""
     try:
         said = declared.evaluate(*map(physical_value, drawn.values()))
@@ -58,7 +60,7 @@ def _compared(subject: Subject, declared: Constant, drawn: dict[str, Any]) -> tu
     return None if real.thrown[0] else (said, physical_value(real.values[0].as_py()))
 
 
-def denotations(subject: Subject, chance: random.Random, tally: Tally) -> CounterExample | None:
+def denotations(subject: FunctionUnderTest, chance: random.Random, tally: Tally) -> CounterExample | None:
     """Rows for which a function's geometry is not where its denotation says."""
     call = subject.called({})
     for declared in current().denotations_of(call):
@@ -77,7 +79,7 @@ def denotations(subject: Subject, chance: random.Random, tally: Tally) -> Counte
     return None
 
 
-def _meaning(declared: Denotation, call: Any, tally: Tally) -> Any:
+def _meaning(declared: DenotationDeclaration, call: Any, tally: Tally) -> Any:
     try:
         return declared.meaning(call)
     except Exception as error:
@@ -104,19 +106,19 @@ def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any)
     if inner is None or not inner.is_valid:
         return f"{shape} is not NULL where its argument is" if shape is not None and inner is None else None
     if shape is None:
-        return "it is NULL where its argument is not" if isinstance(meaning, d.Itself | d.Same) else None
+        return "it is NULL where its argument is not" if isinstance(meaning, d.SameGeometry | d.SameBox) else None
     return None if _is_as_said(meaning, inner, shape) else f"it makes {shape} of {inner}"
 
 
 def _is_as_said(meaning: d.Denotation, inner: Any, shape: Any) -> bool:
     x0, y0, x1, y1 = _box(inner)
     match meaning:
-        case d.Itself():
+        case d.SameGeometry():
             return bool(shapely.equals_exact(shape, inner))
-        case d.Centre():
+        case d.CentroidOf():
             slack = 2 * ROUNDING * max(map(abs, (x0, y0, x1, y1)))
             return _inside(_box(shape), (x0 - slack, y0 - slack, x1 + slack, y1 + slack))
-        case d.Same():
+        case d.SameBox():
             return _box(shape) == _box(inner)
         case d.Flipped():
             return _box(shape) == (y0, x0, y1, x1)
@@ -124,7 +126,7 @@ def _is_as_said(meaning: d.Denotation, inner: Any, shape: Any) -> bool:
             return _near(_box(shape), (x0 + dx, y0 + dy, x1 + dx, y1 + dy))
         case d.Grown(_, radius):
             return _inside(_box(shape), (x0 - radius, y0 - radius, x1 + radius, y1 + radius))
-        case d.Within():
+        case d.InsideBox():
             return _inside(_box(shape), _box(inner))
     return True
 
@@ -172,7 +174,7 @@ def _shown(value: Any) -> str:
     return str(_geometry(value) or Literal(value))
 
 
-def monotone(subject: Subject, chance: random.Random) -> CounterExample | None:
+def monotone(subject: FunctionUnderTest, chance: random.Random) -> CounterExample | None:
     """Two rows that a function puts in another order than is declared."""
     names = list(subject.arguments)
     for name in names:
@@ -192,7 +194,7 @@ def monotone(subject: Subject, chance: random.Random) -> CounterExample | None:
     return None
 
 
-def disordered(way: str, values: Sequence[Any], found: Evaluated) -> list[tuple[Any, Any]]:
+def disordered(way: str, values: Sequence[Any], found: FunctionResults) -> list[tuple[Any, Any]]:
     """Two values, each with what a function makes of it, in another order than is declared; none if there are none."""
     triples = zip(values, found.values.to_pylist(), found.thrown.tolist(), strict=True)
     met = {repr(x): (_key(x), _key(y), x, y) for x, y, thrown in triples if not (thrown or _is_odd(x) or _is_odd(y))}
@@ -214,7 +216,7 @@ def _key(value: Any) -> Any:
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
-def repeated(subject: Subject, chance: random.Random) -> CounterExample | None:
+def repeated(subject: FunctionUnderTest, chance: random.Random) -> CounterExample | None:
     """A row for which a function has two values: it is not deterministic."""
     rows = subject.rows(chance, _TRIED)
     first, again = subject.evaluate(rows, {}), subject.evaluate(rows, {})

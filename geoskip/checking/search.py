@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.checking.candidates import Tally, asked, lenses_for, truth_of
+from geoskip.checking.conditions import conditions
 from geoskip.checking.constants import edges
-from geoskip.checking.lenses import Tally, asked, lenses_for, truth_of
-from geoskip.checking.outcome import CounterExample
-from geoskip.checking.queries import conditions
+from geoskip.checking.function import FunctionUnderTest
+from geoskip.checking.result import CounterExample
 from geoskip.checking.shrinking import Case, shrunk
-from geoskip.checking.subjects import Subject
-from geoskip.checking.worlds import World
+from geoskip.checking.synthetic_files import SyntheticFiles
 from geoskip.clauses import Mask, keep_mask
 from geoskip.indexes.base import Index
 from geoskip.predicates import normalise
@@ -29,13 +29,13 @@ _OTHERS = 5
 
 
 def search(
-    subject: Subject, indexes: Sequence[Index], chance: random.Random, tally: Tally, deadline: float
+    subject: FunctionUnderTest, indexes: Sequence[Index], chance: random.Random, tally: Tally, deadline: float
 ) -> CounterExample | None:
     """One round: rows, files of them, conditions over the function with some arguments constant."""
     rows = subject.rows(chance, _ROWS)
     expressions = subject.expressions(rows)
     lenses = lenses_for(subject.called({}), expressions, indexes, tally)
-    world = World(expressions, chance)
+    world = SyntheticFiles(expressions, chance)
     for constants in _constants(subject, chance):
         call = subject.called(constants)
         evaluated = subject.evaluate(rows, constants)
@@ -61,7 +61,7 @@ def search(
     return None
 
 
-def _constants(subject: Subject, chance: random.Random) -> Iterator[dict[str, Any]]:
+def _constants(subject: FunctionUnderTest, chance: random.Random) -> Iterator[dict[str, Any]]:
     """Which arguments are constant, and their values: none, and every choice that leaves a column."""
     names = list(subject.arguments)
     yield {}

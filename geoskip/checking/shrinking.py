@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import shapely
 
-from geoskip.checking.lenses import Lens, truth_of
-from geoskip.checking.outcome import CounterExample, word
-from geoskip.checking.samples import physical_value
-from geoskip.checking.subjects import Subject
-from geoskip.checking.worlds import metadata_of
+from geoskip.checking.candidates import Candidate, truth_of
+from geoskip.checking.function import FunctionUnderTest
+from geoskip.checking.result import CounterExample, word
+from geoskip.checking.strategies import physical_value
+from geoskip.checking.synthetic_files import metadata_of
 from geoskip.clauses import Clause, keep_mask
 from geoskip.predicates import Call, Literal, Predicate, normalise, transform
 
@@ -46,7 +46,7 @@ class _Judged:
     clause: Clause
 
 
-def shrunk(case: Case, subject: Subject, lens: Lens) -> CounterExample:
+def shrunk(case: Case, subject: FunctionUnderTest, lens: Candidate) -> CounterExample:
     """The smallest case that still loses a row, as a counter-example."""
     deadline = time.monotonic() + _SECONDS
     best = _judged(case, subject, lens)
@@ -69,7 +69,7 @@ def shrunk(case: Case, subject: Subject, lens: Lens) -> CounterExample:
     )
 
 
-def _judged(case: Case, subject: Subject, lens: Lens) -> _Judged | None:
+def _judged(case: Case, subject: FunctionUnderTest, lens: Candidate) -> _Judged | None:
     """What becomes of a case; None where it loses nothing."""
     try:
         evaluated = subject.evaluate(case.rows, case.constants)

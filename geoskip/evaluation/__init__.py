@@ -21,9 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from geoskip.evaluation.clocks import Clocks
 from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal, value_in
-from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, physical, swapped
+from geoskip.evaluation.transitions import ZoneTransitions
+from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, physical, swapped
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
 
 __all__ = [
@@ -31,11 +31,11 @@ __all__ = [
     "IS_FALSE",
     "IS_NULL",
     "IS_TRUE",
-    "Clocks",
+    "ZoneTransitions",
     "Declined",
     "Evaluator",
     "Outcomes",
-    "Values",
+    "CandidateValues",
     "clocks_of",
     "directly",
     "evaluating",
@@ -56,19 +56,19 @@ class Declined(Exception):
 class Evaluator(Protocol):
     """An engine that evaluates its own expressions for single values, at planning time and without a job."""
 
-    def outcomes(self, node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
+    def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
         """A byte a value: the outcomes of a condition with the value in place of ``over``.
 
         None where the condition is not one of the query's; raises :class:`Declined` with a reason otherwise.
         """
 
-    def values(self, node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
+    def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
         """What an expression becomes with each value in place of ``over``, physical; None where it is not known.
 
         NULL stands for what the expression throws as well.
         """
 
-    def clocks(self, zone: str) -> Clocks | None:
+    def clocks(self, zone: str) -> ZoneTransitions | None:
         """When the clocks of a time zone are set; None where it is not known."""
         return None
 
@@ -115,12 +115,14 @@ def reads_only(node: Predicate, over: Predicate) -> bool:
     return found
 
 
-def outcomes(node: Predicate, over: Predicate, values: Values) -> Outcomes:
+def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
     """A byte a value: what a condition may become with that value in place of ``over``; :data:`ANY` if unknown.
 
     >>> from geoskip.predicates import Literal
     >>> c = Column("c", "int")
-    >>> outcomes(Not(Comparison(">", c, Literal(1))), c, Values(pa.array([1, 2, None]))).tolist()  # FALSE is 2, NULL 4
+    >>> outcomes(
+    ...     Not(Comparison(">", c, Literal(1))), c, CandidateValues(pa.array([1, 2, None]))
+    ... ).tolist()  # FALSE is 2, NULL 4
     [1, 2, 4]
     """
     found = directly(node, over, values)
@@ -135,7 +137,7 @@ def outcomes(node: Predicate, over: Predicate, values: Values) -> Outcomes:
     return evaluation.known[key]
 
 
-def values_of(node: Predicate, over: Predicate, values: Values) -> pa.Array | None:
+def values_of(node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
     """What the engine says that an expression becomes with each value in place of ``over``, physical.
 
     NULL stands for what the expression throws as well; None for everything where there is no engine to ask.
@@ -151,13 +153,13 @@ def values_of(node: Predicate, over: Predicate, values: Values) -> pa.Array | No
     return found if found is not None and len(found) == len(values) else None
 
 
-def clocks_of(zone: str) -> Clocks | None:
+def clocks_of(zone: str) -> ZoneTransitions | None:
     """When the clocks of a time zone are set, by the tables of the engine; None where there is no engine to ask."""
     evaluation = _current.get()
     return None if evaluation is None or evaluation.evaluator is None else evaluation.evaluator.clocks(zone)
 
 
-def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: Values) -> Outcomes:
+def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
     if evaluation.evaluator is not None:
         try:
             found = evaluation.evaluator.outcomes(node, over, values)
@@ -171,7 +173,7 @@ def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: Va
     return _otherwise(node, over, values)
 
 
-def _otherwise(node: Predicate, over: Predicate, values: Values) -> Outcomes:
+def _otherwise(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
     """What is left to do without an engine's answer for the whole: to take the condition apart."""
     match node:
         case Not(child):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, Outcomes, Values, ascending, swapped
+from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, ascending, swapped
 from geoskip.predicates import (
     Call,
     Comparison,
@@ -33,7 +33,7 @@ from geoskip.predicates import (
 __all__ = ["directly", "is_bytes", "liked", "places_equal", "value_in"]
 
 
-def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | None:
+def directly(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
     """The outcomes of the common shapes right over the expression; None for all else.
 
     A literal of another type than the values is not looked at: how they compare is the engine's business.
@@ -60,7 +60,7 @@ def directly(node: Predicate, over: Predicate, values: Values) -> Outcomes | Non
     return None
 
 
-def places_equal(node: Predicate, over: Predicate, values: Values) -> list[tuple[int, int]] | None:
+def places_equal(node: Predicate, over: Predicate, values: CandidateValues) -> list[tuple[int, int]] | None:
     """From where to where ascending values can make an equality or a short IN right over the expression TRUE.
 
     So a probe costs a search, whatever the number of values; None for all else.
@@ -80,7 +80,7 @@ def places_equal(node: Predicate, over: Predicate, values: Values) -> list[tuple
 _IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
 
 
-def _null_test(values: Values) -> Outcomes:
+def _null_test(values: CandidateValues) -> Outcomes:
     if not values.ascending:
         return _of_test(np.asarray(values.array.is_null()), None)
     found = np.full(len(values), IS_FALSE, dtype=np.uint8)
@@ -97,7 +97,7 @@ def _of_test(true: Any, null: Any) -> Outcomes:
 
 
 def _looked_up(
-    values: Values, look: Callable[[pa.Array], Outcomes | None], *, null_safe: bool = False
+    values: CandidateValues, look: Callable[[pa.Array], Outcomes | None], *, null_safe: bool = False
 ) -> Outcomes | None:
     """What ``look`` finds among ascending values without NULL, put where the values stand."""
     array = values.array
@@ -177,12 +177,12 @@ def _span(array: pa.Array, literal: Literal, over: Predicate) -> tuple[int, int]
         plain = _numbers(array)
         sought = plain.dtype.type(value)
         return int(np.searchsorted(plain, sought, "left")), int(np.searchsorted(plain, sought, "right"))
-    items = _Items(array)
+    items = _ListedItems(array)
     low = bisect.bisect_left(items, value)
     return low, bisect.bisect_right(items, value, lo=low)
 
 
-class _Items(Sequence[Any]):
+class _ListedItems(Sequence[Any]):
     def __init__(self, array: pa.Array) -> None:
         self.array = array
 

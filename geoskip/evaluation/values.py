@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["ANY", "IS_FALSE", "IS_NULL", "IS_TRUE", "Outcomes", "Values", "ascending", "physical", "swapped"]
+__all__ = ["ANY", "IS_FALSE", "IS_NULL", "IS_TRUE", "Outcomes", "CandidateValues", "ascending", "physical", "swapped"]
 
 IS_TRUE, IS_FALSE, IS_NULL = 1, 2, 4
 ANY = IS_TRUE | IS_FALSE | IS_NULL
@@ -18,7 +18,7 @@ Outcomes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Values:
+class CandidateValues:
     """Values to put in place of an expression, physical (:func:`physical`), NULL among them or not.
 
     ``ascending``: in Spark's order, NULL last; look-ups are then binary searches. ``token`` names them for the life of

@@ -19,7 +19,18 @@ from dataclasses import dataclass
 
 from geoskip.predicates import Predicate
 
-__all__ = ["Centre", "Denotation", "Flipped", "Grown", "Itself", "Point", "Same", "Shifted", "Vertex", "Within"]
+__all__ = [
+    "CentroidOf",
+    "Denotation",
+    "Flipped",
+    "Grown",
+    "SameGeometry",
+    "Point",
+    "SameBox",
+    "Shifted",
+    "Vertex",
+    "InsideBox",
+]
 
 
 class Denotation:
@@ -35,21 +46,21 @@ class Point(Denotation):
 
 
 @dataclass(frozen=True)
-class Itself(Denotation):
+class SameGeometry(Denotation):
     """The child's very coordinates and type, NULL exactly where the child is: WKB of it, or another SRID."""
 
     child: Predicate
 
 
 @dataclass(frozen=True)
-class Same(Denotation):
+class SameBox(Denotation):
     """A geometry with the child's box; EMPTY, invalid or a sliver only where the child is, a point where it is one."""
 
     child: Predicate
 
 
 @dataclass(frozen=True)
-class Within(Denotation):
+class InsideBox(Denotation):
     """A geometry inside the child's box; it may be EMPTY, invalid and of any type."""
 
     child: Predicate
@@ -63,7 +74,7 @@ class Vertex(Denotation):
 
 
 @dataclass(frozen=True)
-class Centre(Denotation):
+class CentroidOf(Denotation):
     """The centroid as JTS and GEOS compute it: near the child's box where the child is valid, EMPTY where it is."""
 
     child: Predicate

@@ -26,7 +26,7 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.geometry.boxes import Boxes, Envelope, Floats
 
-__all__ = ["Counts", "Raster"]
+__all__ = ["CellCounts", "Raster"]
 
 Integers = NDArray[np.int64]
 
@@ -34,7 +34,7 @@ _MOST_CELLS = 2_000_000
 _BOUNDARY = 32  # the counts of two sorts of cells share one integer: inside below this bit, boundary above
 
 
-class Counts(NamedTuple):
+class CellCounts(NamedTuple):
     """How many cells of each sort every box touches."""
 
     inside: Integers
@@ -72,7 +72,7 @@ class Raster:
             size //= 2
         return cls(geometry, envelope, size) if crossed * size + len(xy) <= _MOST_CELLS else None
 
-    def counts(self, boxes: Boxes) -> Counts:
+    def counts(self, boxes: Boxes) -> CellCounts:
         """The sorts of the cells that each box touches; what lies outside the envelope is not counted."""
         stride = self.size + 1
         west, east = self._cells(boxes.xmin, 0, -1), self._cells(boxes.xmax, 0, 1) + 1
@@ -81,7 +81,7 @@ class Raster:
         packed = self._sums[high + east] - self._sums[low + east]
         packed -= self._sums[high + west] - self._sums[low + west]
         inside, boundary = packed & ((1 << _BOUNDARY) - 1), packed >> _BOUNDARY
-        return Counts(inside, boundary, (east - west) * (north - south) - inside - boundary)
+        return CellCounts(inside, boundary, (east - west) * (north - south) - inside - boundary)
 
     def _cells(self, coordinates: Floats, axis: int, side: int) -> Integers:
         scaled = (coordinates - self._origin[axis]) * self._per_unit[axis]

@@ -22,7 +22,7 @@ from geoskip.geometry.boxes import LARGEST, LEAST, Boxes, Envelope, Floats, Mask
 from geoskip.geometry.centroids import ROUNDING, rounding_of
 from geoskip.geometry.raster import Raster
 
-__all__ = ["Centre", "Shape", "margin"]
+__all__ = ["PreparedCentroid", "Shape", "margin"]
 
 _RASTER_BOXES = 500
 _REMEMBERED = 32
@@ -33,7 +33,7 @@ def margin(scale: Any, distance: float) -> Any:
     return 16 * 2.0**-52 * np.maximum(scale, abs(distance)) + LEAST
 
 
-class Centre(NamedTuple):
+class PreparedCentroid(NamedTuple):
     """A centroid, and a bound of how far rounding moves it."""
 
     x: float
@@ -76,15 +76,15 @@ class Shape:
         return found
 
     @cached_property
-    def centre(self) -> Centre | None:
+    def centre(self) -> PreparedCentroid | None:
         """The centroid, of a point itself; None where it cannot be had as the engine has it."""
         if self.geometry.geom_type == "Point":
-            return Centre(self.envelope.xmin, self.envelope.ymin, 0.0)
+            return PreparedCentroid(self.envelope.xmin, self.envelope.ymin, 0.0)
         rounding = float(rounding_of(np.array([self.geometry]))[0])
         if not self.valid or not rounding <= ROUNDING * self.envelope.scale:
             return None
         centroid = shapely.centroid(self.geometry)
-        return Centre(centroid.x, centroid.y, rounding)
+        return PreparedCentroid(centroid.x, centroid.y, rounding)
 
     def __str__(self) -> str:
         if self.vertices <= 6:

@@ -9,14 +9,14 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.bounds.sort_keys import IncomparableError
+from geoskip.bounds.strings import encoded
 from geoskip.clauses import KEEP_NONE, Clause
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.indexes.affixes import EntryPasses, Interval, beginning, exactly, lists_of
+from geoskip.indexes.affix_postings import EntryPasses, Interval, beginning, exactly, lists_of
 from geoskip.indexes.base import Index, SourceColumn, Summary
-from geoskip.indexes.bounds import bound_type, ordered
-from geoskip.indexes.ordering import Incomparable
-from geoskip.indexes.shared import distinct
-from geoskip.indexes.texts import encoded
+from geoskip.indexes.stored_bounds import bound_type, ordered
+from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import (
     Comparison,
     Contains,
@@ -125,7 +125,7 @@ class Affix(Index):
         """What a row must make TRUE, as a condition on the entries."""
         try:
             return self._plain(node.child, negated=True) if isinstance(node, Not) else self._plain(node, negated=False)
-        except Incomparable:
+        except IncomparableError:
             return self._values()
 
     def _plain(self, node: Predicate, *, negated: bool) -> Clause | None:

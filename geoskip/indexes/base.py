@@ -41,8 +41,8 @@ import pyarrow as pa
 
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, MappingError
-from geoskip.identity import Unidentifiable, digest, names_in, qualified_name
 from geoskip.predicates import Predicate
+from geoskip.registry.fingerprint import Unidentifiable, digest, names_in, qualified_name
 
 __all__ = ["Index", "SourceColumn", "as_registered", "definition", "index", "index_from_json", "index_kinds", "is_own"]
 

@@ -28,15 +28,15 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom_filters import filter_of, filters_for, filters_of, probes_for
 from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_each, hashes_of_keys, keys_of
-from geoskip.indexes.bounds import bound_type
 from geoskip.indexes.minmax import HasNulls, HasValues
-from geoskip.indexes.ordering import Incomparable
-from geoskip.indexes.shared import Remembering, is_known, once
+from geoskip.indexes.stored_bounds import bound_type
+from geoskip.indexes.summary_cache import CachedSummary, is_known, once
 from geoskip.predicates import (
     Call,
     Cast,
@@ -148,9 +148,9 @@ def equality(name: str, over: Predicate, casts: Sequence[str], literals: Sequenc
         return KEEP_NONE
     try:
         if kind is None or len(wanted) > _MANY:
-            raise Incomparable("nothing is known")
+            raise IncomparableError("nothing is known")
         keys = [key for literal in wanted for key in keys_of(kind, casts, literal)]
-    except Incomparable:
+    except IncomparableError:
         return HasValues(name)
     text = str(wanted[0]) if len(wanted) == 1 else f"one of {len(wanted)} values"
     return FilterMayHold(name, tuple(hashes_of_keys(keys).tolist()), probes_for(fpp), text)
@@ -175,7 +175,7 @@ class FilterMayHold(Clause):
         return f"{self.name} may hold {self.text}"
 
 
-class HashedPart(Remembering):
+class HashedPart(CachedSummary):
     """A summary with filters that remembers its hashes."""
 
     hashes: Words | None = None

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import Files, Mask
 from geoskip.indexes.bloom_hash import Words
-from geoskip.indexes.ordering import Ints
 
-__all__ = ["LARGEST", "Filters", "bits_for", "filter_of", "filters_for", "filters_of", "places_of", "probes_for"]
+__all__ = ["LARGEST", "BloomFilters", "bits_for", "filter_of", "filters_for", "filters_of", "places_of", "probes_for"]
 
 LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
@@ -108,7 +108,7 @@ def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
 
 
 @dataclass(frozen=True)
-class Group:
+class FilterGroup:
     """The filters of one size: as slices, one row a bit (words of 64 files), or one row a filter where they are few."""
 
     bits: int
@@ -152,10 +152,10 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Filters:
+class BloomFilters:
     """The filters of all files, grouped by size; a file may have several, one a part, and holds what any holds."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[FilterGroup, ...]
     unknown: Mask
     any_unknown: bool
     owner: Ints
@@ -180,7 +180,7 @@ class Filters:
         return keep
 
 
-def filters_of(files: Files, name: str, version: int) -> Filters:
+def filters_of(files: Files, name: str, version: int) -> BloomFilters:
     """The filters of an index: its fields ``filters`` (a list a file) and ``version``; derived once a snapshot."""
     return files.cached((name, "bit slices"), lambda: _grouped(files, name, version))
 
@@ -209,10 +209,10 @@ def _places_in(words: Words) -> Ints:
     return np.concatenate([*found, at[ones >> 6] * 64 + (ones & 63)])
 
 
-def _grouped(files: Files, name: str, version: int) -> Filters:
+def _grouped(files: Files, name: str, version: int) -> BloomFilters:
     stored, versions = (_plain(files.summary(name, field)) for field in ("filters", "version"))
     if not pa.types.is_list(stored.type) or not pa.types.is_integer(versions.type):
-        return Filters((), np.ones(len(files), dtype=bool), True, np.zeros(0, dtype=np.int64), False)
+        return BloomFilters((), np.ones(len(files), dtype=bool), True, np.zeros(0, dtype=np.int64), False)
     known = np.asarray(stored.is_valid()) & (np.asarray(versions.fill_null(-1)) == version)
     owner = np.repeat(np.arange(len(files)), np.asarray(stored.value_lengths().fill_null(0)))
     values = stored.flatten().cast(pa.large_binary())
@@ -227,7 +227,7 @@ def _grouped(files: Files, name: str, version: int) -> Filters:
     sliced = [np.pad(group.owner, (0, -len(group.owner) % 64)) for group in groups if group.sliced]
     alone = len(groups) == 1 and len(sliced) == 1 and np.array_equal(groups[0].owner, np.arange(len(files)))
     owners = np.concatenate(sliced) if sliced else np.zeros(0, dtype=np.int64)
-    return Filters(tuple(groups), ~known, not bool(known.all()), owners, alone)
+    return BloomFilters(tuple(groups), ~known, not bool(known.all()), owners, alone)
 
 
 def _rows(values: pa.Array, chosen: Ints, size: int) -> Bytes:
@@ -238,11 +238,11 @@ def _rows(values: pa.Array, chosen: Ints, size: int) -> Bytes:
     return data[first : first + len(chosen) * size].reshape(len(chosen), size)
 
 
-def _group(owner: Ints, rows: Bytes) -> Group:
+def _group(owner: Ints, rows: Bytes) -> FilterGroup:
     bits = 8 * rows.shape[1]
     if len(rows) < _FEW:
-        return Group(bits, owner, rows, False)
-    return Group(bits, owner, _transposed(rows), True)
+        return FilterGroup(bits, owner, rows, False)
+    return FilterGroup(bits, owner, _transposed(rows), True)
 
 
 def _transposed(rows: Bytes) -> Words:

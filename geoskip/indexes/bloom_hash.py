@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.indexes.bounds import ordered
-from geoskip.indexes.ordering import Incomparable, comparable, physical
-from geoskip.indexes.shared import distinct, is_known, once
-from geoskip.indexes.texts import encoded
+from geoskip.bounds.sort_keys import IncomparableError, comparable, physical
+from geoskip.bounds.strings import encoded
+from geoskip.indexes.stored_bounds import ordered
+from geoskip.indexes.summary_cache import distinct, is_known, once
 from geoskip.predicates import Literal
 
 __all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_each", "hashes_of_keys", "keys_of"]
@@ -153,32 +153,32 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
         return _number_keys(kind, casts, value)
     if kind in ("float", "double"):
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-            raise Incomparable(f"{literal} is no number")
+            raise IncomparableError(f"{literal} is no number")
         if casts and (kind, *casts) != ("float", "double"):
-            raise Incomparable("a cast that rounds")
+            raise IncomparableError("a cast that rounds")
         return [_as_double(value, single=kind == "float" and not casts and literal.type == "float")]
     if casts:
-        raise Incomparable(f"a cast from {kind}")
+        raise IncomparableError(f"a cast from {kind}")
     if kind == "binary" or re.fullmatch(r"string|(var)?char\(\d+\)", kind):
         if isinstance(value, str) is (kind == "binary"):
-            raise Incomparable(f"{literal} is no {kind}")
+            raise IncomparableError(f"{literal} is no {kind}")
         return [encoded(literal)]
     family = "interval" if kind.startswith("interval") else kind
     wanted = bool if family == "boolean" else int
     if type(value) is not wanted or not comparable(family, literal) or not -(2**63) <= value < 2**63:
-        raise Incomparable(f"{literal} is no {kind}")
+        raise IncomparableError(f"{literal} is no {kind}")
     return [int(value)]
 
 
 def _number_keys(kind: str, casts: Sequence[str], value: Any) -> list[Key]:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise Incomparable(f"{value!r} is no number")
+        raise IncomparableError(f"{value!r} is no number")
     exact, source = True, kind
     for target in casts:
         if target in ("float", "double") and (_digits(source) is not None or source == "float"):
             exact = False
         elif not (exact and _is_exact(source, target)):
-            raise Incomparable(f"a cast from {source} to {target}")
+            raise IncomparableError(f"a cast from {source} to {target}")
         source = target
     if not exact or isinstance(value, float):  # the number is compared as a double
         return _keys_near(kind, float(value), single="float" in casts)
@@ -200,7 +200,7 @@ def _keys_near(kind: str, value: float, *, single: bool) -> list[Key]:
     slack = abs(middle) / 2 ** (22 if single else 52 if certain else 49)
     low, high = max(math.ceil(middle - slack), -most), min(math.floor(middle + slack), most)
     if high - low >= _MOST_NEAR:
-        raise Incomparable("many numbers are rounded to this double")
+        raise IncomparableError("many numbers are rounded to this double")
     width: Any = np.float32 if single else float
     return [
         _reduced(near, digits[1])

@@ -12,8 +12,8 @@ counted beside it.
 *Why skipping is sound*: a query meets the lists only if its own expression is the indexed one, and of that any
 deterministic condition is decided value by value as for ValueList. A function of the user's is the indexed one if its
 identity is: the version that its author declared, else a digest of its code and of all that it reaches, with the
-releases of the libraries that it calls (:mod:`geoskip.identity`). Another body, or another release of a parser's
-library, and nothing is skipped.
+releases of the libraries that it calls (:mod:`geoskip.registry.fingerprint`). Another body, or another release of a
+parser's library, and nothing is skipped.
 
 *How to ask for a part*: ``Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")`` knows
 ``regexp_extract(line, r'...', 1)`` with the template's text and the group's number; :meth:`Formatted.part` writes it::
@@ -36,7 +36,7 @@ import pyarrow as pa
 from geoskip.clauses import Clause, all_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.bounds import bound_type
+from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.valuelist import joined, list_clause, listed
 from geoskip.predicates import Predicate
 

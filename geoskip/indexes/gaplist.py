@@ -12,7 +12,7 @@ overlap and the widest gaps between them stay.
 
 *Why skipping is sound*: every value that is neither NULL nor NaN lies in one of the segments; NaN, NULL and a file of
 which nothing is known are one segment more each. Of each segment holds what MinMax says of a file: so the clauses are
-MinMax's, asked of every segment as if it were a file, monotone steps (:mod:`geoskip.indexes.monotone`) included, and a
+MinMax's, asked of every segment as if it were a file, monotone steps (:mod:`geoskip.bounds.transfer`) included, and a
 file is kept for one segment that passes. Clauses joined by AND are evaluated segment by segment
 (:class:`geoskip.clauses.UnitClause`), because the row that makes all of them TRUE lies in one: ``x BETWEEN 4 AND 6``
 skips where both ends lie in one gap, although ``x >= 4`` alone does not, nor ``x <= 6``.
@@ -33,13 +33,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geoskip.bounds.interval import counts_of
+from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, UnitClause, keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.bounds import bound_type, ordered
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.ordering import Ints
-from geoskip.indexes.ranges import counts_of
+from geoskip.indexes.stored_bounds import bound_type, ordered
 from geoskip.predicates import Predicate
 
 __all__ = ["GapList", "SegmentPasses", "segments_of"]

@@ -38,7 +38,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom import BloomFilter, HashedPart
 from geoskip.indexes.bloom_hash import hashes_of
-from geoskip.indexes.shared import Remembering
+from geoskip.indexes.summary_cache import CachedSummary
 from geoskip.indexes.valuelist import bytes_of, in_order, joined, list_clause, list_type, listed
 from geoskip.predicates import Predicate
 
@@ -157,7 +157,7 @@ class Hybrid(Index):
         return _without_list(HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
 
 
-class ListedPart(Remembering):
+class ListedPart(CachedSummary):
     """A summary with a list that remembers the values it was made of, as long as somebody else needs them: a large file
     has many parts, which would fill the memory.
     """

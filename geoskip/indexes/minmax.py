@@ -7,7 +7,7 @@ shortened), ``nulls``, ``nans`` (floats) and ``rows``.
 order (numbers as numbers, strings by unsigned bytes), NaN lies above all, and a comparison with NULL is never TRUE. So
 ``v > 5`` needs ``max > 5``, ``v = 5`` needs ``min <= 5 <= max``, and ``NOT v = 5`` needs anything but
 ``min = max = 5`` (never ``min > 5 OR max < 5``: the negation of a clause is not the clause of a negation). Monotone
-steps over the expression carry the order along (:mod:`geoskip.indexes.monotone`).
+steps over the expression carry the order along (:mod:`geoskip.bounds.transfer`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pyarrow as pa
 
+from geoskip.bounds.interval import Interval, counts_of
+from geoskip.bounds.interval_cache import keys_of, spans_of
+from geoskip.bounds.one_sided import OneSidedClause
+from geoskip.bounds.sort_keys import IncomparableError, SortKeys
+from geoskip.bounds.strings import ByteStrings, encoded, literal_prefix, successor
+from geoskip.bounds.transfer import TransferStep, steps_over
 from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, all_of, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.bounds import bound_type, bounds, merged, of_texts
-from geoskip.indexes.ends import ByOneEnd
-from geoskip.indexes.monotone import Step, steps_over
-from geoskip.indexes.ordering import Incomparable, Keys
-from geoskip.indexes.ranges import Range, counts_of
-from geoskip.indexes.spans import keys_of, spans_of
-from geoskip.indexes.texts import Bytes, encoded, literal_prefix, successor
+from geoskip.indexes.stored_bounds import bound_type, bounds, merged, of_texts
 from geoskip.predicates import (
     And,
     Call,
@@ -174,10 +174,10 @@ class MinMax(Index):
                 return HasValues(str(self))
         return None
 
-    def _steps(self, node: Predicate) -> tuple[Step, ...] | None:
+    def _steps(self, node: Predicate) -> tuple[TransferStep, ...] | None:
         return steps_over(node, self.reads)
 
-    def _total(self, node: Predicate) -> tuple[Step, ...] | None:
+    def _total(self, node: Predicate) -> tuple[TransferStep, ...] | None:
         """The steps where they make NULL of NULL and of nothing else."""
         steps = self._steps(node)
         return None if steps is None or any(step.partial or step.of_null for step in steps) else steps
@@ -188,7 +188,7 @@ class _OfRange(Clause):
     """A clause on the range of one index's values, after some monotone steps."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[TransferStep, ...]
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.name, field) for field in ("min", "max", "exact", "nulls", "nans", "rows"))
@@ -209,19 +209,19 @@ class _OfRange(Clause):
     def _kept(self, files: Files) -> Mask:
         try:
             spans = spans_of(files, self.name, self.steps)
-            if isinstance(spans, Range):
+            if isinstance(spans, Interval):
                 return self.of_keys(spans, keys_of(files, self.name, self.steps, spans))
-            if isinstance(spans, Bytes):
+            if isinstance(spans, ByteStrings):
                 return self.of_bytes(spans)
-        except Incomparable:
+        except IncomparableError:
             return HasValues(self.name).keep(files)
         return np.ones(len(files), dtype=bool)
 
-    def of_keys(self, spans: Range, keys: Keys) -> Mask:
-        raise Incomparable(type(self).__name__)
+    def of_keys(self, spans: Interval, keys: SortKeys) -> Mask:
+        raise IncomparableError(type(self).__name__)
 
-    def of_bytes(self, spans: Bytes) -> Mask:
-        raise Incomparable(type(self).__name__)
+    def of_bytes(self, spans: ByteStrings) -> Mask:
+        raise IncomparableError(type(self).__name__)
 
     def shown(self, end: str) -> str:
         """``min(temp)``, with the steps around it."""
@@ -232,7 +232,7 @@ class _OfRange(Clause):
 
 
 @dataclass(frozen=True)
-class RangeMeets(ByOneEnd, _OfRange):
+class RangeMeets(OneSidedClause, _OfRange):
     """Some value may stand in ``op`` to one of the literals."""
 
     op: str
@@ -240,7 +240,7 @@ class RangeMeets(ByOneEnd, _OfRange):
     numbers: bool = False
     """Some value but NaN."""
 
-    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+    def of_keys(self, spans: Interval, keys: SortKeys) -> Mask:
         if self.numbers:
             keys = replace(keys, nan=None)
         if len(self.literals) != 1:
@@ -252,7 +252,7 @@ class RangeMeets(ByOneEnd, _OfRange):
             found = found | self.of_keys(doubles, doubles.keys())
         return found
 
-    def of_bytes(self, spans: Bytes) -> Mask:
+    def of_bytes(self, spans: ByteStrings) -> Mask:
         if len(self.literals) == 1:
             return spans.meets(self.op, encoded(self.literals[0]))
         return spans.meets_any([encoded(literal) for literal in self.literals])
@@ -272,12 +272,12 @@ class RangeLeaves(_OfRange):
 
     literals: tuple[Literal, ...]
 
-    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+    def of_keys(self, spans: Interval, keys: SortKeys) -> Mask:
         if len(self.literals) == 1:
             return keys.leaves(*spans.place(self.literals[0]))
         return keys.leaves_all(spans.places(self.literals))
 
-    def of_bytes(self, spans: Bytes) -> Mask:
+    def of_bytes(self, spans: ByteStrings) -> Mask:
         return spans.leaves_all([encoded(literal) for literal in self.literals])
 
     def __str__(self) -> str:
@@ -309,7 +309,7 @@ class PrefixLeaves(Clause):
     text: str
 
     def keep(self, files: Files) -> Mask:
-        return _of_prefix(files, self.name, self.text, Bytes.leaves_prefix)
+        return _of_prefix(files, self.name, self.text, ByteStrings.leaves_prefix)
 
     columns = _OfRange.columns
 
@@ -351,9 +351,9 @@ class HasNulls(_OfRange):
             return found
         try:
             spans = spans_of(files, self.name, self.steps)
-        except Incomparable:
+        except IncomparableError:
             spans = None
-        return found | spans.keys().unknown if isinstance(spans, Range) else np.ones(len(files), dtype=bool)
+        return found | spans.keys().unknown if isinstance(spans, Interval) else np.ones(len(files), dtype=bool)
 
     def __str__(self) -> str:
         return f"{self.name} has nulls"
@@ -363,7 +363,7 @@ class HasNulls(_OfRange):
 class HasNaN(_OfRange):
     """Some value is NaN."""
 
-    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+    def of_keys(self, spans: Interval, keys: SortKeys) -> Mask:
         return np.zeros(len(keys.low), dtype=bool) if spans.nan is None else spans.nan
 
     def __str__(self) -> str:
@@ -374,21 +374,21 @@ class HasNaN(_OfRange):
 class HasNumbers(_OfRange):
     """Some value is neither NULL nor NaN."""
 
-    def of_keys(self, spans: Range, keys: Keys) -> Mask:
+    def of_keys(self, spans: Interval, keys: SortKeys) -> Mask:
         return np.asarray(spans.low <= spans.high)
 
     def __str__(self) -> str:
         return f"{self.name} has numbers"
 
 
-def _begins_with(spans: Bytes, prefix: bytes) -> Mask:
+def _begins_with(spans: ByteStrings, prefix: bytes) -> Mask:
     return spans.reaches(prefix) & spans.begins(successor(prefix), below=True)
 
 
-def _of_prefix(files: Files, name: str, text: str, ask: Callable[[Bytes, bytes], Mask]) -> Mask:
+def _of_prefix(files: Files, name: str, text: str, ask: Callable[[ByteStrings, bytes], Mask]) -> Mask:
     try:
         spans = spans_of(files, name, ())
         prefix = encoded(Literal(text))
-    except Incomparable:
+    except IncomparableError:
         spans = None
-    return ask(spans, prefix) if isinstance(spans, Bytes) else HasValues(name).keep(files)
+    return ask(spans, prefix) if isinstance(spans, ByteStrings) else HasValues(name).keep(files)

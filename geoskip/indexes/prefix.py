@@ -7,10 +7,10 @@ alone and is kept. Characters are code points, as in Spark's ``substring``.
 *Collecting* cuts the texts and drops repetitions; *merging* unites the lists.
 
 *Why skipping is sound*: a text that begins with ``p`` has an entry that begins with ``p`` or, where ``p`` is longer
-than an entry, the entry of ``p`` (:mod:`geoskip.indexes.affixes`, for any bytes). So ``LIKE 'ab%'`` needs such an
-entry, ``=`` a whole entry or the cut one of its text, ``c < 'k'`` an entry below ``'k'`` since no text is below its own
-beginning, and ``NOT LIKE 'ab%'`` an entry that does not begin with ``ab``: where ``ab`` is longer than an entry, any
-cut one.
+than an entry, the entry of ``p`` (:mod:`geoskip.indexes.affix_postings`, for any bytes). So ``LIKE 'ab%'`` needs such
+an entry, ``=`` a whole entry or the cut one of its text, ``c < 'k'`` an entry below ``'k'`` since no text is below its
+own beginning, and ``NOT LIKE 'ab%'`` an entry that does not begin with ``ab``: where ``ab`` is longer than an entry,
+any cut one.
 
 *What it costs*: the bytes of the distinct entries, which is little where beginnings repeat; at a query two searches in
 one sorted dictionary.
@@ -24,11 +24,11 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.bounds.strings import literal_prefix
 from geoskip.clauses import Clause
 from geoskip.indexes.affix import LIMIT, Affix
-from geoskip.indexes.affixes import CUT, all_above, all_below
+from geoskip.indexes.affix_postings import CUT, all_above, all_below
 from geoskip.indexes.base import index
-from geoskip.indexes.texts import literal_prefix
 from geoskip.predicates import Like, Predicate, StartsWith
 
 __all__ = ["Prefix"]

@@ -21,10 +21,10 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.bounds.strings import literal_suffix
 from geoskip.indexes.affix import LIMIT, Affix
-from geoskip.indexes.affixes import CUT
+from geoskip.indexes.affix_postings import CUT
 from geoskip.indexes.base import index
-from geoskip.indexes.texts import literal_suffix
 from geoskip.predicates import EndsWith, Like, Predicate
 
 __all__ = ["Suffix"]

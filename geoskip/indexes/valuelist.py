@@ -4,7 +4,7 @@
 than ``limit`` distinct values, or with more than a mebibyte of them, stores no values: it is kept, but for ``IS NULL``.
 
 *In memory*: one dictionary for the dataset, and for each value the files that hold it
-(:mod:`geoskip.indexes.lists`). Equality and IN are look-ups in it.
+(:mod:`geoskip.indexes.postings`). Equality and IN are look-ups in it.
 
 *Why skipping is sound*: the list holds every value of the file, NULL is counted beside it, and a deterministic
 condition over the expression alone depends on nothing but that value. The condition is evaluated for each distinct
@@ -32,9 +32,9 @@ from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError
 from geoskip.evaluation import IS_FALSE, IS_TRUE, physical, reads_only
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.bounds import bound_type
-from geoskip.indexes.lists import ListMeets, reals_as_bits
-from geoskip.indexes.shared import distinct
+from geoskip.indexes.postings import ListMeets, reals_as_bits
+from geoskip.indexes.stored_bounds import bound_type
+from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import And, Literal, Not, Or, Predicate
 
 __all__ = ["MOST_BYTES", "ValueList", "bytes_of", "in_order", "list_clause", "list_type", "listed"]
@@ -109,7 +109,7 @@ def list_type(column: SourceColumn, kind: str) -> pa.DataType:
 def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily: bool = False) -> dict[str, Any]:
     """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many.
 
-    ``lazily`` they are :class:`Values`, in no order.
+    ``lazily`` they are :class:`LazyValues`, in no order.
     """
     rows, nulls = len(values), values.null_count
     plain = physical(distinct(values))
@@ -120,11 +120,11 @@ def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily
     if len(found) > limit or found.nbytes > most_bytes + 16 * len(found):
         return _summary(None, limit, most_bytes, nulls, rows)
     ordered = found if lazily else found.take(pc.array_sort_indices(found))
-    several = Values(ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered)
+    several = LazyValues(ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered)
     return _summary(several if lazily else several.made, limit, most_bytes, nulls, rows)
 
 
-class Values(Sequence[Any]):
+class LazyValues(Sequence[Any]):
     """Physical values that become Python's when one is asked for: those that a filter is made of never do."""
 
     def __init__(self, array: pa.Array) -> None:
@@ -158,7 +158,7 @@ class Values(Sequence[Any]):
         return iter(self.made)
 
     def __eq__(self, other: object) -> bool:
-        return self.made == (other.made if isinstance(other, Values) else other)
+        return self.made == (other.made if isinstance(other, LazyValues) else other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -172,10 +172,10 @@ class Values(Sequence[Any]):
 def bytes_of(values: Sequence[Any]) -> int | None:
     """How many bytes of text or binary these are; None of other values.
 
-    >>> bytes_of([b"ab", b"c"]), bytes_of(Values(pa.array([b"ab", b"c"]))), bytes_of([1]), bytes_of([])
+    >>> bytes_of([b"ab", b"c"]), bytes_of(LazyValues(pa.array([b"ab", b"c"]))), bytes_of([1]), bytes_of([])
     (3, 3, None, None)
     """
-    if isinstance(values, Values):
+    if isinstance(values, LazyValues):
         return values.bytes
     return sum(map(len, values)) if values and isinstance(values[0], bytes) else None
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError, StoreError
 from geoskip.lifecycle.log import LEASE, Log, age
-from geoskip.lifecycle.operation import (
+from geoskip.lifecycle.transaction import (
     Amend,
     Commit,
+    CommitAttempt,
+    ConcurrentCommit,
     Operation,
     Rewrap,
-    Turn,
-    Winner,
     close,
     latest,
     made_by,
@@ -27,7 +27,7 @@ from geoskip.lifecycle.operation import (
 )
 from geoskip.lifecycle.verbs import CANCELLED, ROLLED_BACK, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
-from geoskip.metadata.tables import conformed
+from geoskip.metadata.file_table import conformed
 from geoskip.stores.base import Store
 
 __all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "rotate", "vacuum"]
@@ -56,7 +56,7 @@ def _moved(
     moved: list[str] = []
     first = _required(store, latest(store))
 
-    def attempt(turn: Turn) -> Amend:
+    def attempt(turn: CommitAttempt) -> Amend:
         snapshot = _required(store, turn.snapshot)
         here, there = getattr(snapshot.header, source), getattr(snapshot.header, target)
         chosen = _chosen(which, here, there, *words)
@@ -72,12 +72,12 @@ def _moved(
         }
         return Amend.nothing(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
 
-    attempt(Turn(0, first))  # says at once what is wrong
+    attempt(CommitAttempt(0, first))  # says at once what is wrong
     perform(store, verb, attempt, parameters={"which": list(which)} if which else {}, by=by, since=first.header.number)
     return tuple(moved)
 
 
-def _check_known(chosen: Sequence[str], then: Header, now: Header, after: Sequence[Winner]) -> None:
+def _check_known(chosen: Sequence[str], then: Header, now: Header, after: Sequence[ConcurrentCommit]) -> None:
     """Nobody deletes what somebody else creates in this moment: it is not what was looked at."""
     if any(winner.verb is Verb.CREATE for winner in after):
         for name in chosen:
@@ -91,7 +91,7 @@ def optimize(store: Store, *, by: str | None = None) -> Header | None:
     In that order the files of a folder, which often are alike, lie together, which packs better.
     """
 
-    def attempt(turn: Turn) -> Commit | None:
+    def attempt(turn: CommitAttempt) -> Commit | None:
         snapshot = _required(store, turn.snapshot)
         parts = snapshot.header.parts
         if len(parts) < 2 and not any(part.removed for part in parts):
@@ -99,7 +99,7 @@ def optimize(store: Store, *, by: str | None = None) -> Header | None:
         table = snapshot.files.table().sort_by("path")
         return Commit(snapshot.header, table, {"parts": len(parts)})
 
-    if attempt(Turn(0, latest(store))) is None:
+    if attempt(CommitAttempt(0, latest(store))) is None:
         return None
     return perform(store, Verb.OPTIMIZE, attempt, by=by)
 
@@ -172,7 +172,7 @@ def _vacuumed(store: Store, retain: timedelta, by: str | None, first: Vacuumed |
     indexes: list[str] = []
     doomed = [entry.name for entry in _required(store, latest(store)).header.deleted]
 
-    def attempt(turn: Turn) -> Commit | Amend:
+    def attempt(turn: CommitAttempt) -> Commit | Amend:
         snapshot = _there(store, turn.snapshot)
         indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
@@ -210,7 +210,7 @@ def rotate(store: Store, *, by: str | None = None) -> Header | None:
     if not store.protects(number):
         raise InvalidSpecificationError(f"the metadata in {store.location} are in clear: there are no keys to rotate")
 
-    def attempt(turn: Turn) -> Rewrap:
+    def attempt(turn: CommitAttempt) -> Rewrap:
         return Rewrap(_there(store, turn.snapshot).header)
 
     return perform(store, Verb.ROTATE, attempt, by=by)
@@ -229,7 +229,7 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
     if not running:
         return []
 
-    def attempt(turn: Turn) -> Commit | Amend:
+    def attempt(turn: CommitAttempt) -> Commit | Amend:
         with writing(store):
             for name in running:
                 close(log, name, CANCELLED, "called off")

@@ -10,15 +10,15 @@ from typing import Any
 
 from geoskip.errors import MetadataError, MissingKeyError
 from geoskip.lifecycle.log import UNTOLD, Log, is_dead, person_of
-from geoskip.lifecycle.operation import latest
+from geoskip.lifecycle.transaction import latest
 from geoskip.lifecycle.verbs import CANCELLED, DONE
 from geoskip.stores.base import Store
 
-__all__ = ["Row", "history"]
+__all__ = ["HistoryRow", "history"]
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """One operation: what, by whom, from when to when, on which snapshot, and what became of it.
 
     ``state`` is ``running`` or ``dead`` while there is no last entry. ``snapshot`` is what it made, and is missing
@@ -44,7 +44,7 @@ class Row:
     message: str
 
 
-def history(store: Store) -> list[Row]:
+def history(store: Store) -> list[HistoryRow]:
     """The operations, the oldest first; those before there was a log by the snapshots that they left.
 
     Raises MissingKeyError where none of them can be told for want of a key: none at all would be another story.
@@ -73,7 +73,7 @@ def history(store: Store) -> list[Row]:
     return sorted(rows.values(), key=lambda row: row.began)
 
 
-def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -> Row:
+def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -> HistoryRow:
     first, last = entries[0], entries[-1]
     state = str(last.get("state"))
     if name in running:
@@ -87,7 +87,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     by = last.get("closed by")
     by_whom = f"{'by' if state == CANCELLED else 'written down by'} {person_of(by)}" if by else ""
     why = ": ".join(str(last[k]) for k in ("error", "message") if last.get(k))
-    return Row(
+    return HistoryRow(
         operation=name,
         verb=str(first.get("verb")),
         state=state,
@@ -107,7 +107,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     )
 
 
-def _unlogged(store: Store, logged: Iterable[int | None]) -> list[Row]:
+def _unlogged(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
     """Snapshots that no entry tells of: older than the log, or by a writer that died right after its commit."""
     rows = []
     for number in set(store.snapshots()) - set(logged):
@@ -118,7 +118,7 @@ def _unlogged(store: Store, logged: Iterable[int | None]) -> list[Row]:
             verb, who = str(by.get("verb", "")), person_of(by)
             told = (None, None, None, None, None, "", _listed(versions), "as its snapshot tells")
             name = str(by.get("id", ""))
-            rows.append(Row(name, verb, DONE, header.created, None, who, number - 1 or None, number, *told))
+            rows.append(HistoryRow(name, verb, DONE, header.created, None, who, number - 1 or None, number, *told))
     return rows
 
 

@@ -20,9 +20,9 @@ ends. This is an entry::
 over.
 
 ``open`` is what is under way once the entry is there (of one that waits also its ``ticket``, see
-:mod:`geoskip.lifecycle.turns`). Each entry repeats it, so that the newest alone tells all that a writer has to know,
-however long the log is; and since a number is given once, each was written in knowledge of the one before. That ties a
-writer to what it read as a lock would, and nobody waits.
+:mod:`geoskip.lifecycle.write_queue`). Each entry repeats it, so that the newest alone tells all that a writer has to
+know, however long the log is; and since a number is given once, each was written in knowledge of the one before. That
+ties a writer to what it read as a lock would, and nobody waits.
 
 *What counts is the snapshot.* An operation commits by making a snapshot that names it; the log tells of it before and
 after. Where a process dies between the two, the next writer finds the snapshot and writes the entry that is missing;
@@ -57,7 +57,7 @@ from geoskip.metadata import FORMAT
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import Store
 
-__all__ = ["LEASE", "UNTOLD", "Entry", "Log", "Losses", "is_dead", "now", "person_of", "who"]
+__all__ = ["LEASE", "UNTOLD", "Entry", "Log", "RaceLosses", "is_dead", "now", "person_of", "who"]
 
 LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
@@ -74,7 +74,7 @@ Entry = Mapping[str, Any]
 
 
 @dataclass
-class Losses:
+class RaceLosses:
     """The races that a writer has lost in a row; it gives up after so many ``seconds`` of that."""
 
     seconds: float
@@ -97,7 +97,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _LogView:
     """The log at one moment: the number of its newest entry (0 where there is none) and what is open."""
 
     number: int
@@ -120,7 +120,7 @@ class Log:
         """Add what ``make`` says of the operations under way, None for nothing; asked again where another writer was
         faster. An entry with a final state closes its operation. Raises ConflictError if the log was dropped.
         """
-        losses = Losses(self.store.tries_for)
+        losses = RaceLosses(self.store.tries_for)
         while True:
             seen = self._newest()
             entry = make(seen.open)
@@ -160,20 +160,20 @@ class Log:
                 "whole folder of a dataset: index it again"
             )
 
-    def _newest(self) -> _Seen:
+    def _newest(self) -> _LogView:
         numbers = self.store.operations()
         if not numbers:
             if self._read is not None:
                 self.check_identity()
-            return _Seen(0, {})
+            return _LogView(0, {})
         if self._read is not None and self._read[0] == numbers[-1]:
-            return _Seen(*self._read)
+            return _LogView(*self._read)
         for number in reversed(numbers):
             entry = self._entry(number, patient=number == numbers[-1])
             if entry is not None:
                 self._read = (numbers[-1], entry.get("open") or {})
-                return _Seen(*self._read)
-        return _Seen(numbers[-1], {})
+                return _LogView(*self._read)
+        return _LogView(numbers[-1], {})
 
     def _entry(self, number: int, *, patient: bool) -> Entry | None:
         """An entry, None for one that a crash left half-written. Raises MetadataError for one of a newer format."""

@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
-__all__ = ["CANCELLED", "COMPATIBLE", "DONE", "DOING", "FAILED", "ROLLED_BACK", "Rule", "Then", "Verb"]
+__all__ = ["CANCELLED", "COMPATIBLE", "DONE", "DOING", "FAILED", "ROLLED_BACK", "ConflictRule", "OnConflict", "Verb"]
 
 
 class Verb(StrEnum):
@@ -84,7 +84,7 @@ DOING: dict[Verb, str] = {
 DONE, FAILED, CANCELLED, ROLLED_BACK = "done", "failed", "cancelled", "rolled back"
 
 
-class Then(StrEnum):
+class OnConflict(StrEnum):
     """What a verb does when another one committed before it."""
 
     REBASE = "rebase"
@@ -94,25 +94,25 @@ class Then(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class ConflictRule:
     """What a verb does after another, and where it is refused instead; never, if that is empty."""
 
-    then: Then
+    then: OnConflict
     unless: str = ""
 
 
-_WHEN_OVERTAKEN: dict[Verb, Then] = {
-    Verb.CREATE: Then.REBASE,  # by a refresh: its new files lack this index and are left to the pass that follows
-    Verb.REFRESH: Then.REBASE,  # by a create: new files lack its index and are left to the pass that follows
-    Verb.FULL: Then.REBASE,  # by a create: its index is newer and stays; by a delete: what was rebuilt is left out
-    Verb.REPAIR: Then.REBASE,
-    Verb.QUICK: Then.AGAIN,  # by a refresh: less is without metadata, perhaps nothing
-    Verb.OPTIMIZE: Then.AGAIN,  # by another: nothing is left to do
-    Verb.DELETE: Then.AGAIN,
-    Verb.RESTORE: Then.AGAIN,
-    Verb.VACUUM: Then.AGAIN,  # by a restore: the index is in use and stays; by a delete: what is deleted since stays
-    Verb.CANCEL: Then.AGAIN,  # by what is cancelled: it was too late
-    Verb.ROTATE: Then.AGAIN,  # the keys of the other's snapshot are wrapped anew
+_WHEN_OVERTAKEN: dict[Verb, OnConflict] = {
+    Verb.CREATE: OnConflict.REBASE,  # by a refresh: its new files lack this index: left to the pass that follows
+    Verb.REFRESH: OnConflict.REBASE,  # by a create: new files lack its index and are left to the pass that follows
+    Verb.FULL: OnConflict.REBASE,  # by a create: its index is newer, stays; by a delete: what was rebuilt is left out
+    Verb.REPAIR: OnConflict.REBASE,
+    Verb.QUICK: OnConflict.AGAIN,  # by a refresh: less is without metadata, perhaps nothing
+    Verb.OPTIMIZE: OnConflict.AGAIN,  # by another: nothing is left to do
+    Verb.DELETE: OnConflict.AGAIN,
+    Verb.RESTORE: OnConflict.AGAIN,
+    Verb.VACUUM: OnConflict.AGAIN,  # by a restore: the index is in use; by a delete: what is deleted since stays
+    Verb.CANCEL: OnConflict.AGAIN,  # by what is cancelled: it was too late
+    Verb.ROTATE: OnConflict.AGAIN,  # the keys of the other's snapshot are wrapped anew
 }
 
 _MEANINGS = "both built one index, and mean another thing by it"
@@ -128,8 +128,10 @@ _UNLESS: dict[tuple[Verb, Verb], str] = {
 }
 _TAKES_BACK = "everything was to be built anew, which would take back what the other did"
 
-COMPATIBLE: dict[tuple[Verb, Verb], Rule] = {
-    (mine, theirs): Rule(_WHEN_OVERTAKEN[mine], _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else ""))
+COMPATIBLE: dict[tuple[Verb, Verb], ConflictRule] = {
+    (mine, theirs): ConflictRule(
+        _WHEN_OVERTAKEN[mine], _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else "")
+    )
     for mine, theirs in product(Verb, Verb)
 }
 """What the first verb of a pair does when the second one was faster."""

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from geoskip.errors import NotIndexedError
 from geoskip.indexes.base import Index
+from geoskip.metadata.cache import BUDGET, bytes_of
+from geoskip.metadata.file_table import BASE_SCHEMA, FileRow, add_indexes, build_table, files_schema, replace_files
 from geoskip.metadata.files import FileMetadata, Wanted
-from geoskip.metadata.header import FORMAT, Header, IndexEntry, Part, PartColumn
-from geoskip.metadata.memory import BUDGET, bytes_of
-from geoskip.metadata.tables import BASE_SCHEMA, FileRow, add_indexes, build_table, files_schema, replace_files
+from geoskip.metadata.header import FORMAT, Header, IndexEntry, PartColumn, PartFile
 
 __all__ = [
     "BASE_SCHEMA",
@@ -34,7 +34,7 @@ __all__ = [
     "FileRow",
     "Header",
     "IndexEntry",
-    "Part",
+    "PartFile",
     "PartColumn",
     "Snapshot",
     "Wanted",

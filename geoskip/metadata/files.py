@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
-from geoskip.metadata.memory import Kept, size_of
+from geoskip.metadata.cache import Cache, size_of
 
 __all__ = ["FileMetadata", "Wanted", "one_chunk"]
 
@@ -31,13 +31,13 @@ class FileMetadata:
     ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
     all; a column of which single fields are wanted has at least those. What was read is kept, and so is what clauses
     derive from it, each computed once however many threads ask, while the memory budget has room for it
-    (:mod:`geoskip.metadata.memory`).
+    (:mod:`geoskip.metadata.cache`).
     """
 
     def __init__(self, length: int, load: Load) -> None:
         self._length = length
         self._load = load
-        self._known = Kept()
+        self._known = Cache()
         self._busy: dict[Hashable, threading.RLock] = {}
         self._guard = threading.Lock()
 

@@ -21,7 +21,7 @@ from geoskip.codec import predicate_from_json, predicate_to_json
 from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index, index_from_json
 
-__all__ = ["FORMAT", "Header", "IndexEntry", "Part", "PartColumn", "check_format"]
+__all__ = ["FORMAT", "Header", "IndexEntry", "PartFile", "PartColumn", "check_format"]
 
 FORMAT = 1
 """The version of the format that is written; snapshots of a newer one are refused."""
@@ -95,7 +95,7 @@ class PartColumn:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartFile:
     """An immutable file holding some rows of the files table; ``columns`` by their names inside the part.
 
     ``removed`` numbers the rows that the snapshot does not have any more, ascending; ``rows`` counts them still.
@@ -122,7 +122,7 @@ class Part:
         return data if self.removed else {name: value for name, value in data.items() if name != "removed"}
 
     @classmethod
-    def from_json(cls, data: Json) -> Part:
+    def from_json(cls, data: Json) -> PartFile:
         return cls(
             name=_member(data, "name", str),
             rows=_count(data, "rows"),
@@ -158,7 +158,7 @@ class Header:
     number: int = 0
     created: str = ""
     files: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartFile, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     operation: Json = field(default_factory=dict)
     unread: tuple[Json, ...] = ()
@@ -207,7 +207,7 @@ class Header:
             number=_count(data, "number"),
             created=_member(data, "created", str),
             files=_count(data, "files"),
-            parts=tuple(Part.from_json(part) for part in _member(data, "parts", list)),
+            parts=tuple(PartFile.from_json(part) for part in _member(data, "parts", list)),
             reasons=_texts(_member(data, "reasons", dict)),
             operation=_member(data, "operation", dict),
             unread=tuple(unread),

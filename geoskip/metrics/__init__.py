@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from geoskip.metrics.arrays import Angular, Jaccard
 from geoskip.metrics.base import Metric, Points
-from geoskip.metrics.declared import Declared
-from geoskip.metrics.names import METRICS, metric_named, refusal
+from geoskip.metrics.lookup import METRICS, metric_named, refusal
 from geoskip.metrics.numbers import Chebyshev, Euclidean, Haversine, Manhattan
-from geoskip.metrics.texts import Hamming, Levenshtein
+from geoskip.metrics.string_metrics import Hamming, Levenshtein
+from geoskip.metrics.user_metric import UserMetric
 
 __all__ = [
     "METRICS",
     "Angular",
     "Chebyshev",
-    "Declared",
+    "UserMetric",
     "Euclidean",
     "Hamming",
     "Haversine",

@@ -17,9 +17,9 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.geometry.boxes import Boxes
+from geoskip.planner import Decision
 from geoskip.plotting import borders
-from geoskip.plotting.shapes import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
-from geoskip.skipping import Decision
+from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,11 +27,11 @@ from __future__ import annotations
 
 from geoskip.registry.decorators import constant, declare, denotes, maps
 from geoskip.registry.functions import SPELLINGS, Function, Given, Named
-from geoskip.registry.scopes import (
-    Constant,
-    Denotation,
+from geoskip.registry.registry import (
+    ConstantDeclaration,
+    DenotationDeclaration,
+    FunctionProperties,
     Mapping,
-    Properties,
     Registry,
     constant_name,
     current,
@@ -43,13 +43,13 @@ from geoskip.registry.scopes import (
 
 __all__ = [
     "SPELLINGS",
-    "Constant",
-    "Denotation",
+    "ConstantDeclaration",
+    "DenotationDeclaration",
     "Function",
     "Given",
     "Mapping",
     "Named",
-    "Properties",
+    "FunctionProperties",
     "Registry",
     "constant",
     "constant_name",

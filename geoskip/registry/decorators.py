@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from geoskip.errors import MappingError
-from geoskip.identity import state_version
 from geoskip.predicates import Call
+from geoskip.registry.fingerprint import state_version
 from geoskip.registry.functions import Given, Reference, identified, overlap, reference
-from geoskip.registry.scopes import Constant, Denotation, Mapping, Properties, Registry, current
+from geoskip.registry.registry import (
+    ConstantDeclaration,
+    DenotationDeclaration,
+    FunctionProperties,
+    Mapping,
+    Registry,
+    current,
+)
 
 __all__ = ["constant", "declare", "denotes", "maps"]
 
@@ -56,7 +63,7 @@ def constant(*functions: Any) -> Callable[[F], F]:
         for function in references:
             _check_evaluator(registry, function, evaluate)
         for function in references:
-            registry.add_constant(Constant(function, evaluate))
+            registry.add_constant(ConstantDeclaration(function, evaluate))
         return evaluate
 
     return register
@@ -73,7 +80,7 @@ def denotes(*functions: Any) -> Callable[[F], F]:
     def register(meaning: F) -> F:
         _check_arguments(meaning, 1, "a denotation takes the call")
         for function in references:
-            current().add_denotation(Denotation(function, meaning))
+            current().add_denotation(DenotationDeclaration(function, meaning))
         return meaning
 
     return register
@@ -129,7 +136,7 @@ def declare(
     if metric is not None and not isinstance(found, Given):
         raise MappingError(f"declare({found.name!r}, metric=) needs a function to call: give the Python function")
     module = str(sys._getframe(1).f_globals.get("__name__", ""))
-    said = Properties(found, metric, monotone, null_in_null_out, deterministic, inverse, version, module)
+    said = FunctionProperties(found, metric, monotone, null_in_null_out, deterministic, inverse, version, module)
     if not said.said():
         raise MappingError(f"declare({found.name!r}) states no property; give one, such as monotone='increasing'")
     _check_said(current(), said)
@@ -200,7 +207,7 @@ def _check_evaluator(registry: Registry, function: Reference, evaluate: Callable
             )
 
 
-def _check_said(registry: Registry, said: Properties) -> None:
+def _check_said(registry: Registry, said: FunctionProperties) -> None:
     for known in registry.properties:
         if known.module == said.module or not overlap(known.function, said.function):
             continue

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geoskip.errors import MappingError
-from geoskip.identity import Unidentifiable, checked, identity, qualified_name
 from geoskip.predicates import Call
+from geoskip.registry.fingerprint import Unidentifiable, checked, identity, qualified_name
 
 __all__ = [
     "SPELLINGS",

@@ -32,9 +32,7 @@ from geoskip.errors import (
 from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
-from geoskip.spark.catalyst import UNIDENTIFIED, Translator, quoted
-from geoskip.spark.gateway import Jvm
-from geoskip.spark.signature import (
+from geoskip.spark.dependencies import (
     DEFINITION_OF,
     corrupt_record,
     declined,
@@ -42,11 +40,13 @@ from geoskip.spark.signature import (
     options_that_matter,
     struct_asked_for,
 )
-from geoskip.spark.spark_settings import CHANGED, recorded
+from geoskip.spark.rule.compile import JvmBridge
+from geoskip.spark.rule.translate import UNIDENTIFIED, Translator, quoted
+from geoskip.spark.sql_settings import CHANGED, recorded
 
 __all__ = [
     "SPARKS_GEOMETRY",
-    "Source",
+    "FileRelation",
     "arrow_type",
     "bind",
     "columns_for",
@@ -60,7 +60,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Source:
+class FileRelation:
     """What a DataFrame over files reads."""
 
     file_format: str
@@ -85,7 +85,7 @@ class Source:
         }
 
 
-def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> Source:
+def source_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
     """The one file relation that a DataFrame reads; raises where there is none that geoskip may touch.
 
     ``root_of`` says which folder identifies the dataset, from the relation's roots.
@@ -101,7 +101,7 @@ def source_of(jvm: Jvm, frame: DataFrame, what: str, root_of: Callable[[Sequence
         raise InvalidSpecificationError(f"{what} cannot be indexed; {found['reason']}")
     if not found["roots"]:
         raise DatasetNotFoundError(f"{what} has no files")
-    source = Source(
+    source = FileRelation(
         found["format"],
         tuple(found["roots"]),
         tuple(found["partitions"]),
@@ -135,7 +135,7 @@ def texts_of(index: Index) -> list[str]:
     return found
 
 
-def bind(jvm: Jvm, frame: DataFrame, source: Source, indexes: Sequence[Index]) -> list[IndexEntry]:
+def bind(jvm: JvmBridge, frame: DataFrame, source: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
     """The entries of some indexes over a dataset; raises for what cannot be indexed soundly."""
     for index in indexes:
         if not isinstance(index, Index):
@@ -170,7 +170,7 @@ Analysed = list[tuple[Json, T.StructField]]
 """Of each expression of an index what Spark makes of it, and the field that it would be."""
 
 
-def _analysed(jvm: Jvm, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysed] | None:
+def _analysed(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysed] | None:
     """What Spark makes of all expressions, asked once for all; None where it does not take one of them."""
     texts = [text for index in indexes for text in texts_of(index)]
     try:
@@ -187,7 +187,7 @@ def _analysed(jvm: Jvm, frame: DataFrame, indexes: Sequence[Index]) -> list[Anal
     return [list(islice(found, len(index.expressions()))) for index in indexes]
 
 
-def _analysed_alone(jvm: Jvm, frame: DataFrame, index: Index) -> Analysed:
+def _analysed_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysed:
     try:
         found = _analysed(jvm, frame, [index])
     except (AnalysisException, ParseException) as error:
@@ -200,7 +200,7 @@ def _analysed_alone(jvm: Jvm, frame: DataFrame, index: Index) -> Analysed:
     return found[0]
 
 
-def _entry(source: Source, index: Index, found: Analysed) -> IndexEntry:
+def _entry(source: FileRelation, index: Index, found: Analysed) -> IndexEntry:
     bound = [Translator().predicate(node) for node, _ in found]
     for predicate in bound:
         _check(index, predicate, source)
@@ -282,7 +282,7 @@ def _through_pandas(call: Call) -> Predicate | None:
     return next((arg for arg in call.args if arg.type in _WHOLE and columns_of(arg)), None)
 
 
-def _check(index: Index, predicate: Predicate, source: Source) -> None:
+def _check(index: Index, predicate: Predicate, source: FileRelation) -> None:
     if not columns_of(predicate):
         raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file")
     for vertex in walk(predicate):

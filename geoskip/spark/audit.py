@@ -12,9 +12,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from geoskip.asking import name_of
+from geoskip.planner import Decision
 from geoskip.registry import current
-from geoskip.skipping import Decision
+from geoskip.rules import name_of
 
 __all__ = ["lost_rows"]
 

@@ -24,30 +24,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.asking import calls_of
+from geoskip.checking.candidates import Tally, asked, lenses_for, truth_of
+from geoskip.checking.conditions import conditions
 from geoskip.checking.constants import constants_of
 from geoskip.checking.declarations import disordered, is_same, misplaced
-from geoskip.checking.lenses import Tally, asked, lenses_for, truth_of
-from geoskip.checking.outcome import CounterExample, MappingCheck
-from geoskip.checking.queries import conditions
-from geoskip.checking.results import Evaluated
-from geoskip.checking.samples import physical_value
-from geoskip.checking.subjects import Subject
-from geoskip.checking.worlds import Expression, World
+from geoskip.checking.function import FunctionUnderTest
+from geoskip.checking.python_results import FunctionResults
+from geoskip.checking.result import CounterExample, MappingCheck
+from geoskip.checking.strategies import physical_value
+from geoskip.checking.synthetic_files import IndexedExpression, SyntheticFiles
 from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
 from geoskip.geometry.denotations import Denotation
 from geoskip.indexes.base import Index
-from geoskip.inlining import Template, recognised
 from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
-from geoskip.spark.catalyst import Translator, inlined
-from geoskip.spark.evaluator import SparkEvaluator
-from geoskip.spark.session import disabled, java
-from geoskip.spark.shrinking import Found, shrunk
-from geoskip.spark.trying import (
+from geoskip.rewrite.sql_functions import Template, recognised
+from geoskip.rules import calls_of
+from geoskip.spark.check_shrinking import LosingFile, shrunk
+from geoskip.spark.check_trials import (
     Argument,
     alike,
     arguments_for,
@@ -60,6 +57,9 @@ from geoskip.spark.trying import (
     spellings_of,
     sql_of,
 )  # fmt: skip
+from geoskip.spark.rule.evaluator import SparkEvaluator
+from geoskip.spark.rule.translate import Translator, inlined
+from geoskip.spark.session import disabled, java
 
 __all__ = ["check"]
 
@@ -88,7 +88,7 @@ def check(
         disabled(spark),
     ):
         likely = likely_subjects(function, rows, returns, name)
-        trial = _Trial(spark, Path(folder), name, Tally(), random.Random(str(seed)), likely)
+        trial = _FunctionTrial(spark, Path(folder), name, Tally(), random.Random(str(seed)), likely)
         found = trial.searched(rows, indexes, started + seconds)
     tally = trial.tally
     effects = tuple(tally.effects.values())
@@ -109,7 +109,7 @@ def check(
 
 
 @dataclass(frozen=True)
-class _Held:
+class _JvmConditions:
     """Conditions that the JVM holds, as predicates and as what asks about them."""
 
     predicates: list[Predicate]
@@ -118,7 +118,7 @@ class _Held:
 
 
 @dataclass(frozen=True)
-class _Query:
+class _SqlCondition:
     """A condition as SQL, for which rows it is TRUE, and what it was made of: ``call`` stands for the function's."""
 
     text: str
@@ -128,7 +128,7 @@ class _Query:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _FunctionTrial:
     """One function in one session."""
 
     spark: SparkSession
@@ -136,7 +136,7 @@ class _Trial:
     name: str
     tally: Tally
     chance: random.Random
-    subjects: Sequence[Subject] = ()  # of a Python function, what it is likely to take
+    subjects: Sequence[FunctionUnderTest] = ()  # of a Python function, what it is likely to take
 
     def searched(
         self, rows: Mapping[str, Any] | Sequence[Any] | None, indexes: Sequence[Index], deadline: float
@@ -196,7 +196,7 @@ class _Trial:
     def _sql(self, arguments: Sequence[str]) -> str:
         return f"{self.name}({', '.join(arguments)})"
 
-    def _values(self, frame: DataFrame, texts: Sequence[str]) -> list[Evaluated | None]:
+    def _values(self, frame: DataFrame, texts: Sequence[str]) -> list[FunctionResults | None]:
         """What each text is for each row; None where Spark fails on one."""
         geometry = self._kind(frame, texts[0]) == "geometry"
         plain = [f"ST_AsBinary({text})" if geometry else text for text in texts]
@@ -209,13 +209,13 @@ class _Trial:
         if table is None:
             return [found for text in texts for found in self._values(frame, [text])]
         nothing = np.zeros(table.num_rows, dtype=bool)
-        return [Evaluated(table.column(number).combine_chunks(), nothing) for number in range(len(texts))]
+        return [FunctionResults(table.column(number).combine_chunks(), nothing) for number in range(len(texts))]
 
     def _kind(self, frame: DataFrame, text: str) -> str:
         kind = frame.selectExpr(text).schema[0].dataType
         return "geometry" if type(kind).__name__ == "GeometryType" else str(kind.simpleString())
 
-    def _held(self, frame: DataFrame, texts: Sequence[str], deadline: float) -> _Held:
+    def _held(self, frame: DataFrame, texts: Sequence[str], deadline: float) -> _JvmConditions:
         jvm = java(self.spark).geoskip
         held = frame.selectExpr(*(f"({t}) AS c{n}" for n, t in enumerate(texts)))
         number, _, written = jvm.hold(held._jdf).partition("\n")
@@ -224,7 +224,7 @@ class _Trial:
         predicates = [fold_constants(translator.predicate(node)) for node in nodes]
         request = {"number": int(number), "conditions": nodes, "settings": {}}
         evaluator = SparkEvaluator(jvm, request, slots=(), names=lambda name: name, deadline=deadline + 30, answers={})
-        return _Held(predicates, evaluator, int(number))
+        return _JvmConditions(predicates, evaluator, int(number))
 
     # ---- what is tried
 
@@ -236,7 +236,7 @@ class _Trial:
         kind = self._kind(frame, texts[0])
         if kind == "geometry":
             return None
-        queries: list[_Query] = []
+        queries: list[_SqlCondition] = []
         constants = self.subjects[0].constants if self.subjects else ()
         every = self._values(frame, texts)
         for text, evaluated in zip(texts, every, strict=True):
@@ -246,7 +246,7 @@ class _Trial:
                     stands, evaluated.values, self.chance, alike(arguments, rows, kind), constants
                 ):
                     asks = sql_of(condition, stands, text)
-                    queries.append(_Query(asks, truth_of(condition, stands, evaluated), condition, stands))
+                    queries.append(_SqlCondition(asks, truth_of(condition, stands, evaluated), condition, stands))
         over = [argument.sql for argument in arguments]
         known = {*over, *(name for argument in arguments for name in argument.names)}
         further = list(dict.fromkeys(t for index in indexes for t in index.expressions() if t not in known))
@@ -256,7 +256,7 @@ class _Trial:
         for text, predicate in zip(further, held.predicates[place:], strict=False):
             (found,) = self._values(frame, [text])
             if found is not None:
-                expressions.append(Expression(text, predicate, self._kind(frame, text), found.values))
+                expressions.append(IndexedExpression(text, predicate, self._kind(frame, text), found.values))
         try:
             if (wrong := self._disordered(rows, held.predicates[len(over)], every[0])) is not None:
                 return wrong
@@ -272,7 +272,7 @@ class _Trial:
             java(self.spark).geoskip.release(held.number)
 
     def _disordered(
-        self, rows: Mapping[str, list[Any]], call: Predicate, found: Evaluated | None
+        self, rows: Mapping[str, list[Any]], call: Predicate, found: FunctionResults | None
     ) -> CounterExample | None:
         """Two rows that a function of one argument puts in another order than is declared."""
         if found is None or not isinstance(call, Call) or len(rows) > 1:
@@ -294,10 +294,10 @@ class _Trial:
         return [made] if made is not None else []
 
     def _judged(
-        self, call: Predicate, templates: Sequence[Template], expressions: Sequence[Expression],
-        rows: Mapping[str, list[Any]], indexes: Sequence[Index], queries: Sequence[_Query],
+        self, call: Predicate, templates: Sequence[Template], expressions: Sequence[IndexedExpression],
+        rows: Mapping[str, list[Any]], indexes: Sequence[Index], queries: Sequence[_SqlCondition],
         predicates: Sequence[Predicate],
-    ) -> Found | None:  # fmt: skip
+    ) -> LosingFile | None:  # fmt: skip
         """A file that is lost by a query; of a function of SQL, its call is put where it was replaced."""
         call = templates[0].replaced(call) if templates else call
         if not isinstance(call, Call):
@@ -305,7 +305,7 @@ class _Trial:
         lenses = lenses_for(call, expressions, indexes, self.tally)
         if not lenses:
             return None
-        world = World(expressions, self.chance)
+        world = SyntheticFiles(expressions, self.chance)
         for query, predicate in zip(queries, predicates, strict=True):
             matching: Mask = np.any(world.members & query.truth, axis=1)
             node = next(iter(recognised(normalise(predicate), templates)), normalise(predicate))
@@ -320,13 +320,13 @@ class _Trial:
                 if wrong := np.flatnonzero(matching & ~keep).tolist():
                     file = min((world.files[number] for number in wrong), key=len)
                     values = tuple(tuple(cells[row] for cells in rows.values()) for row in file)
-                    return Found(lens, query.condition, query.call, node, tuple(rows), values)
+                    return LosingFile(lens, query.condition, query.call, node, tuple(rows), values)
         return None
 
     def _tried(
-        self, arguments: Sequence[Argument], predicates: Sequence[Predicate], further: Sequence[Expression],
+        self, arguments: Sequence[Argument], predicates: Sequence[Predicate], further: Sequence[IndexedExpression],
         rows: Mapping[str, list[Any]], texts: Sequence[str],
-    ) -> tuple[dict[str, Expression], pa.Table] | None:  # fmt: skip
+    ) -> tuple[dict[str, IndexedExpression], pa.Table] | None:  # fmt: skip
         """What indexes may be over, for other rows, and what each text is for them; None where Spark fails."""
         table = collected(self._frame(arguments, rows), [*texts, *(expression.text for expression in further)])
         if table is None:

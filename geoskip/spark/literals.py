@@ -14,7 +14,7 @@ from py4j.protocol import register_input_converter
 from pyspark.sql import SparkSession
 from shapely.geometry.base import BaseGeometry
 
-from geoskip.spark import sedona
+from geoskip.spark import sedona_jar
 
 __all__ = ["register_literals"]
 
@@ -31,7 +31,7 @@ class _Converter:
         functions = JavaClass(_FUNCTIONS, client)
         literal = functions.lit(bytes(shapely.to_wkb(value, include_srid=True)))
         spark = SparkSession.getActiveSession()
-        if spark is None or not sedona.is_there(spark):
+        if spark is None or not sedona_jar.is_there(spark):
             return literal
         gateway: Any = spark.sparkContext._gateway
         arguments = gateway.new_array(JavaClass("org.apache.spark.sql.Column", client), 1)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Report, Scan
-from geoskip.spark.matching import matching_rows
+from geoskip.spark.matching_rows import matching_rows
 from geoskip.spark.session import bridge, check_session, java
 
 __all__ = ["explain", "last_report", "report", "reports", "wait_for_audits"]

@@ -1,7 +1,8 @@
 """Sessions: geoskip switched on, off, or brought along.
 
-``enable`` installs one optimizer rule in the live session (:mod:`geoskip.spark.gateway`). The rule cannot be taken out
-again, and sessions made by ``newSession`` share it; what switches it is the session's conf ``spark.geoskip.enabled``.
+``enable`` installs one optimizer rule in the live session (:mod:`geoskip.spark.rule.compile`). The rule cannot be taken
+out again, and sessions made by ``newSession`` share it; what switches it is the session's conf
+``spark.geoskip.enabled``.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 
 from geoskip.errors import EnvironmentProblem
 from geoskip.registry import lasting
-from geoskip.spark.bridge import Bridge
-from geoskip.spark.gateway import Jvm, jvm_of
-from geoskip.spark.known import KEYS, Known
+from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.launch import start
-from geoskip.stores.keys import KeyKeeper
+from geoskip.spark.rule.bridge import Bridge
+from geoskip.spark.rule.compile import JvmBridge, jvm_of
+from geoskip.stores.keyring import KeyKeeper
 
 __all__ = [
     "ENABLED",
@@ -44,11 +45,11 @@ __all__ = [
 
 ENABLED = "spark.geoskip.enabled"
 
-known = Known()
+known = DatasetCatalog()
 bridge = Bridge(known)
 
 
-def java(spark: SparkSession) -> Jvm:
+def java(spark: SparkSession) -> JvmBridge:
     """The Java side of this session's driver."""
     return jvm_of(spark, bridge.answer)
 
@@ -77,7 +78,7 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     jars: tuple[tuple[str, ...], ...] = ()
     if sedona:
-        from geoskip.spark.sedona import candidates
+        from geoskip.spark.sedona_jar import candidates
 
         jars = candidates()
         builder = builder.config("spark.serializer", "org.apache.spark.serializer.KryoSerializer").config(
@@ -164,7 +165,7 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
     session has one of the name already.
     From then on Spark's ``lit`` takes shapely's geometries.
     """
-    from geoskip.spark import sedona as sedona_jar
+    from geoskip.spark import sedona_jar as sedona_jar
     from geoskip.spark.literals import register_literals
 
     register_literals()

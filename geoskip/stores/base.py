@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, Header, Snapshot, files_schema
-from geoskip.metadata.tables import conformed
+from geoskip.metadata.file_table import conformed
 
 __all__ = ["Store", "dated", "entry_json", "header_json", "is_late", "lost", "new_identity", "stamped"]
 

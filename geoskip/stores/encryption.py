@@ -5,7 +5,7 @@
     keys = KeyRing.from_file("keys.json")
     store = ParquetStore(folder, encryption=Encryption(keys, "base", indexes={MinMax("salary"): "hr"}))
 
-*Three levels of keys.* A **master key** has a name and stays with its keeper (:mod:`geoskip.stores.keys`). A **data
+*Three levels of keys.* A **master key** has a name and stays with its keeper (:mod:`geoskip.stores.keyring`). A **data
 key** of 256 bits is made with a log, one for each master key in use; entries hold it wrapped by its master. A part's
 **own keys** are made with it, one a column, by Parquet modular encryption (AES-GCM), wrapped by the data keys. So a new
 version of a master key needs no more than a new entry with the same data keys wrapped anew
@@ -45,10 +45,10 @@ from typing import Any
 
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
 from geoskip.metadata import BASE_SCHEMA, FORMAT
-from geoskip.stores.keys import decrypted, encrypted
-from geoskip.stores.protection import DataKey, Encryption, Protection
+from geoskip.stores.keyring import decrypted, encrypted
+from geoskip.stores.protection import DataKey, Encryption, SnapshotProtection
 
-__all__ = ["DataKey", "Encryption", "PartKeys", "Protection", "Vault", "is_sealed"]
+__all__ = ["DataKey", "Encryption", "PartKeys", "SnapshotProtection", "Vault", "is_sealed"]
 
 Json = Mapping[str, Any]
 _LARGEST = 128 << 20
@@ -77,7 +77,9 @@ class Vault:
 
     # --- entries ---------------------------------------------------------------------------------------------------
 
-    def protection(self, before: Protection | None, indexes: Iterable[str], encryption: Encryption) -> Protection:
+    def protection(
+        self, before: SnapshotProtection | None, indexes: Iterable[str], encryption: Encryption
+    ) -> SnapshotProtection:
         """The protection of a new snapshot: that of the one before it, with keys for what is new."""
         if before is None and encryption.key is None:
             raise InvalidSpecificationError(
@@ -105,14 +107,14 @@ class Vault:
                 own[name] = under(encryption.masters[name])
         if before is not None:
             return replace(before, keys=keys, indexes=own)
-        return Protection(keys, base, own, encryption.footer, encryption.paths)
+        return SnapshotProtection(keys, base, own, encryption.footer, encryption.paths)
 
-    def rewrapped(self, protection: Protection) -> Protection:
+    def rewrapped(self, protection: SnapshotProtection) -> SnapshotProtection:
         """The same data keys, wrapped by the newest versions of their masters."""
         keys = {id: self._wrapped(id, key.master, self.data_key(key)) for id, key in protection.keys.items()}
         return replace(protection, keys=keys)
 
-    def seal(self, protection: Protection, kind: str, identity: str, number: int, data: Json) -> dict[str, Any]:
+    def seal(self, protection: SnapshotProtection, kind: str, identity: str, number: int, data: Json) -> dict[str, Any]:
         """An entry that says nothing without the base key."""
         base = protection.keys[protection.base]
         inner = self._indexes_sealed(protection, data) if kind == "snapshot" else data
@@ -127,7 +129,7 @@ class Vault:
             "sealed": _text(encrypted(self.data_key(base), text, _place(kind, identity, number))),
         }
 
-    def open(self, entry: Json, kind: str, identity: str, number: int) -> tuple[dict[str, Any], Protection]:
+    def open(self, entry: Json, kind: str, identity: str, number: int) -> tuple[dict[str, Any], SnapshotProtection]:
         """What was sealed, and how it is protected; indexes whose key is not to be had stay sealed, with a ``why``.
 
         Raises MissingKeyError where the base key is not to be had, MetadataError for what was not sealed for this
@@ -138,7 +140,7 @@ class Vault:
             data = self._opened(keys[base], entry.get("sealed"), _place(kind, identity, number))
         except MissingKeyError as error:
             raise MissingKeyError(f"the metadata in {self.location} are not for everybody: {error}") from None
-        protection = Protection(keys, base)
+        protection = SnapshotProtection(keys, base)
         if kind != "snapshot":
             return data, protection
         try:
@@ -146,7 +148,7 @@ class Vault:
         except (KeyError, TypeError, AttributeError) as error:  # by somebody who has the base key
             raise MetadataError(f"an entry in {self.location} is damaged: {type(error).__name__}") from None
 
-    def _indexes_sealed(self, protection: Protection, data: Json) -> dict[str, Any]:
+    def _indexes_sealed(self, protection: SnapshotProtection, data: Json) -> dict[str, Any]:
         """A header whose indexes with keys of their own are sealed once more, and named by tokens."""
         own = {name: protection.keys[id] for name, id in protection.indexes.items() if id != protection.base}
         lists: dict[str, list[Any]] = {}
@@ -168,7 +170,7 @@ class Vault:
         told = _renamed(rest, tokens)
         return {**told, **lists, "protection": {"footer": protection.footer, "paths": protection.paths}}
 
-    def _indexes_opened(self, protection: Protection, data: Json) -> tuple[dict[str, Any], Protection]:
+    def _indexes_opened(self, protection: SnapshotProtection, data: Json) -> tuple[dict[str, Any], SnapshotProtection]:
         own: dict[str, str] = {}
         names: dict[str, str] = {}
         lists: dict[str, list[Any]] = {}
@@ -244,7 +246,7 @@ class Vault:
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    def factory(self, protection: Protection) -> Any:
+    def factory(self, protection: SnapshotProtection) -> Any:
         """What pyarrow makes properties with, for parts under these data keys."""
         with self._lock:
             self._known.update(protection.keys)
@@ -276,7 +278,7 @@ class PartKeys:
     """What a part is encrypted with; names are those of the files table's columns."""
 
     vault: Vault
-    protection: Protection
+    protection: SnapshotProtection
 
     def covers(self, column: str) -> bool:
         """Is a column encrypted, and so authenticated?"""

@@ -64,15 +64,15 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, Part, Snapshot, files_schema
-from geoskip.metadata.tables import conformed
-from geoskip.stores.amending import merged_from, without
+from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Snapshot, files_schema
+from geoskip.metadata.file_table import conformed
 from geoskip.stores.base import Store, dated, entry_json, is_late, lost, new_identity, stamped
-from geoskip.stores.encryption import Encryption, Protection
-from geoskip.stores.entries import Entries, identity_of, identity_text, operation_name, snapshot_name
+from geoskip.stores.encryption import Encryption, SnapshotProtection
 from geoskip.stores.folders import Folder, LocalFolder
-from geoskip.stores.loaded import Loaded
+from geoskip.stores.log_files import LogFiles, identity_of, identity_text, operation_name, snapshot_name
+from geoskip.stores.part_changes import merged_from, without
 from geoskip.stores.parts import PartReader, load_columns, write_part
+from geoskip.stores.snapshot_cache import SnapshotCache
 
 __all__ = ["ParquetStore"]
 
@@ -96,8 +96,8 @@ class ParquetStore(Store):
         self.location = self.folder.location
         self.distant = not isinstance(self.folder, LocalFolder)
         self.encryption = encryption
-        self._entries = Entries(self.folder, encryption)
-        self._loaded = Loaded()
+        self._entries = LogFiles(self.folder, encryption)
+        self._loaded = SnapshotCache()
         self._local = threading.local()
 
     @contextlib.contextmanager
@@ -299,20 +299,20 @@ class ParquetStore(Store):
             )
         return Snapshot(header, FileMetadata(header.files, partial(load_columns, header, parts)))
 
-    def _readers(self, parts: Sequence[Part], protection: Protection | None) -> list[PartReader]:
+    def _readers(self, parts: Sequence[PartFile], protection: SnapshotProtection | None) -> list[PartReader]:
         return [PartReader(self.folder, part, self._entries.keys(protection)) for part in parts]
 
-    def _committed(self, header: Header, kept: tuple[Part, ...], table: pa.Table) -> Header:
+    def _committed(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
         """The header with the parts that it has now, once it is the latest snapshot."""
         protection = self._entries.protection_of(header)
-        new: list[Part] = []
+        new: list[PartFile] = []
         if table.num_rows or not kept:
             new.append(self._write_part(table, str(header.operation.get("id", "")), protection))
         header = replace(header, parts=(*kept, *new))
         self._create(header, protection, made=[part.name for part in new])
         return header
 
-    def _create(self, header: Header, protection: Protection | None, *, made: Sequence[str]) -> None:
+    def _create(self, header: Header, protection: SnapshotProtection | None, *, made: Sequence[str]) -> None:
         """Create the entry of a snapshot; where it is not to be, what was made for it goes."""
         entry = snapshot_name(header.identity, header.number)
         try:
@@ -340,7 +340,7 @@ class ParquetStore(Store):
             return (found.created, found.operation) == (header.created, header.operation)
         return False
 
-    def _write_part(self, table: pa.Table, operation: str, protection: Protection | None) -> Part:
+    def _write_part(self, table: pa.Table, operation: str, protection: SnapshotProtection | None) -> PartFile:
         owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
         name = f"_parts/_{owner}{new_identity()[len(owner) :]}.parquet"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:

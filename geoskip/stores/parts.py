@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import BASE_SCHEMA, Header, Part, PartColumn, Wanted, files_schema
-from geoskip.metadata.tables import conformed
+from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, files_schema
+from geoskip.metadata.file_table import conformed
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.folders import Folder
 
@@ -36,7 +36,7 @@ _LARGEST_FOOTER = 256 << 20
 _LARGEST_READ = 16 << 30
 
 
-def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = None) -> Part:
+def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = None) -> PartFile:
     """Write a files table as a local Parquet file; returns what a header says of it."""
     logical = table.schema.names
     physical = [n if n in BASE_SCHEMA.names else f"i{i - len(BASE_SCHEMA)}" for i, n in enumerate(logical)]
@@ -69,7 +69,7 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
                 continue
             of_leaves = {leaf: _crc(file, _chunks(footer, [at])) for leaf, at in leaves[inside].items() if leaf}
             columns[inside] = PartColumn(outside[inside], total, _crc(file, ranges), of_leaves)
-    return Part(name, table.num_rows, size, crc, columns)
+    return PartFile(name, table.num_rows, size, crc, columns)
 
 
 def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
@@ -85,7 +85,7 @@ def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
 class PartReader:
     """A part, opened and its footer checked; columns are checked and read when asked for."""
 
-    def __init__(self, folder: Folder, part: Part, keys: PartKeys | None = None) -> None:
+    def __init__(self, folder: Folder, part: PartFile, keys: PartKeys | None = None) -> None:
         self.part = part
         self.keys = keys
         self.folder = folder

@@ -9,9 +9,9 @@ from typing import Literal
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, index_kinds
-from geoskip.stores.keys import KeyKeeper
+from geoskip.stores.keyring import KeyKeeper
 
-__all__ = ["DataKey", "Encryption", "Protection"]
+__all__ = ["DataKey", "Encryption", "SnapshotProtection"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class DataKey:
 
 
 @dataclass(frozen=True)
-class Protection:
+class SnapshotProtection:
     """How one snapshot is protected: its data keys, the id of the base key, and the ids of the keys of indexes."""
 
     keys: Mapping[str, DataKey]

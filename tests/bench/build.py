@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 import geoskip
 from geoskip import GeoBox, Index, MinMax
 from geoskip.predicates import Column
-from geoskip.spark.tasks import Plan, read_files
+from geoskip.spark.build.arrow_reader import IndexPlan, read_files
 from tests.bench.measure import console, interleaved, judged, table
 from tests.bench.sessions import flights, readings, session
 
@@ -105,7 +105,7 @@ def _footers(shown: Any) -> None:
         (100, readings(10_000), ("id", "bigint")),
     ):
         paths = [(str(path), str(path)) for path in sorted(folder.glob("*.parquet"))[:1000]]
-        plans = [Plan(n, MinMax(n).bind([Column(n, k)]), ((n, k),)) for n, k in ((name, kind), doubles)]
+        plans = [IndexPlan(n, MinMax(n).bind([Column(n, k)]), ((n, k),)) for n, k in ((name, kind), doubles)]
         opened, footers, data = interleaved(
             [
                 lambda _, paths=paths: [pq.read_metadata(path) for path, _ in paths],  # type: ignore[misc]

@@ -26,8 +26,8 @@ from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import SourceColumn
 from geoskip.labelling import clause_for
 from geoskip.metadata import Header, IndexEntry, Snapshot
+from geoskip.planner import decide
 from geoskip.predicates import And, Call, Column, Comparison, Literal, Predicate
-from geoskip.skipping import decide
 from geoskip.stores.memory import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.bench.measure import console, interleaved, judged, milliseconds, table

@@ -17,7 +17,7 @@ import pyarrow as pa
 import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.metadata import Header
-from geoskip.spark.listing import listing
+from geoskip.spark.dataset.listing import listing
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
 from tests.bench.sessions import readings, session

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 import geoskip
 from geoskip import BloomFilter, Hybrid, Index, MinMax, ValueList
-from geoskip.spark.remembered import Decisions
+from geoskip.spark.rule.decision_cache import Decisions
 from geoskip.spark.session import bridge
 from tests.bench.measure import PLACE, console, interleaved, judged, milliseconds, table
 from tests.bench.sessions import session

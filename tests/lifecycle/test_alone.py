@@ -10,9 +10,9 @@ import pytest
 
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.data import Build, Work
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.operation import Turn, latest, perform
+from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
+from geoskip.lifecycle.transaction import CommitAttempt, latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.lifecycle.asking import A, B, names, summaries
@@ -58,7 +58,7 @@ def test_a_quick_refresh_reads_nothing_and_makes_nothing_look_fresh(store: Store
     write(data.folder, "f3", 3)
     (data.folder / "f0.txt").unlink()
     data.builds.clear()
-    work = Work(Build(data), quick=True)
+    work = RefreshPlan(BuiltSummaries(data), quick=True)
     assert work.is_needed(latest(store))
     perform(store, Verb.QUICK, work)
     assert data.builds == []
@@ -66,7 +66,7 @@ def test_a_quick_refresh_reads_nothing_and_makes_nothing_look_fresh(store: Store
     pending = latest(store).header.pending
     assert (pending["files"], pending["bytes"], pending["first"]) == (2, 3, ["f1.txt", "f3.txt"])
     assert not work.is_needed(latest(store)), "it was said already"
-    assert Work(Build(data)).is_needed(latest(store)), "and the index is stale as before"
+    assert RefreshPlan(BuiltSummaries(data)).is_needed(latest(store)), "and the index is stale as before"
     refresh(store, data)
     assert summaries(store) == {"f1.txt": 11, "f2.txt": 2, "f3.txt": 3}
     assert latest(store).header.pending == {}
@@ -138,7 +138,7 @@ def test_optimizing_writes_one_part_in_the_order_of_paths(data: Numbers) -> None
     before = store.latest()
     assert actions.optimize(store) is None
     assert store.latest() == before
-    assert not Work(Build(data)).is_needed(latest(store))
+    assert not RefreshPlan(BuiltSummaries(data)).is_needed(latest(store))
 
 
 @pytest.mark.parametrize("verb", ["delete", "restore", "optimize", "vacuum"])
@@ -163,7 +163,7 @@ def test_the_log_tells_what_was_done_by_whom(store: Store, data: Numbers) -> Non
 
 
 def failing(text: str) -> Any:
-    def attempt(turn: Turn) -> None:
+    def attempt(turn: CommitAttempt) -> None:
         raise RuntimeError(text)
 
     return attempt

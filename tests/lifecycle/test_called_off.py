@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from geoskip.errors import ConflictError
-from geoskip.lifecycle import actions, log, operation
+from geoskip.lifecycle import actions, log, transaction
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.log import Log
-from geoskip.lifecycle.operation import Operation
+from geoskip.lifecycle.transaction import Operation
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import Store
 from tests.lifecycle.asking import A, B, names, overtaken, summaries
@@ -76,7 +76,7 @@ def test_a_cancel_without_its_own_snapshot_would_be_overlooked(store: Store, dat
     def cancelling(self: Operation) -> None:
         check(self)
         for name in Log(store, store.identity()).open():
-            operation.close(Log(store, store.identity()), name, "cancelled", "called off")
+            transaction.close(Log(store, store.identity()), name, "cancelled", "called off")
 
     monkeypatch.setattr(Operation, "check_open", cancelling)
     refresh(store, data)
@@ -125,7 +125,7 @@ def test_one_that_was_taken_for_dead_and_is_not_is_told(store: Store, data: Numb
     write(data.folder, "f3", 3)
 
     def bury() -> None:
-        monkeypatch.setattr(operation, "is_dead", lambda told: True)
+        monkeypatch.setattr(transaction, "is_dead", lambda told: True)
         actions.delete(store, [A])
         monkeypatch.undo()
 
@@ -136,7 +136,7 @@ def test_one_that_was_taken_for_dead_and_is_not_is_told(store: Store, data: Numb
 
 
 def test_a_long_operation_beats(store: Store, data: Numbers, monkeypatch: Any) -> None:
-    monkeypatch.setattr(operation, "BEAT", 0.01)
+    monkeypatch.setattr(transaction, "BEAT", 0.01)
     beaten = threading.Event()
     append = Log.append
 

@@ -14,9 +14,9 @@ import pytest
 
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.data import Build, Work
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.operation import Operation, latest, perform
+from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
+from geoskip.lifecycle.transaction import Operation, latest, perform
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, Verb
 from geoskip.metadata import Header
 from geoskip.stores import MemoryStore, ParquetStore, Store
@@ -124,12 +124,14 @@ def in_zone(column: str, zone: str) -> Any:
 
 
 def created(store: Store, data: Numbers, column: str, zone: str) -> Header | None:
-    return perform(store, Verb.CREATE, Work(Build(data), [in_zone(column, zone)]))
+    return perform(store, Verb.CREATE, RefreshPlan(BuiltSummaries(data), [in_zone(column, zone)]))
 
 
 def rebuilt(store: Store, data: Numbers, zone: str) -> Header | None:
     every = latest(store).header.entries
-    return perform(store, Verb.FULL, Work(Build(data), [in_zone(e.index.column, zone) for e in every], renew=True))
+    return perform(
+        store, Verb.FULL, RefreshPlan(BuiltSummaries(data), [in_zone(e.index.column, zone) for e in every], renew=True)
+    )
 
 
 Doing = Callable[[Store, Numbers], Any]
@@ -163,7 +165,7 @@ CONTRADICTIONS: dict[tuple[str, str], tuple[Doing, Doing, str]] = {
         (verb, "delete"): (doing, lambda store, data: actions.delete(store), "no index is in use any more")
         for verb, doing in {
             **{verb: VERBS[verb] for verb in ("refresh", "refresh full", "refresh quick")},
-            "repair": lambda store, data: perform(store, Verb.REPAIR, Work(Build(data))),
+            "repair": lambda store, data: perform(store, Verb.REPAIR, RefreshPlan(BuiltSummaries(data))),
         }.items()
     },
     ("delete", "create"): (

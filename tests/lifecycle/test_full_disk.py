@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from geoskip.errors import ConflictError, StoreError
-from geoskip.lifecycle import actions, operation
+from geoskip.lifecycle import actions, transaction
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.verbs import ROLLED_BACK, Verb
 from geoskip.stores import ParquetStore
@@ -48,9 +48,9 @@ def test_what_is_removed_first_is_what_nobody_may_commit(data: Numbers) -> None:
     create(store, data)
     write(data.folder, "f0", 7)
     refresh(store, data)
-    slow = operation.Operation(store, Verb.REFRESH, {}, None)
+    slow = transaction.Operation(store, Verb.REFRESH, {}, None)
     with pytest.raises(ConflictError), slow:
-        raise ConflictError(operation.close(slow.log, slow.id, ROLLED_BACK, "no process carries it on"))
+        raise ConflictError(transaction.close(slow.log, slow.id, ROLLED_BACK, "no process carries it on"))
     made = Path(store.location) / "_parts" / f"_{slow.id[:24]}00000000.parquet"
     made.write_bytes(b"")
     swept: list[bool] = []
@@ -59,9 +59,9 @@ def test_what_is_removed_first_is_what_nobody_may_commit(data: Numbers) -> None:
     with pytest.raises(StoreError, match="No space left on device; make room"):
         actions.vacuum(ParquetStore(full), timedelta(days=7))
     assert not full.freed, "nothing is that old"
-    begin = operation.Operation.__enter__
+    begin = transaction.Operation.__enter__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operation.Operation, "__enter__", lambda self: (swept.append(made.exists()), begin(self))[1])
+        patch.setattr(transaction.Operation, "__enter__", lambda self: (swept.append(made.exists()), begin(self))[1])
         removed = actions.vacuum(ParquetStore(full), timedelta(0))
     assert (removed.snapshots, removed.leftovers) == ((1, 2), 1)
     assert history(store)[-1].parameters.endswith("snapshots: [1, 2]")
@@ -83,7 +83,7 @@ def test_a_disk_that_is_full_when_work_is_called_off(data: Numbers, monkeypatch:
         made.append(name)
         create_file(name, content)
 
-    with operation.Operation(store, Verb.REFRESH, {}, None), monkeypatch.context() as patch:
+    with transaction.Operation(store, Verb.REFRESH, {}, None), monkeypatch.context() as patch:
         patch.setattr(store.folder, "create", full)
         with pytest.raises(StoreError, match="No space left on device; make room"):
             actions.cancel(store, data.header())

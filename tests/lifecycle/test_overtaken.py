@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from geoskip.errors import ConflictError
-from geoskip.lifecycle import actions, operation, turns
-from geoskip.lifecycle.attempts import Nothing
-from geoskip.lifecycle.data import Build, Work, left_over
+from geoskip.lifecycle import actions, transaction, write_queue
+from geoskip.lifecycle.changes import NoChange
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.log import Losses, now, who
-from geoskip.lifecycle.operation import Amend, Operation, Turn, latest, perform
-from geoskip.lifecycle.turns import Line
+from geoskip.lifecycle.log import RaceLosses, now, who
+from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, left_over
+from geoskip.lifecycle.transaction import Amend, CommitAttempt, Operation, latest, perform
 from geoskip.lifecycle.verbs import Verb
+from geoskip.lifecycle.write_queue import WriteQueue
 from geoskip.stores import MemoryStore, Store
 from tests.lifecycle.asking import A, B, C, names, overtaken, summaries
 from tests.numbered import Numbers, check_complete, check_reader, create, rebuild, refresh, write
@@ -89,14 +89,14 @@ def test_a_row_that_lacks_another_writers_index_is_left_out_once_reading_must_en
     store = MemoryStore()
     create(store, data, "a")
     write(data.folder, "f3", 3)
-    build = Build(data)
-    work = Work(build)
-    work(Turn(0, latest(store)))
+    build = BuiltSummaries(data)
+    work = RefreshPlan(build)
+    work(CommitAttempt(0, latest(store)))
     (data.folder / "f3.txt").rename(data.folder / "f3.hidden")
     create(store, Numbers(data.folder), "b")
     (data.folder / "f3.hidden").rename(data.folder / "f3.txt")
-    assert isinstance(work(Turn(3, latest(store))), Nothing), "what is known of f3 lacks b"
-    assert left_over(latest(store), build) == left_over(latest(store), Build(data)) != []
+    assert isinstance(work(CommitAttempt(3, latest(store))), NoChange), "what is known of f3 lacks b"
+    assert left_over(latest(store), build) == left_over(latest(store), BuiltSummaries(data)) != []
 
 
 def test_a_full_refresh_overtaken_leaves_deleted_indexes_deleted_and_new_ones_alone(
@@ -132,7 +132,7 @@ def test_to_restore_what_was_vacuumed_meanwhile_is_an_error(store: Store, data: 
                 actions.vacuum(store, timedelta(0))
             super().check_open()
 
-    monkeypatch.setattr(operation, "Operation", Overtaking)
+    monkeypatch.setattr(transaction, "Operation", Overtaking)
     with pytest.raises(ConflictError, match=r"came after vacuum .* by .*: there is no index test_least\(b\) that is"):
         actions.restore(store, [B])
     assert history(store)[-2].state == "failed"
@@ -144,8 +144,8 @@ def overtaking(store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch) -> 
 
     def arrange(times: int) -> None:
         check, left = Operation.check_open, [times]
-        monkeypatch.setattr(Losses, "pause", lambda losses: None)
-        monkeypatch.setattr(Line, "gives_way", lambda line, open: False)
+        monkeypatch.setattr(RaceLosses, "pause", lambda losses: None)
+        monkeypatch.setattr(WriteQueue, "gives_way", lambda line, open: False)
 
         def late(self: Operation) -> None:
             check(self)
@@ -190,11 +190,11 @@ def test_one_who_loses_time_and_again_is_let_through(
     """
     create(store, data, "a", "b")
     store.tries_for = 5.0
-    monkeypatch.setattr(turns, "_GRACE", 60.0)  # the fast one gives way however long the machine stands still
-    monkeypatch.setattr(turns, "_LONGEST", 60.0)
+    monkeypatch.setattr(write_queue, "_GRACE", 60.0)  # the fast one gives way however long the machine stands still
+    monkeypatch.setattr(write_queue, "_LONGEST", 60.0)
     through, moved = threading.Event(), threading.Condition()
     waits = [False]
-    check, give_way = Operation.check_open, Line.gives_way
+    check, give_way = Operation.check_open, WriteQueue.gives_way
 
     def slow(self: Operation) -> None:
         check(self)
@@ -203,7 +203,7 @@ def test_one_who_loses_time_and_again_is_let_through(
                 number = store.latest()
                 assert moved.wait_for(lambda: store.latest() != number or waits[0], 30)
 
-    def watched(self: Line, open: Any) -> bool:
+    def watched(self: WriteQueue, open: Any) -> bool:
         found = give_way(self, open)
         if threading.current_thread() is rival:
             with moved:
@@ -218,7 +218,7 @@ def test_one_who_loses_time_and_again_is_let_through(
                 moved.notify_all()
 
     monkeypatch.setattr(Operation, "check_open", slow)
-    monkeypatch.setattr(Line, "gives_way", watched)
+    monkeypatch.setattr(WriteQueue, "gives_way", watched)
     rival = threading.Thread(target=fast)
     rival.start()
     try:
@@ -236,18 +236,18 @@ def told(ticket: int = 0, **more: Any) -> dict[str, Any]:
 
 def test_the_oldest_ticket_goes_first_and_whoever_has_none_last() -> None:
     open = {"x": told(), "a": told(7), "b": told(5), "c": told(9)}
-    gives_way = {name: Line(name, 0.001).gives_way(open) for name in open}
+    gives_way = {name: WriteQueue(name, 0.001).gives_way(open) for name in open}
     assert gives_way == {"x": True, "a": True, "b": False, "c": True}
-    assert not Line("x", 0.001).gives_way({"x": told(), "y": told()})
+    assert not WriteQueue("x", 0.001).gives_way({"x": told(), "y": told()})
 
 
 def test_nobody_waits_for_the_dead_nor_long_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = told(5, who=who() | {"started": "never"})
     silent = told(5, who={"host": "another"}, seen="2001-01-01T00:00:00+00:00")
-    assert not any(Line("x", 0.001).gives_way({"x": told(), "y": one}) for one in (gone, silent))
-    line, clock = Line("x", 1.0), [100.0]
-    monkeypatch.setattr(turns.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(turns.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    assert not any(WriteQueue("x", 0.001).gives_way({"x": told(), "y": one}) for one in (gone, silent))
+    line, clock = WriteQueue("x", 1.0), [100.0]
+    monkeypatch.setattr(write_queue.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(write_queue.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     open = {"x": told(), "y": told(5, turn=2.0), "z": told(6, turn=1e9)}
     while line.gives_way(open):
         assert clock[0] < 200
@@ -266,7 +266,7 @@ def test_a_vacuum_that_has_committed_gives_its_ticket_back(store: Store, data: N
             if len(seen) <= 5:
                 rebuild(store, data)
 
-    monkeypatch.setattr(turns, "_GRACE", 0.0)
+    monkeypatch.setattr(write_queue, "_GRACE", 0.0)
     monkeypatch.setattr(Operation, "check_open", late)
     sweep = type(store).sweep
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from geoskip.errors import ConflictError, MetadataError, StoreError
-from geoskip.lifecycle import actions, log, operation
-from geoskip.lifecycle.data import Build, Work
+from geoskip.lifecycle import actions, log, transaction
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.log import Log
-from geoskip.lifecycle.operation import Turn, latest
+from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
+from geoskip.lifecycle.transaction import CommitAttempt, latest
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests import crashes
 from tests.crashes import FullFolder, opened
@@ -82,8 +82,8 @@ def test_an_entry_of_a_newer_format_stops_writers_and_no_reader(parquet: Parquet
 def test_a_snapshot_without_a_log_is_carried_on(data: Numbers) -> None:
     """As geoskip wrote them before there was one."""
     store = ParquetStore(data.folder / "_geoskip")
-    build = Build(data)
-    first = Work(build, [entry("a")])(Turn(0, None))
+    build = BuiltSummaries(data)
+    first = RefreshPlan(build, [entry("a")])(CommitAttempt(0, None))
     store.commit(first.header, first.table, expected=None)
     write(data.folder, "f3", 3)
     refresh(store, data)
@@ -115,7 +115,7 @@ def test_a_full_disk_stops_a_verb_before_it_begins_and_no_later(
     monkeypatch.undo()
     assert [row.state for row in history(parquet)] == ["done"] * 2, "as the snapshot tells"
     assert len(Log(parquet, parquet.identity()).open()) == 1
-    monkeypatch.setattr(operation, "is_dead", lambda told: True)
+    monkeypatch.setattr(transaction, "is_dead", lambda told: True)
     actions.delete(parquet, [A])
     assert [row.state for row in history(parquet)] == ["done"] * 3
     assert not Log(parquet, parquet.identity()).open()
@@ -125,7 +125,7 @@ def test_a_full_disk_stops_a_verb_before_it_begins_and_no_later(
 def test_a_disk_that_is_full_from_some_step_on(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It raises where nothing is committed, a vacuum also where something is left. A lost answer is no error."""
     crashes.unflushed(monkeypatch.setattr)
-    monkeypatch.setattr(operation, "is_dead", lambda told: True)  # as after a minute
+    monkeypatch.setattr(transaction, "is_dead", lambda told: True)  # as after a minute
     template = changing(tmp_path)
     for step in range(1, 100):
         place = tmp_path / f"{step}"
@@ -365,7 +365,7 @@ def test_an_operation_whose_entry_is_gone_commits_nothing(parquet: ParquetStore,
 def test_an_end_that_is_gone_is_written_again(parquet: ParquetStore, data: Numbers, monkeypatch: Any) -> None:
     newest(parquet).unlink()
     assert len(Log(parquet, parquet.identity()).open()) == 1
-    monkeypatch.setattr(operation, "is_dead", lambda told: True)
+    monkeypatch.setattr(transaction, "is_dead", lambda told: True)
     write(data.folder, "f3", 3)
     refresh(parquet, data)
     assert [(row.verb, row.state, row.snapshot) for row in history(parquet)] == [

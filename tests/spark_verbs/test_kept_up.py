@@ -12,8 +12,8 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import GeoskipError, InvalidSpecificationError
-from geoskip.spark import data as data_module
-from geoskip.spark.verbs import keeping
+from geoskip.spark.dataset import auto_refresh
+from geoskip.spark.dataset import lifecycle_data as data_module
 from tests.conftest import same_as_off
 from tests.spark_verbs.asking import kept, write
 
@@ -84,17 +84,17 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
             time.sleep(0.01)
         return after.looked >= times
 
-    gate, refreshed = threading.Lock(), keeping.refreshed
+    gate, refreshed = threading.Lock(), auto_refresh.refreshed
 
     def gated(*args: Any) -> Any:
         with gate:  # it sees all files that are written within one, or none
             return refreshed(*args)
 
-    monkeypatch.setattr(keeping, "refreshed", gated)
-    monkeypatch.setattr(keeping, "_SHARE", 0)
-    monkeypatch.setattr(keeping, "_REST", 0.05)
+    monkeypatch.setattr(auto_refresh, "refreshed", gated)
+    monkeypatch.setattr(auto_refresh, "_SHARE", 0)
+    monkeypatch.setattr(auto_refresh, "_REST", 0.05)
     geoskip.dataset(spark, str(place), auto_refresh=1)
-    after = keeping._after[f"file:{place}"]
+    after = auto_refresh._after[f"file:{place}"]
     write(place, "4.parquet", [40])
     assert kept(spark, place) == 2, "no data are read while a query is planned"
     assert looked(1)
@@ -107,10 +107,10 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
     assert looked(before + 1)
     assert kept(spark, place) == 3, "two files are more than one"
     geoskip.dataset(spark, str(place), auto_refresh=True)
-    assert keeping._after[f"file:{place}"] is not after
+    assert auto_refresh._after[f"file:{place}"] is not after
     geoskip.dataset(spark, str(place), auto_refresh=False)
     assert kept(spark, place) == 3
-    assert f"file:{place}" not in keeping._after
+    assert f"file:{place}" not in auto_refresh._after
 
 
 def test_an_auto_refresh_that_fails_harms_no_query(

@@ -13,11 +13,11 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedError, StoreError
-from geoskip.lifecycle.operation import latest
+from geoskip.lifecycle.transaction import latest
 from geoskip.metadata import Snapshot
-from geoskip.spark import data as data_module
-from geoskip.spark.place import Place
-from geoskip.spark.verbs import building, checking
+from geoskip.spark.dataset import create_refresh, verify
+from geoskip.spark.dataset import lifecycle_data as data_module
+from geoskip.spark.dataset.source import DatasetSource
 from geoskip.stores import ParquetStore, Store
 from tests.conftest import same_as_off
 from tests.spark_verbs.asking import kept, write
@@ -77,9 +77,9 @@ def test_what_somebody_else_began_for_a_copy_meanwhile_stays(spark: Any, copy: P
         monkeypatch.undo()
         other.repair()
         other.create_index(ValueList("a"))
-        return checking.bind(*args)
+        return verify.bind(*args)
 
-    monkeypatch.setattr(checking, "bind", meanwhile)
+    monkeypatch.setattr(verify, "bind", meanwhile)
     report = geoskip.dataset(spark, str(copy)).repair()
     assert set(report.indexes) == {"minmax(a)", "valuelist(a)"}
 
@@ -87,7 +87,7 @@ def test_what_somebody_else_began_for_a_copy_meanwhile_stays(spark: Any, copy: P
 def test_the_indexes_of_a_copy_outlive_a_repair_that_fails(spark: Any, copy: Path, monkeypatch: Any) -> None:
     copied = geoskip.dataset(spark, str(copy))
     with monkeypatch.context() as patch:
-        patch.setattr("geoskip.spark.verbs.building.begin", lambda *_: 1 / 0)
+        patch.setattr("geoskip.spark.dataset.create_refresh.begin", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             copied.repair()
     assert kept(spark, copy) == 4
@@ -185,7 +185,7 @@ def test_a_vacuum_under_a_verb_that_reads_metadata(
     """What has the older snapshot looks at the next one, instead of taking it for damaged."""
 
     def overtaken(store: Store) -> Snapshot | None:
-        monkeypatch.setattr(building, "latest", latest)
+        monkeypatch.setattr(create_refresh, "latest", latest)
         found = latest(store)
         handle.refresh_index("full")
         handle.vacuum_index(retain=0)
@@ -200,7 +200,7 @@ def test_a_vacuum_under_a_verb_that_reads_metadata(
         lambda: other().create_index(MinMax("a")).files == 4,
         lambda: other().refresh_index().files == 4,
     ):
-        monkeypatch.setattr(building, "latest", overtaken)
+        monkeypatch.setattr(create_refresh, "latest", overtaken)
         assert ask()
     assert kept(spark, place) == 1
 
@@ -208,10 +208,10 @@ def test_a_vacuum_under_a_verb_that_reads_metadata(
 def test_a_file_that_is_gone_before_its_columns_are_known(
     spark: Any, place: Path, handle: geoskip.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Place.read
+    read = DatasetSource.read
 
-    def too_late(self: Place, session: Any) -> Any:
-        monkeypatch.setattr(Place, "read", read)
+    def too_late(self: DatasetSource, session: Any) -> Any:
+        monkeypatch.setattr(DatasetSource, "read", read)
         frame = read(self, session)
         (place / "0.parquet").unlink()
         frame.collect()
@@ -220,7 +220,7 @@ def test_a_file_that_is_gone_before_its_columns_are_known(
     write(place, "4.parquet", [40])
     other = geoskip.dataset(spark, str(place))
     other._place._last = None
-    monkeypatch.setattr(Place, "read", too_late)
+    monkeypatch.setattr(DatasetSource, "read", too_late)
     assert other.refresh_index().files == 4
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import geoskip
 from geoskip.errors import MetadataError
-from geoskip.lifecycle.operation import latest
+from geoskip.lifecycle.transaction import latest
 from geoskip.stores import ParquetStore
-from geoskip.stores.entries import written
+from geoskip.stores.log_files import written
 from tests.spark_verbs.asking import kept, write
 
 

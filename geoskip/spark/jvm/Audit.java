@@ -126,7 +126,7 @@ class Audit implements Runnable {
 
     private void look() throws Exception {
         List conditions = conditions();
-        List directories = Scala.list(Scala.unpruned(index.inner));
+        List directories = ScalaInterop.list(ScalaInterop.unpruned(index.inner));
         List chosen = conditions.isEmpty() ? new ArrayList() : chosen(directories);
         if (chosen.isEmpty()) {
             return;
@@ -152,10 +152,10 @@ class Audit implements Runnable {
         for (Iterator i = index.decision.conditions.iterator(); i.hasNext();) {
             Expression condition = (Expression) i.next();
             List members =
-                    condition instanceof And ? Wire.operands(condition) : Collections.singletonList(condition);
+                    condition instanceof And ? ExpressionJson.operands(condition) : Collections.singletonList(condition);
             for (Iterator m = members.iterator(); m.hasNext();) {
                 Expression member = (Expression) m.next();
-                if (member.deterministic() && !Scala.holdsPlan(member)) {
+                if (member.deterministic() && !ScalaInterop.holdsPlan(member)) {
                     found.add(member);
                 }
             }
@@ -183,7 +183,7 @@ class Audit implements Runnable {
         try {
             LogicalRelation relation = index.decision.relation;
             GeoskipFileIndex some = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), directories);
-            LogicalPlan plan = (LogicalPlan) Scala.relocated(relation, some, relation.catalogTable());
+            LogicalPlan plan = (LogicalPlan) ScalaInterop.relocated(relation, some, relation.catalogTable());
             for (Iterator i = conditions.iterator(); i.hasNext();) {
                 plan = new Filter((Expression) i.next(), plan);
             }
@@ -205,7 +205,7 @@ class Audit implements Runnable {
 
     private String request(List lost) throws IOException {
         StringWriter text = new StringWriter();
-        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
         json.writeStartObject();
         json.writeFieldName("report");
         json.writeRawValue(index.decision.reply);

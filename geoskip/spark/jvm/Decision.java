@@ -75,16 +75,16 @@ class Decision {
     /** Writes what audits have found. */
     synchronized void writeAudit(JsonGenerator json) throws IOException {
         json.writeNumberField("audited", filesAudited);
-        Wire.strings(json, "lost", new ArrayList(rowsLost));
+        ExpressionJson.strings(json, "lost", new ArrayList(rowsLost));
     }
 
     /** Keeps every file, and says why. */
     static Decision none(List reasons) throws IOException {
         Decision decision = new Decision(new Slots(new StructType(), null));
         StringWriter text = new StringWriter();
-        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
         json.writeStartObject();
-        Wire.strings(json, "reasons", reasons);
+        ExpressionJson.strings(json, "reasons", reasons);
         json.writeEndObject();
         json.close();
         decision.reply = text.toString();
@@ -132,13 +132,13 @@ class Decision {
             return directory;
         }
         List kept = new ArrayList();
-        for (Iterator i = Scala.list(directory.files()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(directory.files()).iterator(); i.hasNext();) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
             if (!skips(file, vector)) {
                 kept.add(file);
             }
         }
-        return new PartitionDirectory(directory.values(), Scala.seq(kept));
+        return new PartitionDirectory(directory.values(), ScalaInterop.seq(kept));
     }
 
     /** How many of these files no snapshot that was asked knows as they are: new ones, changed ones, those left out. */
@@ -165,7 +165,7 @@ class Decision {
         for (Iterator i = directories.iterator(); i.hasNext();) {
             PartitionDirectory directory = (PartitionDirectory) i.next();
             int vector = slots.isEmpty() ? 0 : slots.number(directory.values());
-            for (Iterator f = Scala.list(directory.files()).iterator(); f.hasNext() && vector >= 0;) {
+            for (Iterator f = ScalaInterop.list(directory.files()).iterator(); f.hasNext() && vector >= 0;) {
                 FileStatusWithMetadata file = (FileStatusWithMetadata) f.next();
                 for (int t = 0; t < tables.size(); t++) {
                     FileTable table = (FileTable) tables.get(t);
@@ -250,13 +250,13 @@ class Chosen extends Decision {
 
     PartitionDirectory keep(PartitionDirectory directory) {
         List kept = new ArrayList();
-        for (Iterator i = Scala.list(directory.files()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(directory.files()).iterator(); i.hasNext();) {
             FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
             if (files.number(file) >= 0) {
                 kept.add(file);
             }
         }
-        return new PartitionDirectory(directory.values(), Scala.seq(kept));
+        return new PartitionDirectory(directory.values(), ScalaInterop.seq(kept));
     }
 
     public boolean equals(Object other) { return this == other; }
@@ -305,14 +305,14 @@ class Slots {
             return new BoundReference(schema.fieldIndex(name), expression.dataType(), true);
         }
         List children = new ArrayList();
-        for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(expression.children()).iterator(); i.hasNext();) {
             Expression child = bound((Expression) i.next());
             if (child == null) {
                 return null;
             }
             children.add(child);
         }
-        return children.isEmpty() ? expression : (Expression) expression.withNewChildren(Scala.seq(children));
+        return children.isEmpty() ? expression : (Expression) expression.withNewChildren(ScalaInterop.seq(children));
     }
 
     /** Takes a partition's values in, up to the most vectors; before the decision. */
@@ -334,7 +334,7 @@ class Slots {
 
     private String key(InternalRow partition) throws IOException {
         StringWriter text = new StringWriter();
-        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
         json.writeStartArray();
         for (Iterator i = expressions.iterator(); i.hasNext();) {
             Expression slot = (Expression) i.next();
@@ -345,7 +345,7 @@ class Slots {
                 json.writeNull();
                 continue;
             }
-            Wire.literal(json, value, slot.dataType());
+            ExpressionJson.literal(json, value, slot.dataType());
         }
         json.writeEndArray();
         json.close();
@@ -373,7 +373,7 @@ class Names {
     private final HashMap names = new HashMap();
 
     Names(LogicalPlan relation) {
-        for (Iterator i = Scala.list(relation.output()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(relation.output()).iterator(); i.hasNext();) {
             Attribute column = (Attribute) i.next();
             if (!column.metadata().contains("__metadata_col")) {
                 names.put(column.exprId(), column.name());

@@ -32,7 +32,7 @@ import scala.runtime.AbstractFunction0;
  * Evaluates parts of a query's conditions for single values, in the driver and without a job (geoskip/spark/evaluator.py).
  *
  * The conditions of a decision are held while Python decides. A part is named by its path: the condition's number, then
- * the place among the children as Wire writes them, at each level. Values travel as blocks (Block.java).
+ * the place among the children as ExpressionJson writes them, at each level. Values travel as blocks (Block.java).
  */
 class Evaluation {
     private static final int BLOCKS = 32;
@@ -151,7 +151,7 @@ class Evaluation {
         String[] steps = path.split("\\.");
         Expression found = (Expression) conditions.get(Integer.parseInt(steps[0]));
         for (int i = 1; i < steps.length; i++) {
-            found = (Expression) Wire.operands(found).get(Integer.parseInt(steps[i]));
+            found = (Expression) ExpressionJson.operands(found).get(Integer.parseInt(steps[i]));
         }
         return found;
     }
@@ -163,7 +163,7 @@ class Evaluation {
             types[number.intValue()] = expression.dataType();
             return new BoundReference(number.intValue(), expression.dataType(), true);
         }
-        List children = Wire.operands(expression);
+        List children = ExpressionJson.operands(expression);
         List changed = new ArrayList();
         boolean any = false;
         for (int i = 0; i < children.size(); i++) {
@@ -177,7 +177,7 @@ class Evaluation {
         if (expression instanceof And || expression instanceof Or) {
             return chain(changed, expression instanceof And);
         }
-        return (Expression) expression.withNewChildren(Scala.seq(changed));
+        return (Expression) expression.withNewChildren(ScalaInterop.seq(changed));
     }
 
     /** A chain of ANDs or ORs in its order, no deeper than it must be. */
@@ -209,7 +209,7 @@ class Evaluation {
         if (expression instanceof Unevaluable || expression instanceof PlanExpression) {
             return "Spark does not evaluate " + expression.prettyName() + " by itself";
         }
-        for (Iterator i = Scala.list(expression.children()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(expression.children()).iterator(); i.hasNext();) {
             String found = unevaluable((Expression) i.next());
             if (found != null) {
                 return found;

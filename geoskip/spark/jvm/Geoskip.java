@@ -113,13 +113,13 @@ public final class Geoskip {
         return Evaluation.evaluate(number, path, bindings, values, budgetMs);
     }
 
-    /** When the clocks of a time zone are set: see Zones. */
-    public String clocks(String zone) { return Zones.clocks(zone); }
+    /** When the clocks of a time zone are set: see ZoneTransitions. */
+    public String clocks(String zone) { return ZoneTransitions.clocks(zone); }
 
     /** The newest facts about executed queries, oldest first. */
     public List recent(SparkSession session) {
         WeakReference recent = (WeakReference) listened.get(session);
-        Recent found = recent == null ? null : (Recent) recent.get();
+        QueryListener found = recent == null ? null : (QueryListener) recent.get();
         return found == null ? new ArrayList() : found.copy();
     }
 
@@ -127,7 +127,7 @@ public final class Geoskip {
     static void listen(SparkSession session) {
         synchronized (listened) {
             if (!listened.containsKey(session)) {
-                Recent recent = new Recent();
+                QueryListener recent = new QueryListener();
                 listened.put(session, new WeakReference(recent));
                 session.listenerManager().register(recent);
             }
@@ -135,10 +135,10 @@ public final class Geoskip {
     }
 
     /** Says that a dataset's metadata are reached through Python, not through a `_geoskip` folder. */
-    public void register(String root) { Lookups.register(root); }
+    public void register(String root) { MetadataLocator.register(root); }
 
     /** Forgets what was looked up: after an index was created or dropped. */
-    public void forget() { Lookups.forget(); }
+    public void forget() { MetadataLocator.forget(); }
 
     /** Asks Python within a budget; null when it does not answer in time. */
     static String ask(final String request, long budgetMs) throws Exception {
@@ -280,19 +280,19 @@ public final class Geoskip {
         }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         StringWriter text = new StringWriter();
-        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
         json.writeStartObject();
-        json.writeStringField("reason", relation.isStreaming() ? "it is a stream" : Known.reason(files));
+        json.writeStringField("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reason(files));
         json.writeStringField("format", files.fileFormat().getClass().getName());
         List roots = new ArrayList();
-        for (Iterator i = Scala.list(files.location().rootPaths()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(files.location().rootPaths()).iterator(); i.hasNext();) {
             roots.add(i.next().toString());
         }
-        Wire.strings(json, "roots", roots);
-        Wire.strings(json, "partitions", Arrays.asList(files.partitionSchema().fieldNames()));
+        ExpressionJson.strings(json, "roots", roots);
+        ExpressionJson.strings(json, "partitions", Arrays.asList(files.partitionSchema().fieldNames()));
         json.writeStringField("schema", files.dataSchema().json());
-        Wire.map(json, "options", files.options());
-        Known.settings(json, Known.ofSession(files.sparkSession().sessionState().conf()), files.dataSchema());
+        ExpressionJson.map(json, "options", files.options());
+        SupportedRelations.settings(json, SupportedRelations.ofSession(files.sparkSession().sessionState().conf()), files.dataSchema());
         json.writeEndObject();
         json.close();
         return text.toString();
@@ -304,7 +304,7 @@ public final class Geoskip {
             return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? (LogicalRelation) plan : null;
         }
         boolean keepsRows = plan instanceof Project || plan instanceof SubqueryAlias || plan instanceof View;
-        List children = Scala.list(plan.children());
+        List children = ScalaInterop.list(plan.children());
         return keepsRows && children.size() == 1 ? onlyRelation((LogicalPlan) children.get(0)) : null;
     }
 
@@ -314,7 +314,7 @@ public final class Geoskip {
         if (anew) {
             location.refresh();
         }
-        List files = Scala.files(Scala.unpruned(location));
+        List files = ScalaInterop.files(ScalaInterop.unpruned(location));
         return FileTable.lines(files, Etags.of(files, frame.sparkSession().sessionState().newHadoopConf()));
     }
 
@@ -327,11 +327,11 @@ public final class Geoskip {
         LogicalPlan plan = frame.queryExecution().analyzed();
         LogicalRelation relation = onlyRelation(plan);
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        List listed = Scala.list(Scala.unpruned(files.location()));
-        final Object chosen = Scala.relocated(
+        List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
+        final Object chosen = ScalaInterop.relocated(
                 relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
                 relation.catalogTable(),
-                Scala.options(files.options(), new String[] {"ignoreCorruptFiles", "ignoreMissingFiles"}, "false"),
+                ScalaInterop.options(files.options(), new String[] {"ignoreCorruptFiles", "ignoreMissingFiles"}, "false"),
                 files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
         final LogicalRelation old = relation;
         LogicalPlan replaced = (LogicalPlan) plan.transformDown(new AbstractPartialFunction() {

@@ -58,10 +58,10 @@ class GeoskipFileIndex implements FileIndex {
         }
         long all = 0;
         long left = 0;
-        for (Iterator i = Scala.list(Scala.unpruned(inner)).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(ScalaInterop.unpruned(inner)).iterator(); i.hasNext();) {
             PartitionDirectory directory = (PartitionDirectory) i.next();
-            all += Scala.bytes(directory);
-            left += Scala.bytes(kept(directory));
+            all += ScalaInterop.bytes(directory);
+            left += ScalaInterop.bytes(kept(directory));
         }
         share = all == 0 ? 1.0 : (double) left / all;
         bytes = left;
@@ -77,18 +77,18 @@ class GeoskipFileIndex implements FileIndex {
 
     /** The files of a partition that are not kept. */
     List skipped(PartitionDirectory directory) {
-        List skipped = Scala.list(directory.files());
-        skipped.removeAll(new HashSet(Scala.list(kept(directory).files())));
+        List skipped = ScalaInterop.list(directory.files());
+        skipped.removeAll(new HashSet(ScalaInterop.list(kept(directory).files())));
         return skipped;
     }
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         List kept = new ArrayList();
         Seq listed = inner.listFiles(partitionFilters, dataFilters);
-        for (Iterator i = Scala.list(listed).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(listed).iterator(); i.hasNext();) {
             kept.add(kept((PartitionDirectory) i.next()));
         }
-        return Scala.seq(kept);
+        return ScalaInterop.seq(kept);
     }
 
     public Seq rootPaths() { return inner.rootPaths(); }

@@ -62,7 +62,7 @@ class GeoskipRule extends Rule {
         if (Geoskip.captured.get() != null) {
             return capture((LogicalPlan) plan);
         }
-        if (Geoskip.planning.get() != null || !Known.enabled(conf)) {
+        if (Geoskip.planning.get() != null || !SupportedRelations.enabled(conf)) {
             return plan;
         }
         try {
@@ -94,7 +94,7 @@ class GeoskipRule extends Rule {
             Project project = (Project) node;
             List below = new ArrayList();
             if (expressions == null) {
-                for (Iterator i = Scala.list(project.projectList()).iterator(); i.hasNext();) {
+                for (Iterator i = ScalaInterop.list(project.projectList()).iterator(); i.hasNext();) {
                     Object item = i.next();
                     below.add(item instanceof Alias ? ((Alias) item).child() : item);
                 }
@@ -109,7 +109,7 @@ class GeoskipRule extends Rule {
             try {
                 for (Iterator i = expressions.iterator(); i.hasNext();) {
                     Expression expression = (Expression) i.next();
-                    ((List) Geoskip.captured.get()).add(Wire.expression(expression, names, null));
+                    ((List) Geoskip.captured.get()).add(ExpressionJson.expression(expression, names, null));
                     if (Geoskip.parts.get() != null) {
                         ((List) Geoskip.parts.get()).add(expression);
                     }
@@ -124,10 +124,10 @@ class GeoskipRule extends Rule {
     private boolean concerns(LogicalPlan plan) {
         if (plan instanceof LogicalRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
-            return Known.mayTouch(relation)
+            return SupportedRelations.mayTouch(relation)
                     && !indexed(((HadoopFsRelation) relation.relation()).location()).isEmpty();
         }
-        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
             if (concerns((LogicalPlan) i.next())) {
                 return true;
             }
@@ -136,14 +136,14 @@ class GeoskipRule extends Rule {
     }
 
     /** The datasets that a relation's own index reads of. */
-    private List indexed(FileIndex location) { return Lookups.datasets(Scala.list(location.rootPaths()), session); }
+    private List indexed(FileIndex location) { return MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session); }
 
     /** The file indexes of a plan, as they are before partition pruning made lists of partitions of some. */
     private List originals(LogicalPlan plan, List found) {
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             found.add(((HadoopFsRelation) ((LogicalRelation) plan).relation()).location());
         }
-        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
             originals((LogicalPlan) i.next(), found);
         }
         return found;
@@ -159,7 +159,7 @@ class GeoskipRule extends Rule {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
                     relation.relation() instanceof HadoopFsRelation ? (FileIndex) originals.remove(0) : null;
-            if (conditions.isEmpty() && barriers.isEmpty() || !Known.mayTouch(relation)) {
+            if (conditions.isEmpty() && barriers.isEmpty() || !SupportedRelations.mayTouch(relation)) {
                 return plan;
             }
             List datasets = indexed(original);
@@ -172,19 +172,19 @@ class GeoskipRule extends Rule {
             below.add(((Filter) plan).condition());
         } else if (plan instanceof Project) {
             Project project = (Project) plan;
-            if (Scala.deterministic(project.projectList())) {
+            if (ScalaInterop.deterministic(project.projectList())) {
                 below = through(project, conditions);
             } else if (!conditions.isEmpty()) {
                 barrier = "a non-deterministic projection";
             }
         } else if (!conditions.isEmpty() && plan.children().size() == 1) {
-            barrier = Known.barrier(plan);
+            barrier = SupportedRelations.barrier(plan);
         }
         if (barrier != null) {
             barriers = new ArrayList(barriers);
             barriers.add("a filter above " + barrier + " proves nothing about the files below, so it is not used");
         }
-        List children = Scala.list(plan.children());
+        List children = ScalaInterop.list(plan.children());
         List changed = new ArrayList();
         boolean any = false;
         for (Iterator i = children.iterator(); i.hasNext();) {
@@ -193,13 +193,13 @@ class GeoskipRule extends Rule {
             any |= rewritten != child;
             changed.add(rewritten);
         }
-        return any ? (LogicalPlan) plan.withNewChildren(Scala.seq(changed)) : plan;
+        return any ? (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(changed)) : plan;
     }
 
     /** Conditions above a projection, written over what is below it. */
     private static List through(Project project, List conditions) {
         final Map aliases = new HashMap();
-        for (Iterator i = Scala.list(project.projectList()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(project.projectList()).iterator(); i.hasNext();) {
             Object item = i.next();
             if (item instanceof Alias) {
                 aliases.put(((Alias) item).exprId(), ((Alias) item).child());
@@ -230,7 +230,7 @@ class GeoskipRule extends Rule {
         if (listed instanceof CatalogFileIndex) { // as PruneFileSourcePartitions does where there is a filter
             listed = ((CatalogFileIndex) listed).filterPartitions((Seq) Nil$.MODULE$);
         }
-        List directories = Scala.list(Scala.unpruned(listed));
+        List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
         Decision decision;
         if (conditions.isEmpty()) {
@@ -251,7 +251,7 @@ class GeoskipRule extends Rule {
         decision.relation = relation;
         decision.conditions = conditions;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
-        return (LogicalPlan) Scala.relocated(relation, index, table(relation.catalogTable(), index));
+        return (LogicalPlan) ScalaInterop.relocated(relation, index, table(relation.catalogTable(), index));
     }
 
     private Decision decide(
@@ -261,15 +261,15 @@ class GeoskipRule extends Rule {
         Slots slots = new Slots(((HadoopFsRelation) relation.relation()).partitionSchema(), names);
         List written = new ArrayList();
         for (Iterator i = conditions.iterator(); i.hasNext();) {
-            written.add(Wire.expression((Expression) i.next(), names, slots));
+            written.add(ExpressionJson.expression((Expression) i.next(), names, slots));
         }
         for (Iterator i = directories.iterator(); i.hasNext();) {
             slots.add(((PartitionDirectory) i.next()).values());
         }
         long budget = budget(session.sessionState().conf());
-        Planned planned = Planned.current();
+        QueryDecisions planned = QueryDecisions.current();
         String question = question(datasets, written, barriers, slots, budget) + "\n" + planned.environment(relation, session);
-        List scan = Planned.scan(question, conditions, relation);
+        List scan = QueryDecisions.scan(question, conditions, relation);
         Decision first = planned.decision(scan);
         if (first != null) {
             return first;
@@ -293,10 +293,10 @@ class GeoskipRule extends Rule {
         CatalogStatistics stats = (CatalogStatistics) table.stats().get();
         double share = index.share();
         BigInt size = BigInt.apply((long) (stats.sizeInBytes().toDouble() * share));
-        Object smaller = Scala.with(stats, 0, size);
+        Object smaller = ScalaInterop.with(stats, 0, size);
         for (int i = 0; i < table.productArity(); i++) {
             if (table.productElement(i) == table.stats()) {
-                return new Some(Scala.with(table, i, new Some(smaller)));
+                return new Some(ScalaInterop.with(table, i, new Some(smaller)));
             }
         }
         return catalogTable;
@@ -321,12 +321,12 @@ class GeoskipRule extends Rule {
     private static String question(List datasets, List conditions, List barriers, Slots slots, long budget)
             throws IOException {
         StringWriter text = new StringWriter();
-        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
         json.writeStartObject();
-        Wire.strings(json, "datasets", datasets);
-        Wire.raw(json, "conditions", conditions);
-        Wire.raw(json, "vectors", slots.vectors());
-        Wire.strings(json, "barriers", barriers);
+        ExpressionJson.strings(json, "datasets", datasets);
+        ExpressionJson.raw(json, "conditions", conditions);
+        ExpressionJson.raw(json, "vectors", slots.vectors());
+        ExpressionJson.strings(json, "barriers", barriers);
         json.writeNumberField("budget", budget / 1000.0);
         json.writeEndObject();
         json.close();

@@ -66,10 +66,10 @@ class PlanFacts {
         } else if (!(plan instanceof ReusedExchangeExec || plan instanceof ReusedSubqueryExec)) {
             // what is reused stands once elsewhere in the plan
             leaf(plan);
-            for (Iterator i = Scala.list(plan.subqueries()).iterator(); i.hasNext();) {
+            for (Iterator i = ScalaInterop.list(plan.subqueries()).iterator(); i.hasNext();) {
                 subquery((SparkPlan) i.next());
             }
-            for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+            for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
                 collect((SparkPlan) i.next());
             }
         }
@@ -86,7 +86,7 @@ class PlanFacts {
             found.add(plan);
             scans.add(new ScanFacts((FileSourceScanExec) plan, session).finished());
         }
-        for (Iterator i = Scala.list(plan.children()).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
             dropped((SparkPlan) i.next());
         }
     }

@@ -55,10 +55,10 @@ class ScanFacts {
         readFiles = metric(scan, "numFiles");
         readBytes = metric(scan, "filesSize");
         // files that are reached twice are read twice, and one file each; what a later run read besides is in no metric
-        isCounted = Scala.list(location.rootPaths()).size() == 1 && !(scan instanceof WatchedScan.FileSourceScanExec
+        isCounted = ScalaInterop.list(location.rootPaths()).size() == 1 && !(scan instanceof WatchedScan.FileSourceScanExec
                 && ((WatchedScan.FileSourceScanExec) scan).hasReadMore());
-        enabled = Known.enabled(session.sessionState().conf());
-        reason = location instanceof GeoskipFileIndex ? null : Known.reason(scan.relation());
+        enabled = SupportedRelations.enabled(session.sessionState().conf());
+        reason = location instanceof GeoskipFileIndex ? null : SupportedRelations.reason(scan.relation());
     }
 
     ScanFacts(FileScan scan, SparkSession session) {
@@ -92,20 +92,20 @@ class ScanFacts {
         if (kept == null) {
             List fixed = new ArrayList();
             List late = new ArrayList();
-            for (Iterator i = Scala.list(partitionFilters).iterator(); i.hasNext();) {
+            for (Iterator i = ScalaInterop.list(partitionFilters).iterator(); i.hasNext();) {
                 Expression filter = (Expression) i.next();
-                if (!Scala.holdsPlan(filter)) {
+                if (!ScalaInterop.holdsPlan(filter)) {
                     fixed.add(filter);
                 } else if (answered(filter)) {
                     late.add(bound(filter));
                 }
             }
-            Seq directories = location.listFiles(Scala.seq(fixed), dataFilters);
+            Seq directories = location.listFiles(ScalaInterop.seq(fixed), dataFilters);
             kept = new ArrayList();
-            for (Iterator i = Scala.list(directories).iterator(); i.hasNext();) {
+            for (Iterator i = ScalaInterop.list(directories).iterator(); i.hasNext();) {
                 PartitionDirectory directory = (PartitionDirectory) i.next();
                 if (passes(late, directory.values())) {
-                    kept.addAll(Scala.list(directory.files()));
+                    kept.addAll(ScalaInterop.list(directory.files()));
                 }
             }
             kept = distinct(kept);
@@ -118,7 +118,7 @@ class ScanFacts {
         if (filter instanceof InSubqueryExec) {
             return ((InSubqueryExec) filter).values().isDefined();
         }
-        List children = Scala.list(filter.children());
+        List children = ScalaInterop.list(filter.children());
         return children.size() == 1 && answered((Expression) children.get(0));
     }
 
@@ -157,14 +157,14 @@ class ScanFacts {
     private synchronized List all() {
         if (all == null) {
             FileIndex index = location instanceof GeoskipFileIndex ? ((GeoskipFileIndex) location).original : location;
-            all = distinct(Scala.files(Scala.unpruned(index)));
+            all = distinct(ScalaInterop.files(ScalaInterop.unpruned(index)));
         }
         return all;
     }
 
     /** The files without those that are reached a second time, as by two globs. */
     private List distinct(List files) {
-        return Scala.list(location.rootPaths()).size() == 1 ? files : new ArrayList(new LinkedHashSet(files));
+        return ScalaInterop.list(location.rootPaths()).size() == 1 ? files : new ArrayList(new LinkedHashSet(files));
     }
 
     /** The files of the whole listing that the decision's clauses speak about: see Decision. */
@@ -173,20 +173,20 @@ class ScanFacts {
             return "";
         }
         GeoskipFileIndex index = (GeoskipFileIndex) location;
-        return index.decision.listed(Scala.list(Scala.unpruned(index.original)));
+        return index.decision.listed(ScalaInterop.list(ScalaInterop.unpruned(index.original)));
     }
 
     /** Totals, predicate and reasons as JSON; without a path in it. */
     public String summary() throws IOException {
         StringWriter text = new StringWriter();
-        JsonGenerator json = Wire.FACTORY.createGenerator(text);
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
         json.writeStartObject();
         boolean executed = isCounted && readFiles > 0;
         json.writeNumberField("files_total", all().size());
-        json.writeNumberField("bytes_total", Scala.length(all()));
+        json.writeNumberField("bytes_total", ScalaInterop.length(all()));
         json.writeNumberField("files_kept", executed ? readFiles : kept().size());
-        json.writeNumberField("bytes_kept", executed ? readBytes : Scala.length(kept()));
-        json.writeStringField("filter", Scala.conjunction(partitionFilters, dataFilters));
+        json.writeNumberField("bytes_kept", executed ? readBytes : ScalaInterop.length(kept()));
+        json.writeStringField("filter", ScalaInterop.conjunction(partitionFilters, dataFilters));
         json.writeStringField("root", root());
         if (location instanceof GeoskipFileIndex) {
             Decision decision = ((GeoskipFileIndex) location).decision;
@@ -213,12 +213,12 @@ class ScanFacts {
     /** Why a scan that geoskip did not touch was left so. */
     private String reason() {
         if (reason == null && !enabled) {
-            String value = session.sessionState().conf().getConfString(Known.ENABLED, "false");
+            String value = session.sessionState().conf().getConfString(SupportedRelations.ENABLED, "false");
             boolean odd = !"false".equalsIgnoreCase(value);
-            reason = "geoskip is switched off in this session (" + Known.ENABLED + (odd ? "=" + value : "") + ")";
+            reason = "geoskip is switched off in this session (" + SupportedRelations.ENABLED + (odd ? "=" + value : "") + ")";
         }
         if (reason == null) {
-            boolean indexed = !Lookups.datasets(Scala.list(location.rootPaths()), session).isEmpty();
+            boolean indexed = !MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session).isEmpty();
             reason = indexed ? "no filter of the query reaches its files"
                     : "it has no metadata in " + root() + "/_geoskip, nor in a folder above; "
                             + "geoskip.dataset(spark, ...).create_index(...) makes them";
@@ -227,7 +227,7 @@ class ScanFacts {
     }
 
     private String root() {
-        List roots = Scala.list(location.rootPaths());
+        List roots = ScalaInterop.list(location.rootPaths());
         if (roots.isEmpty()) {
             return "";
         }
@@ -248,10 +248,10 @@ class ScanFacts {
             return null;
         }
         LogicalRelation relation = index.decision.relation;
-        LogicalPlan plan = (LogicalPlan) Scala.relocated(relation, index.unreported(), relation.catalogTable());
+        LogicalPlan plan = (LogicalPlan) ScalaInterop.relocated(relation, index.unreported(), relation.catalogTable());
         for (Iterator i = conditions.iterator(); i.hasNext();) {
             Expression condition = (Expression) i.next();
-            if (Scala.holdsPlan(condition)) {
+            if (ScalaInterop.holdsPlan(condition)) {
                 return null;
             }
             plan = new Filter(condition, plan);
@@ -259,7 +259,7 @@ class ScanFacts {
         return Dataset.ofRows(session, plan);
     }
 
-    public long keptBytes() throws IOException { return Scala.length(kept()); }
+    public long keptBytes() throws IOException { return ScalaInterop.length(kept()); }
 
     /** The files of the listing, and as many as take the space of the decision. */
     long weigh(IdentityHashMap met) {

@@ -38,14 +38,14 @@ class WatchedScans extends SparkStrategy {
     /** Adds the strategy behind the session's own, unless it is there. */
     static synchronized void install(SparkSession session) {
         ExperimentalMethods methods = session.experimental();
-        List strategies = Scala.list(methods.extraStrategies());
+        List strategies = ScalaInterop.list(methods.extraStrategies());
         for (Iterator i = strategies.iterator(); i.hasNext();) {
             if (i.next() instanceof WatchedScans) {
                 return;
             }
         }
         strategies.add(new WatchedScans());
-        methods.extraStrategies_$eq(Scala.seq(strategies));
+        methods.extraStrategies_$eq(ScalaInterop.seq(strategies));
     }
 
     public Seq apply(LogicalPlan plan) {
@@ -57,7 +57,7 @@ class WatchedScans extends SparkStrategy {
             return (Seq) Nil$.MODULE$;
         }
         List planned = new ArrayList();
-        for (Iterator i = Scala.list(FileSourceStrategy$.MODULE$.apply(plan)).iterator(); i.hasNext();) {
+        for (Iterator i = ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(plan)).iterator(); i.hasNext();) {
             planned.add(((SparkPlan) i.next()).transform(new AbstractPartialFunction() {
                 public boolean isDefinedAt(Object node) {
                     return node.getClass() == FileSourceScanExec.class && isWatched(((FileSourceScanExec) node).relation());
@@ -68,7 +68,7 @@ class WatchedScans extends SparkStrategy {
                 }
             }));
         }
-        return Scala.seq(planned);
+        return ScalaInterop.seq(planned);
     }
 
     static boolean isWatched(Object relation) {
@@ -163,8 +163,8 @@ class Watch {
     Watch(FileSourceScanExec scan) {
         this.scan = scan;
         index = (GeoskipFileIndex) scan.relation().location();
-        Seq listed = index.inner.listFiles(Scala.fixed(scan.partitionFilters()), scan.dataFilters());
-        for (Iterator i = Scala.list(listed).iterator(); i.hasNext();) {
+        Seq listed = index.inner.listFiles(ScalaInterop.fixed(scan.partitionFilters()), scan.dataFilters());
+        for (Iterator i = ScalaInterop.list(listed).iterator(); i.hasNext();) {
             skipped.addAll(index.skipped((PartitionDirectory) i.next()));
         }
     }
@@ -224,7 +224,7 @@ class Watch {
     private FileSourceScanExec scanOf(List files) {
         GeoskipFileIndex chosen = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), new ArrayList());
         Object[] arguments = WatchedScans.arguments(scan);
-        arguments[0] = Scala.relocated(scan.relation(), chosen);
+        arguments[0] = ScalaInterop.relocated(scan.relation(), chosen);
         return (FileSourceScanExec) scan.makeCopy(arguments);
     }
 }

@@ -1,0 +1,172 @@
+"""What is declared of a user's function (:func:`geoskip.declare`), put to use.
+
+*Monotone*: the bounds of x give those of f(x), so MinMax("x") serves ``f(x) > 5``. f is called in the driver, once a
+distinct bound, with plain Python values, and only for types that have one Python type: whole numbers, floats, dates.
+A bound for which it raises, or returns NaN, None or another type than declared, leaves its file unknown. Nothing
+follows for a row where x is NULL, unless f is null-in-null-out, nor is it known where f is NULL.
+
+*Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` needs ``x = inverse(5)``, whatever index x has.
+
+*Null in, null out*: every condition that needs a value of f needs values of all of its arguments.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.bounds.interval import Interval
+from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
+from geoskip.predicates import And, Call, Comparison, In, IsNull, Literal, Not, Or, Predicate, StartsWith
+from geoskip.registry import current
+
+__all__ = ["carried", "inverted", "python_value", "values_needed"]
+
+_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_REAL = ("float", "double")
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_THROUGH_ARROW = ("eval:101",)
+_ROW_BY_ROW = ((), ("eval:100",), _THROUGH_ARROW)
+"""Spark's codes of functions that take one row: the others take whole columns."""
+
+
+def carried(node: Call, source: str | None) -> tuple[Callable[[Interval], Interval], bool] | None:
+    """What a declared monotone function makes of a range, and whether NULL stays NULL; None where nothing is said."""
+    said = current().said_of(node)
+    function = current().function_of(node)
+    if said is None or not isinstance(said.monotone, str) or function is None or node.flags[:1] not in _ROW_BY_ROW:
+        return None
+    if source is None or not (_has_python_type(source) and _has_python_type(node.type)):
+        return None
+    if source == "bigint" and node.flags[:1] == _THROUGH_ARROW:  # of which pandas makes floats beside NULL: it rounds
+        return None
+    kind, falls = node.type or "", said.monotone == "decreasing"
+    return (lambda spans: _range_of(function, spans, source, kind, falls)), bool(said.null_in_null_out)
+
+
+def _has_python_type(kind: str | None) -> bool:
+    return kind in _WHOLE or kind in _REAL or kind == "date"
+
+
+def _range_of(function: Callable[..., Any], spans: Interval, source: str, target: str, falls: bool) -> Interval:
+    if spans.scale or spans.kind not in ("number", "real", "date"):
+        raise IncomparableError(f"a {spans.kind} is not given to functions here")
+    keys, empty = spans.keys(), spans.low > spans.high
+    unknown = np.array(keys.unknown)
+    if spans.nan is not None:
+        unknown |= spans.nan
+    usable = ~(empty | unknown)
+    ends_met = {*spans.low[usable].tolist(), *spans.high[usable].tolist()}
+    found = {end: _called(function, end, source, target) for end in ends_met}
+    lows, highs = ([found.get(end) for end in ends.tolist()] for ends in (spans.low, spans.high))
+    if falls:
+        lows, highs = highs, lows
+    real = target in _REAL
+    low, high = _ends(real, len(empty), falling=False), _ends(real, len(empty), falling=True)
+    for at in np.flatnonzero(usable):
+        least, most = lows[at], highs[at]
+        if least is None or most is None or least > most:
+            unknown[at] = True
+        else:
+            low[at], high[at] = least, most
+    low[empty & ~unknown], high[empty & ~unknown] = (math.inf, -math.inf) if real else (LAST, FIRST)
+    kind = "real" if real else "date" if target == "date" else "number"
+    return Interval(kind, low, high, nan=unknown if real else None)
+
+
+def _ends(real: bool, length: int, *, falling: bool) -> NDArray[Any]:
+    """The ends of what is unknown."""
+    if real:
+        return np.full(length, math.inf if falling else -math.inf)
+    return np.full(length, LAST if falling else FIRST, dtype=np.int64)
+
+
+def _called(function: Callable[..., Any], value: Any, source: str, target: str) -> Any:
+    try:
+        return physical_value(function(python_value(value, source)), target)
+    except Exception:  # unknown; where a row throws, the query fails as well
+        return None
+
+
+def python_value(value: Any, kind: str) -> Any:
+    """A physical value as Spark gives it to a Python function; raises ValueError where it has no plain form."""
+    if value is None or (kind in _WHOLE and type(value) is int) or (kind in _REAL and type(value) is float):
+        return value
+    if kind == "date" and type(value) is int:
+        return dt.date.fromordinal(value + _EPOCH)
+    if kind == "string" and isinstance(value, str):
+        value.encode("utf-8")
+        return value
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def physical_value(value: Any, kind: str) -> Any:
+    """A Python function's result as Spark keeps it; None for NaN, NULL and all that is not of the declared type."""
+    if kind in _WHOLE and type(value) is int:
+        most = 2 ** (_WHOLE[kind] - 1)
+        return value if -most <= value < most else None
+    if kind in _REAL and type(value) is float and not math.isnan(value):
+        with np.errstate(over="ignore"):
+            return float(np.float32(value)) if kind == "float" else value
+    if kind == "date" and type(value) is dt.date:
+        return value.toordinal() - _EPOCH
+    return value if kind == "string" and type(value) is str else None
+
+
+def inverted(node: Predicate) -> Predicate | None:
+    """What ``f(x) = 5`` or ``f(x) IN (5, 6)`` needs of x by f's declared inverse; None where nothing is declared.
+
+    >>> from geoskip.predicates import Column
+    >>> from geoskip.registry import declare, mappings
+    >>> with mappings():
+    ...     _ = declare("plus_one", inverse=lambda y: y - 1, null_in_null_out=True)
+    ...     inverted(Comparison("=", Call("plus_one", (Column("x", "int"),), type="int"), Literal(5, "int")))
+    x IN (4)
+    """
+    match node:
+        case Comparison("=", Call(_, (x,)) as call, Literal() as literal):
+            literals: Sequence[Literal] = (literal,)
+        case In(Call(_, (x,)) as call, literals):
+            pass
+        case _:
+            return None
+    said = current().said_of(call)
+    kind = x.type
+    if said is None or said.inverse is None or kind is None or call.type is None or call.type == "float":
+        return None
+    values = []
+    if any(literal.value is None for literal in literals) or (kind == "bigint" and call.flags[:1] == _THROUGH_ARROW):
+        return None
+    for literal in literals:
+        value = physical_value(said.inverse(python_value(literal.value, call.type)), kind)
+        if value is None:
+            return None
+        values.append(Literal(value, kind))
+    found = In(x, tuple(values))
+    return found if said.null_in_null_out else Or((found, IsNull(x)))
+
+
+def values_needed(node: Predicate) -> Predicate | None:
+    """``x IS NOT NULL`` for the arguments of null-in-null-out functions whose value a condition needs to be TRUE."""
+    match node:
+        case Not(IsNull(Call() as call)) | Not(Call() as call) | (Call() as call):
+            calls = [call]
+        case Comparison(_, left, right) | Not(Comparison("=" | "<" | "<=" | ">" | ">=", left, right)):
+            plain = isinstance(right, Literal) and right.value is not None
+            whole = not isinstance(node, Comparison) or node.op != "<=>" or plain
+            calls = [side for side in (left, right) if isinstance(side, Call)] if whole else []
+        case (
+            In(Call() as call) | Not(In(Call() as call)) | StartsWith(Call() as call) | Not(StartsWith(Call() as call))
+        ):
+            calls = [call]
+        case _:
+            return None
+    scope = current()
+    strict = [call for call in calls if (said := scope.said_of(call)) is not None and said.null_in_null_out]
+    needed = tuple(Not(IsNull(x)) for call in strict for x in call.args if not isinstance(x, Literal))
+    return And(needed) if needed else None

@@ -1,0 +1,231 @@
+"""Order-preserving keys: what a comparison with a literal says of the ranges of all files at once.
+
+Every type of fixed width becomes two int64 arrays of *keys* whose order is Spark's order of the values, so that a
+comparison is one or two numpy operations over all files:
+
+============================= ==================================================================================
+integers, dates, timestamps   the value itself
+decimals                      the unscaled value; where 64 bits are too few, its rank among all bounds
+booleans                      0 and 1
+floats, doubles               the bits, folded so that they order as numbers; ``-0.0`` as ``0.0``; NaN, above ``inf``,
+                              is a key of its own beside the range
+a file without values         (LAST, FIRST), an empty range: no comparison is TRUE in it
+nothing known                 (FIRST, LAST): every comparison may be
+============================= ==================================================================================
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.clauses import Mask
+from geoskip.predicates import Literal
+
+__all__ = [
+    "FIRST",
+    "LAST",
+    "NAN_KEY",
+    "Doubles",
+    "IncomparableError",
+    "Ints",
+    "SortKeys",
+    "Place",
+    "comparable",
+    "folded",
+    "number_place",
+    "physical",
+    "real_below",
+    "real_place",
+]
+
+Ints = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+Place = tuple[int, bool]
+"""The key of the greatest value not above a literal, and whether that is the literal's own."""
+
+FIRST = -(2**63)
+LAST = 2**63 - 1
+NAN_KEY = 0x7FF8_0000_0000_0000
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_DAY_ZERO = dt.date(1970, 1, 1).toordinal()
+
+
+class IncomparableError(Exception):
+    """A literal that a range has no order with: nothing is proved."""
+
+
+@dataclass(frozen=True)
+class SortKeys:
+    """Order-preserving keys: a value v of a file has ``low <= key(v) <= high``."""
+
+    low: Ints
+    high: Ints
+    nan: Mask | None = None
+    """Files that may hold NaN beside the values of the range."""
+
+    @property
+    def present(self) -> Mask:
+        """May a file hold any value at all?"""
+        found = np.asarray(self.low <= self.high)
+        return found if self.nan is None else found | self.nan
+
+    def hull(self) -> SortKeys:
+        """One range a file, with NaN at its upper end."""
+        if self.nan is None:
+            return self
+        low = np.where(self.nan & (self.low > self.high), NAN_KEY, self.low)
+        return SortKeys(low, np.where(self.nan & (self.high < NAN_KEY), NAN_KEY, self.high))
+
+    @property
+    def unknown(self) -> Mask:
+        """Where nothing is known."""
+        return np.asarray((self.low == FIRST) & (self.high == LAST))
+
+    def meets(self, op: str, at: int, exact: bool) -> Mask:
+        """May some value stand in ``op`` to the literal at this key? Not exact: the literal lies just above the key.
+
+        >>> three = SortKeys(np.array([1, 3, LAST]), np.array([2, 9, FIRST]))
+        >>> three.meets("<", 3, True).tolist(), three.meets("=", 2, False).tolist()
+        ([True, False, False], [False, False, False])
+        """
+        found = self._numbers_meet(op, at, exact)
+        of_nan = op[0] == ">" if at < NAN_KEY else op in ("=", "<=", ">=")
+        return found | self.nan if of_nan and self.nan is not None else found
+
+    def _numbers_meet(self, op: str, at: int, exact: bool) -> Mask:
+        """The same of the values of the range alone."""
+        if not FIRST <= at <= LAST:  # above or below everything
+            present = np.asarray(self.low <= self.high)
+            return present if (op[0] == ">") is (at < FIRST) and op != "=" else self.unknown
+        match op:
+            case ">=" if exact:
+                return np.asarray(self.high >= at)
+            case ">" | ">=":
+                return np.asarray(self.high > at) if at < LAST else self.unknown
+            case "<" if exact:
+                return np.asarray(self.low < at) if at > FIRST else self.unknown
+            case "<" | "<=":
+                return np.asarray(self.low <= at)
+        if exact or at == LAST:
+            return np.asarray((self.low <= at) & (self.high >= at))
+        return np.asarray((self.low <= at) & (self.high > at))  # keys may be rounded: see decimals
+
+    def leaves(self, at: int, exact: bool) -> Mask:
+        """May some value differ from the literal? Only where not all of them are equal to it."""
+        if not exact or not FIRST <= at <= LAST:
+            return self.present
+        found = np.asarray(((self.low != at) | (self.high != at)) & (self.low <= self.high))
+        return found if self.nan is None or at == NAN_KEY else found | self.nan
+
+    def meets_any(self, places: list[Place]) -> Mask:
+        """May some value be equal to one of the literals?"""
+        keys = np.unique(np.array([at for at, exact in places if exact and FIRST <= at <= LAST], dtype=np.int64))
+        parts = [self._meets_keys(keys), *(self.meets("=", at, False) for at, exact in places if not exact)]
+        return parts[0] if len(parts) == 1 else np.logical_or.reduce(parts)
+
+    def _meets_keys(self, keys: Ints) -> Mask:
+        """Does some of these keys, in order, lie in the range?"""
+        if not len(keys):
+            return self.unknown
+        if self.nan is not None and keys[-1] == NAN_KEY:
+            return SortKeys(self.low, self.high)._meets_keys(keys) | self.nan
+        found = np.asarray((self.low <= keys[-1]) & (self.high >= keys[0]))
+        if len(keys) > 1:
+            chosen = np.flatnonzero(found)
+            following = keys[np.minimum(np.searchsorted(keys, self.low[chosen]), len(keys) - 1)]
+            found[chosen] = (self.low[chosen] <= following) & (following <= self.high[chosen])
+        return found
+
+    def leaves_all(self, places: list[Place]) -> Mask:
+        """May some value differ from all of the literals? Not where one of them is the file's only value."""
+        keys = [at for at, exact in places if exact and FIRST <= at <= LAST]
+        found = np.asarray(((self.low != self.high) | ~np.isin(self.low, keys)) & (self.low <= self.high))
+        return found if self.nan is None or NAN_KEY in keys else found | self.nan
+
+
+def physical(value: Any) -> Any:
+    """A value as Spark keeps it: dates as days, timestamps and durations as microseconds.
+
+    >>> physical(dt.date(1970, 1, 2)), physical(dt.datetime(1970, 1, 1, 0, 0, 1)), physical(np.float32(0.5))
+    (1, 1000000, 0.5)
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dt.datetime):
+        plain = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+        return (plain - _EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return value.toordinal() - _DAY_ZERO
+    if isinstance(value, dt.timedelta):
+        return value // dt.timedelta(microseconds=1)
+    return value
+
+
+def folded(values: Doubles) -> Ints:
+    """Keys in the order of numbers: the bits of negative ones count downwards."""
+    bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
+    bits ^= (bits >> 63) & LAST
+    return bits
+
+
+def real_place(value: Any, kind: str | None) -> Place:
+    below, exact = real_below(value, kind)
+    return (NAN_KEY, True) if below != below else (int(folded(np.array([below]))[0]), exact)
+
+
+def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
+    """The greatest double not above a literal of this type, and whether it is the literal; NaN for NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise IncomparableError(f"{value!r} is no number")
+    if value != value:
+        return math.nan, True
+    if kind == "float":
+        with np.errstate(over="ignore"):
+            value = float(np.float32(value))
+    below = _float_below(value)
+    return below, below == value
+
+
+def _float_below(value: int | float | Decimal) -> float:
+    """The greatest double that is not above a number."""
+    if isinstance(value, float):
+        return value
+    try:
+        near = float(value)
+    except OverflowError:
+        near = math.inf if value > 0 else -math.inf
+    return math.nextafter(near, -math.inf) if near > value else near
+
+
+def number_place(value: Any, scale: int) -> Place:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise IncomparableError(f"{value!r} is no number")
+    if isinstance(value, int) and scale == 0:
+        return value, True
+    if value != value or value in (math.inf, -math.inf):
+        return (FIRST - 1 if value == -math.inf else LAST + 1), False
+    if isinstance(value, Decimal) and value and abs(value.adjusted()) > 400:  # do not write out so many digits
+        if value.adjusted() < 0:
+            return -(value < 0), False
+        return (FIRST - 1 if value < 0 else LAST + 1), False
+    scaled = Fraction(value) * Fraction(10) ** scale
+    return math.floor(scaled), scaled.denominator == 1
+
+
+def comparable(kind: str, literal: Literal) -> bool:
+    """Does the literal's type, where it has one, agree with the range's? Spark casts before it compares."""
+    named = literal.type
+    if isinstance(literal.value, dt.datetime) and (literal.value.tzinfo is None) is (kind == "timestamp"):
+        return False  # whose clock it shows is not said
+    if isinstance(literal.value, dt.date) and not isinstance(literal.value, dt.datetime) and kind != "date":
+        return False
+    return named is None or named == kind or (kind == "interval" and named.startswith("interval"))

@@ -1,0 +1,172 @@
+"""What functions of local time make of ranges of instants, in zones whose clocks are set back and forth.
+
+``cast(ts AS date)``, ``year(ts)``, ``date_trunc('day', ts)`` rise with the time that the clocks show, and that falls
+where they are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. But it rises from one time at which they are
+set to the next. So between two instants the least result is that of the first one or of one at which the clocks were
+just set, and the greatest that of the last one or of one at which they are about to be.
+
+Only the few days at both ends of the range count. *Why that is sound*: offsets lie within 18 hours of UTC, so that an
+instant 36 hours later shows a later time, whatever the clocks do, and what is truncated is less than two days from
+where it was (a week or a year is told by the day alone). Four days are taken. Beyond what is known of the clocks, the
+function is evaluated four days further out instead.
+
+``ts + INTERVAL 3 DAYS`` is three days later by the clocks of both days: within 36 hours of three times 24 hours later,
+or, where the clocks leave that time out, a day more. So what is added to the instants four days before and after bounds
+it.
+
+What the zone's rules are, the engine says (:class:`geoskip.evaluation.ZoneTransitions`), from the tables that it uses
+itself.
+
+A *break* is an instant at which a function may fall: where clocks are set, and for those that truncate to hours or
+minutes also the end of the first such unit after it, because the beginning of that one may never have been shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from geoskip.bounds.interval import Interval
+from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, Ints
+from geoskip.clauses import Mask
+from geoskip.evaluation import ZoneTransitions, clocks_of
+from geoskip.predicates import Call, Cast, Literal
+
+__all__ = ["NO_OFFSET", "LocalTimeFunction", "Points", "local", "or_shown", "shown"]
+
+NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
+_HOUR, _DAY = 3_600_000_000, 86_400_000_000
+_FAR = 4 * _DAY
+_TRUNCATES = "org.apache.spark.sql.catalyst.expressions.TruncTimestamp"
+_UNITS = {"minute": 60_000_000, "hour": _HOUR, "day": _DAY, "dd": _DAY}
+_BY_THE_DAY = ("week", "month", "mon", "mm", "quarter", "year", "yyyy", "yy")
+
+_ADDS = frozenset(f"org.apache.spark.sql.catalyst.expressions.{name}" for name in ("TimeAdd", "TimestampAddInterval"))
+_ADDS_UNITS = "org.apache.spark.sql.catalyst.expressions.TimestampAdd"
+_INTERVAL = re.compile("interval (day|hour|minute|second)")
+_OF_ONE_LENGTH = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+
+Points = tuple[Ints, Ints]
+"""The numbers of files, and instants at which to evaluate a function for them."""
+
+
+@dataclass(frozen=True)
+class LocalTimeFunction:
+    """A function of the time that the clocks of a zone show; ``unit`` is what it truncates to, where that is short.
+
+    ``wide``: from local times to instants, so that nothing is to be said of single times that clocks never show; or
+    from instants to others some days away, by what the clocks show of both.
+    """
+
+    zone: str
+    unit: int = 0
+    wide: bool = False
+
+    def points(self, low: Ints, high: Ints, known_low: Mask, known_high: Mask) -> tuple[Points, Points]:
+        """Where the least and the greatest results of each file are: at these instants. Ends that are not known count
+        as far away.
+        """
+        clocks = clocks_of(self.zone)
+        if clocks is None:
+            raise IncomparableError(f"the clocks of {self.zone} are not known")
+        last_known = clocks.until - _FAR
+        far_low, far_high = (
+            known & (self.wide | (end > last_known)) for known, end in ((known_low, low), (known_high, high))
+        )
+        known_low, known_high = known_low & (low >= FIRST + _FAR), known_high & (high <= LAST - _FAR)
+        starts, stops = np.where(far_low, low - _FAR, low), np.where(far_high, high + _FAR, high)
+        breaks = _breaks(clocks, self.unit)
+        first = [(np.flatnonzero(known_low), starts[known_low])]
+        last = [(np.flatnonzero(known_high), stops[known_high])]
+        some = np.flatnonzero(known_low & ~far_low)
+        first += _met(breaks, some, low[some], np.minimum(low[some] + _FAR, high[some]), shift=0)
+        some = np.flatnonzero(known_high & ~far_high)
+        last += _met(breaks, some, np.maximum(high[some] - _FAR, low[some]), high[some], shift=-1)
+        return _together(first), _together(last)
+
+
+def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
+    """How a cast or a call reads the clocks of a zone; None where it does not, or where they are not known.
+
+    >>> from geoskip.predicates import Column
+    >>> ts = Column("ts", "timestamp")
+    >>> local(Cast(ts, "date", zone="America/New_York"), "timestamp")
+    LocalTimeFunction(zone='America/New_York', unit=0, wide=False)
+    """
+    match node:
+        case Cast(_, "date" | "timestamp_ntz", zone=str() as zone) if source == "timestamp":
+            return LocalTimeFunction(zone)
+        case Cast(_, "timestamp", zone=str() as zone) if source == "timestamp_ntz":
+            return LocalTimeFunction(zone, wide=True)
+        case Call(_, (Literal(str() as unit), _), flags=(str() as zone, *_)) if node.implementation == _TRUNCATES:
+            name = unit.lower()
+            return LocalTimeFunction(zone, _UNITS.get(name, 0)) if name in _UNITS or name in _BY_THE_DAY else None
+        case Call(_, (_, Literal(int(), str() as kind)), flags=(*_, str() as zone)) if node.implementation in _ADDS:
+            return LocalTimeFunction(zone, wide=True) if _INTERVAL.match(kind) else None
+        case Call(_, (Literal(int()), _), flags=(unit, str() as zone)) if node.implementation == _ADDS_UNITS:
+            return LocalTimeFunction(zone, wide=True) if unit.upper() in _OF_ONE_LENGTH else None
+    return None
+
+
+def shown(spans: Interval, zone: str) -> Interval:
+    """The times that a zone's clocks show in each range of instants; unknown far in the future."""
+    if spans.kind != "timestamp":
+        raise IncomparableError(f"expected timestamp, got {spans.kind}")
+    clocks = clocks_of(zone)
+    if clocks is None:
+        raise IncomparableError(f"the clocks of {zone} are not known")
+    empty = spans.low > spans.high
+    known = ~empty & (spans.low > FIRST + _FAR) & (spans.high < clocks.until - _FAR)
+    (at_low, lows), (at_high, highs) = LocalTimeFunction(zone).points(spans.low, spans.high, known, known)
+    low, high = np.full(len(empty), LAST), np.full(len(empty), FIRST)
+    np.minimum.at(low, at_low, lows + _ahead(clocks, lows))
+    np.maximum.at(high, at_high, highs + _ahead(clocks, highs))
+    unknown = ~(empty | known)
+    low[unknown], high[unknown] = FIRST, LAST
+    return Interval("timestamp", low, high)
+
+
+def or_shown(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
+    """What the engine makes of instants cast to what clocks show; where the cast stands in no query, what they show."""
+
+    def taken(spans: Interval) -> Interval:
+        if zone in NO_OFFSET and spans.kind == "timestamp":
+            return replace(spans, kind="timestamp_ntz")
+        try:
+            return take(spans)
+        except IncomparableError:
+            return replace(shown(spans, zone), kind="timestamp_ntz")
+
+    return taken
+
+
+def _ahead(clocks: ZoneTransitions, times: Ints) -> Ints:
+    return np.asarray(clocks.ahead[np.searchsorted(clocks.at, times, side="right")])
+
+
+def _breaks(clocks: ZoneTransitions, unit: int) -> Ints:
+    if not unit:
+        return clocks.at
+    into = (clocks.at + clocks.ahead[1:]) % unit
+    return np.unique(np.concatenate([clocks.at, (clocks.at + unit - into)[into > 0]]))
+
+
+def _met(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> list[Points]:
+    """The breaks after one instant and up to another, a few for each file."""
+    found: list[Points] = []
+    place = np.searchsorted(breaks, after, side="right")
+    while len(breaks):
+        here = breaks[np.minimum(place, len(breaks) - 1)]
+        within = (place < len(breaks)) & (here <= upto)
+        if not within.any():
+            break
+        files, place, upto = files[within], place[within] + 1, upto[within]
+        found.append((files, here[within] + shift))
+    return found
+
+
+def _together(points: Sequence[Points]) -> Points:
+    return np.concatenate([files for files, _ in points]), np.concatenate([times for _, times in points])

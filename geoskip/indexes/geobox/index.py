@@ -1,0 +1,387 @@
+"""GeoBox: up to k closed boxes a file, for longitude and latitude columns or for geometries.
+
+It is the paper's GeoBox index (Extensible Data Skipping, section II-A, example 2, and table I), with k boxes a file and
+an answer for every family of spatial predicates and its negation::
+
+    GeoBox("lng", "lat")             two numeric expressions, the row's point
+    GeoBox("geom")                   one geometry
+    GeoBox("ST_GeomFromWKB(geom)")   one geometry, computed
+
+What an expression of a query is to the index, :meth:`GeoBox.sees` finds out: the indexed expression itself, a point
+made of the pair, or something whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g, 5)``, ``ST_Boundary(g)``), as
+declared by denotations (:mod:`geoskip.geometry.denotations`). The result, a :class:`GeometryThroughIndex`, answers in
+the words of the clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
+
+Comparisons of what is computed from a pair's coordinates are :mod:`geoskip.indexes.geobox.arithmetic`'s.
+
+Rows without a box are one more box, files with non-finite coordinates are kept (SEMANTICS section 8).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from geoskip.bounds.casts import rounds, uncast
+from geoskip.clauses import Clause, any_of
+from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.geometry import denotations as d
+from geoskip.geometry.boxes import LARGEST
+from geoskip.geometry.shapes import Shape
+from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.geobox.arithmetic import computed
+from geoskip.indexes.geobox.clauses import (
+    BoxComesWithin,
+    BoxCompares,
+    BoxDiffers,
+    BoxEncloses,
+    BoxEquals,
+    BoxGoesBeyond,
+    BoxHasRows,
+    BoxLeaves,
+    BoxMeets,
+    BoxTransform,
+)
+from geoskip.indexes.geobox.collect import GEOMETRY_TYPE, PAIR_TYPE, collect_geometries, collect_pairs, merge
+from geoskip.indexes.geobox.globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
+from geoskip.indexes.geobox.split import DEFAULT_BOXES
+from geoskip.indexes.geobox.units import NoBoxReason
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
+from geoskip.registry import current
+
+__all__ = ["Cap", "Earth", "GeoBox", "GeometryThroughIndex"]
+
+_NUMBERS = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)$")
+_PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
+_CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
+
+
+class _GeometryQuestions(ABC):
+    """Questions about a geometry seen through an index; None where nothing is known."""
+
+    @abstractmethod
+    def _at(self) -> tuple[GeoBox, BoxTransform]:
+        """The index, and how it sees the geometry."""
+
+    def meets(self, shape: Any) -> Clause | None:
+        """May a row share a point with the shape? For Intersects, Touches, Within(g, Q), Contains(Q, g) and others."""
+        return self._shaped(BoxMeets, shape, invalid_too=True)
+
+    def encloses(self, shape: Any) -> Clause | None:
+        """May a row contain or cover the shape? What is equal to it in each coordinate does."""
+        return self._shaped(BoxEncloses, shape)
+
+    def equals(self, shape: Any) -> Clause | None:
+        """May the difference of a row and the shape be EMPTY? Of an invalid row's nothing is known."""
+        return self._shaped(BoxEquals, shape, total=True)
+
+    def leaves(self, shape: Any) -> Clause | None:
+        """May a row not be covered by the polygon? For NOT Covers."""
+        return self._shaped(BoxLeaves, shape, False, polygonal=True, total=True)
+
+    def leaves_interior(self, shape: Any) -> Clause | None:
+        """May a row not be contained by the polygon? A point on its boundary is covered and not contained."""
+        return self._shaped(BoxLeaves, shape, True, polygonal=True, total=True)
+
+    def comes_within(self, shape: Any, distance: Any) -> Clause | None:
+        """May a row's planar distance to the shape be at most this?"""
+        number = _number(distance)
+        return None if number is None else self._shaped(BoxComesWithin, shape, number, invalid_too=True, total=True)
+
+    def goes_beyond(self, shape: Any, distance: Any) -> Clause | None:
+        """May a row's planar distance to the shape be at least this?"""
+        number = _number(distance)
+        return None if number is None else self._shaped(BoxGoesBeyond, shape, number, total=True)
+
+    def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
+        """May a row's planar distance to the shape be another than this? At 0, for Disjoint, NOT Intersects."""
+        number, found = _number(distance), Shape.of(shape)
+        if number is None or found is None or number < 0 or (number > 0 and found.geometry.geom_type != "Point"):
+            return None
+        return self._shaped(BoxDiffers, shape, number, total=True)
+
+    def where_points(self) -> GeometryThroughIndex | None:
+        """The same sight, of which nothing is known but where all rows are points; None for what is made of points."""
+        found, view = self._at()
+        return GeometryThroughIndex(found, replace(view, if_point=True)) if view.point else None
+
+    def comes_within_on(self, earth: Earth, shape: Any, distance: Any, *caps: Cap) -> Clause | None:
+        """May a centroid come within this on the globe of that of the shape, and be in all of these caps?"""
+        return self._on_globe(GlobeComesWithin, earth, shape, distance, 1, caps)
+
+    def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
+        """May a centroid's distance on the globe to that of the shape be at least this?"""
+        return self._on_globe(GlobeGoesBeyond, earth, shape, distance, -1)
+
+    def compares(self, axis: int, op: str, *literals: Any) -> Clause | None:
+        """May a coordinate (0 for x, 1 for y) satisfy ``op``: an order comparison, "=", "<>", "in" or "not in"?"""
+        return self._compares(axis, op, literals) if self._at()[1].point else None
+
+    def reaches(self, axis: int, op: str, *literals: Any) -> Clause | None:
+        """May an end of a row's extent (its least or greatest x or y) satisfy ``op``? EMPTY's may be anything."""
+        found, view = self._at()
+        clause = self._compares(axis, op, literals) if view.total else None
+        empty = BoxHasRows(str(found), found.counts, BoxTransform(), (NoBoxReason.EMPTY,), False)
+        return None if clause is None else any_of([clause, empty])
+
+    def _compares(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
+        found, view = self._at()
+        bounds = [_neighbours(value) for value in literals]
+        if not bounds or view.if_point or view.centre or None in bounds:
+            return None
+        sides = tuple(b for b in bounds if b is not None)
+        kind = {"=": "in", "<=>": "in", "<>": "not in"}.get(op, op)
+        return BoxCompares(str(found), found.counts, view, axis, kind, sides)
+
+    def _shaped(
+        self, kind: Callable[..., Clause], value: Any, *rest: Any,
+        invalid_too: bool = False, polygonal: bool = False, total: bool = False,
+    ) -> Clause | None:  # fmt: skip
+        found, view = self._at()
+        shape = Shape.of(value)
+        if shape is None or not (shape.valid or invalid_too):
+            return None
+        if (polygonal and not shape.polygonal) or (total and not view.total):
+            return None
+        return kind(str(found), found.counts, view, shape, *rest)
+
+    def _on_globe(
+        self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, outward: int, *rest: Any
+    ) -> Clause | None:
+        found, view = self._at()
+        shape, number = Shape.of(value), _number(distance)
+        if shape is None or number is None or not view.point or not view.total or not earth.least > 0:
+            return None
+        if (centre := shape.centre) is None or abs(centre.y) > 90 or abs(centre.x) > 1e5:
+            return None
+        number += outward * earth.most * math.radians(2 * centre.rounding)
+        return kind(str(found), found.counts, view, centre.x, centre.y, number, earth, *rest)
+
+
+@dataclass(frozen=True)
+class GeometryThroughIndex(_GeometryQuestions):
+    """An expression of a query as the index sees it; made by :meth:`GeoBox.sees`."""
+
+    through: GeoBox
+    view: BoxTransform
+
+    def _at(self) -> tuple[GeoBox, BoxTransform]:
+        return self.through, self.view
+
+
+@index
+@dataclass(frozen=True)
+class GeoBox(_GeometryQuestions, Index):
+    """Boxes of points (two numeric expressions) or of geometries (one geometry expression), up to ``boxes`` a file.
+
+    >>> str(GeoBox("lng", "lat")), str(GeoBox("geom", boxes=4))
+    ('geobox(lng, lat)', 'geobox(geom, boxes=4)')
+    """
+
+    x: str
+    y: str | None = None
+    boxes: int | None = None
+    """At most so many boxes a file; None lets what they save decide, at most 8."""
+    kind: ClassVar[str] = "geobox"
+
+    def __post_init__(self) -> None:
+        for text in self.expressions():
+            if not isinstance(text, str) or not text.strip():
+                raise InvalidSpecificationError(
+                    f"GeoBox takes two numeric expressions or one geometry expression, as text; got {text!r}"
+                )
+        if self.boxes is not None and not (type(self.boxes) is int and 1 <= self.boxes <= 255):
+            raise InvalidSpecificationError(f"GeoBox(boxes=) takes a whole number from 1 to 255, got {self.boxes!r}")
+
+    @property
+    def version(self) -> int | None:
+        """2 for geometries since points without coordinates are counted in any part, and slivers as invalid."""
+        return None if self.is_pair else 2
+
+    def expressions(self) -> tuple[str, ...]:
+        return (self.x,) if self.y is None else (self.x, self.y)
+
+    @property
+    def is_pair(self) -> bool:
+        """Is it over two numbers, and not over one geometry?"""
+        return self.y is not None
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """The counts stored beside the boxes."""
+        return tuple(field.name for field in (PAIR_TYPE if self.is_pair else GEOMETRY_TYPE) if field.name != "boxes")
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        if not self.is_pair:
+            self._check_geometry(columns[0])
+            return GEOMETRY_TYPE
+        for column in columns:
+            if not _NUMBERS.match(column.type):
+                raise UnsupportedColumnError(
+                    f"{self} needs two numbers, got {column.type} for {column.text}; "
+                    "index a numeric expression, or one geometry: GeoBox(geometry)"
+                )
+        return PAIR_TYPE
+
+    def _check_geometry(self, column: SourceColumn) -> None:
+        if column.type == "geometry" or (column.type == "binary" and not _PLAIN_COLUMN.match(column.text)):
+            return
+        constructor = _CONSTRUCTORS.get(column.type)
+        plain = constructor and _PLAIN_COLUMN.match(column.text)
+        way_out = f"index {constructor}({column.text.strip()}) instead" if plain else "or two numbers: GeoBox(lng, lat)"
+        raise UnsupportedColumnError(f"{self} needs a geometry, got {column.type}; {way_out}")
+
+    def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
+        most = self.boxes or DEFAULT_BOXES
+        if self.is_pair:
+            x, y = values
+            return collect_pairs(x, y, most)
+        return collect_geometries(values[0], most)
+
+    def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return merge(summaries, self.boxes or DEFAULT_BOXES)
+
+    def reads(self, node: Predicate) -> bool:
+        """Is this expression the indexed geometry, or one with the same box, NULLs and type?"""
+        return self._sees(node) == BoxTransform()
+
+    def sees(self, node: Predicate | d.Denotation) -> GeometryThroughIndex | None:
+        """An expression, or what it denotes, through this index; None where its box does not follow from the indexed.
+
+        ``index.sees(Point(lng, lat))`` serves functions that take the coordinates one by one.
+        """
+        view = self._sees(node)
+        return None if view is None else GeometryThroughIndex(self, view)
+
+    def _at(self) -> tuple[GeoBox, BoxTransform]:
+        return self, BoxTransform()
+
+    def _sees(self, node: Predicate | d.Denotation) -> BoxTransform | None:
+        node = _itself(node) if isinstance(node, Call) else node
+        if len(self.bound) == 1 and node == _itself(self.bound[0]):
+            return BoxTransform()
+        meaning = current().denotation(node) if isinstance(node, Call) else node
+        if isinstance(meaning, d.Point):
+            axes = (self.axis(meaning.x), self.axis(meaning.y))
+            return BoxTransform() if axes == (0, 1) else BoxTransform(flip=True) if axes == (1, 0) else None
+        child = getattr(meaning, "child", None)
+        below = self._sees(child) if isinstance(child, Predicate) else None
+        if below is None:
+            return None
+        match meaning:
+            case d.SameBox():
+                return below
+            case d.InsideBox():
+                return below.within()
+            case d.Vertex():
+                return below.vertex()
+            case d.Flipped():
+                return below.flipped()
+            case d.Shifted(_, dx, dy) if abs(dx) <= LARGEST and abs(dy) <= LARGEST:
+                return below.shifted(dx, dy)
+            case d.Grown(_, radius) if 0 <= radius <= LARGEST:
+                return below.grown(radius)
+            case d.CentroidOf() if below.total and below.point:
+                return replace(below, centre=True, slack=True)
+        return None
+
+    def axis(self, node: Predicate) -> int | None:
+        """Which coordinate of the pair an expression is, casts that keep the value aside."""
+        if len(self.bound) != 2:
+            return None
+        plain = uncast(node)
+        return next((axis for axis, bound in enumerate(self.bound) if plain == uncast(bound)), None)
+
+    def clause(self, node: Predicate) -> Clause | None:
+        found = self._plain(node)
+        return computed(self, node) if found is None and self.is_pair else found
+
+    def _plain(self, node: Predicate) -> Clause | None:
+        """Of comparisons of a coordinate itself, and of NULL."""
+        match node:
+            case IsNull(child):
+                return self._null(child, negated=False)
+            case Not(IsNull(child)):
+                return self._null(child, negated=True)
+            case Comparison(op, left, Literal(value)) if (axis := self.axis(left)) is not None:
+                return self.compares(axis, *self._rounded(axis, left, op, value))
+            case Not(Comparison("=", left, Literal(value))) if (axis := self.axis(left)) is not None:
+                return self.compares(axis, *self._rounded(axis, left, "<>", value))
+            case In(left, values) if (axis := self.axis(left)) is not None:
+                return self.compares(axis, "in", *(v.value for v in values))
+            case Not(In(left, values)) if (axis := self.axis(left)) is not None:
+                return self.compares(axis, *self._rounded(axis, left, "not in", *(v.value for v in values)))
+        return None
+
+    def _rounded(self, axis: int, node: Predicate, op: str, *values: Any) -> tuple[Any, ...]:
+        """What a comparison of a number says of the double that it was rounded to, where that is what is indexed.
+
+        0.10 is at most 0.10, and above it as a double: ``<`` and ``<=`` need one of at most the next double, and all
+        numbers but one may be rounded to the double of that one.
+        """
+        if rounds(node) or not rounds(self.bound[axis]):
+            return op, *values
+        bounds = [_neighbours(value) for value in values]
+        match op, bounds:
+            case (("<" | "<="), [(_, above)]):
+                return "<=", above
+            case ((">" | ">="), [(below, _)]):
+                return ">=", below
+            case (("<>" | "not in"), _):
+                return "not in", None
+        return op, *values
+
+    def _null(self, child: Predicate, *, negated: bool) -> Clause | None:
+        if (axis := self.axis(child)) is not None:
+            here, there = ((NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y), (NoBoxReason.ONLY_Y, NoBoxReason.ONLY_X))[axis]
+            sorts: tuple[NoBoxReason, ...] = (here,) if negated else (NoBoxReason.NULL, there)
+        elif len(self.bound) == 1 and child == self.bound[0]:
+            sorts = (NoBoxReason.EMPTY,) if negated else (NoBoxReason.NULL,)
+        else:
+            return None
+        return BoxHasRows(str(self), self.counts, BoxTransform(), sorts, negated)
+
+
+def _itself(node: Predicate) -> Predicate:
+    """An expression without the functions over it that change neither coordinates nor type: from WKB and to it."""
+    while isinstance(node, Call) and isinstance(meaning := current().denotation(node), d.SameGeometry):
+        node = meaning.child
+    return node
+
+
+def _number(value: Any) -> float | None:
+    """A finite number as a double, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _neighbours(value: Any) -> tuple[float, float] | None:
+    """The doubles next to a number from below and above, equal where it is one; None for NaN, NULL and other types.
+
+    >>> _neighbours(3), _neighbours(Decimal("0.1")) == (0.09999999999999999, 0.1)
+    ((3.0, 3.0), True)
+    """
+    if isinstance(value, float):
+        return None if math.isnan(value) else (value, value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    near, exact = float(value), Fraction(value)
+    if not math.isfinite(near):
+        return None
+    if Fraction(near) == exact:
+        return near, near
+    if Fraction(near) < exact:
+        return near, math.nextafter(near, math.inf)
+    return math.nextafter(near, -math.inf), near

@@ -1,0 +1,275 @@
+"""The clauses of MetricDist: what the triangle inequality says of a file's distances from the origins.
+
+Let D be the distance from an origin o to the constant q. A row x whose distance to q lies in [a, b] has its distance to
+o in ``[max(a - D, D - b), D + b]``; so a file is skipped where that range misses all of its rings around some origin.
+What is stored and what is asked are widened by 1e-9 of themselves (1e-6 where the function is a user's), unless
+distances are whole and exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from geoskip.clauses import Clause, Files, Mask
+from geoskip.indexes.metricdist.collect import COUNTS
+from geoskip.metrics import Metric
+from geoskip.metrics.base import Floats
+
+__all__ = ["DistanceLeaves", "DistanceMeets", "HasNullDistance", "Pivots"]
+
+_OF_SCALE = 1e-13
+_NARROW = 0.25
+
+Gaps = tuple[NDArray[np.int64], Floats, Floats]
+
+
+@dataclass(frozen=True)
+class Pivots:
+    """The origins of one index, and where it keeps the distances from them."""
+
+    name: str
+    metric: Metric
+    points: tuple[Any, ...]
+
+    def away(self, point: Any) -> Floats:
+        """The distance of each origin from a point."""
+        return self.metric.distances(point, self.metric.of(self.points))
+
+    def table(self, files: Files) -> _Table:
+        """The distances of all files, widened; computed once."""
+        return files.cached((self.name, "distances", self.points), lambda: _table(files, self))
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The metadata that clauses read."""
+        fields = ("lo", "hi", "gaps", *self.metric.outlined, *COUNTS)
+        return tuple((self.name, field) for field in fields)
+
+    def outlines(self, files: Files) -> Any:
+        """The outlines of all files."""
+        read, names = self.metric.outlines, self.metric.outlined
+        return files.cached((self.name, "outlines"), lambda: read([files.summary(self.name, name) for name in names]))
+
+
+@dataclass(frozen=True)
+class _Table:
+    low: Floats
+    """One row an origin, one column a file; above ``high`` in a file without points."""
+    high: Floats
+    gaps: list[Gaps]
+    """By origin: the files' numbers and the ends of their gaps."""
+    points: Mask
+    """Files with a row that has a distance."""
+    unclear: Mask
+    """Files of which too little is known, or that hold a row without NULL and without a distance."""
+    nulls: Mask
+    partly: Mask
+    """Files with a row in which some expression is NULL and another is not."""
+    reach: Floats
+    """The largest coordinate that a row of the file may have."""
+
+
+def _table(files: Files, origins: Pivots) -> _Table:
+    metric, count, length = origins.metric, len(origins.points), len(files)
+    rows, nulls, blanks, odd = (_counts(files.summary(origins.name, field)) for field in COUNTS)
+    known = (rows >= 0) & (nulls >= 0) & (blanks >= 0) & (odd >= 0)
+    points = rows - nulls - odd > 0
+    low, whole_low = _matrix(files.summary(origins.name, "lo"), count, length)
+    high, whole_high = _matrix(files.summary(origins.name, "hi"), count, length)
+    unclear = ~known | (odd > 0) | (points & ~(whole_low & whole_high))
+    everywhere = bool((whole_low & whole_high).all())
+    if not everywhere:
+        low[:, ~whole_low], high[:, ~whole_high] = np.inf, -np.inf
+    gaps = _gaps(files.summary(origins.name, "gaps"), count)
+    held = points & whole_low & whole_high
+    reach = np.full(length, np.inf)
+    for number, point in enumerate(origins.points):  # one by one: large arrays between would take most of the time
+        scale = metric.scale(point)
+        np.minimum(reach, np.where(held, high[number], 0.0) + scale, out=reach)
+        if not metric.whole:
+            slack = np.where(held, np.abs(high[number]) * metric.relative + _OF_SCALE * scale, 0.0)
+            low[number] -= slack
+            high[number] += slack
+            owner, inner, outer = gaps[number]
+            gaps[number] = (owner, inner + slack[owner], outer - slack[owner])
+    return _Table(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
+
+
+def _counts(values: pa.Array) -> NDArray[np.int64]:
+    """Counts, -1 where they are not known."""
+    return np.asarray(values.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False))
+
+
+def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
+    """Lists of equal length as one row an entry, and which files have all entries."""
+    lengths = np.full(length, -1)
+    if pa.types.is_list(lists.type):
+        lengths = np.asarray(lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False))
+    whole = lengths == count
+    if not whole.any():
+        return np.full((count, length), np.nan), whole
+    flat = (lists if whole.all() else lists.filter(pa.array(whole))).flatten()
+    if flat.null_count:
+        return np.full((count, length), np.nan), np.zeros(length, dtype=bool)
+    matrix = flat.to_numpy(zero_copy_only=False).reshape(-1, count).T
+    if whole.all():
+        found = np.array(matrix, dtype=np.float64, order="C")
+    else:
+        found = np.full((count, length), np.nan)
+        found[:, whole] = matrix
+    if np.isnan(matrix.sum()):
+        whole = whole & ~np.isnan(found).any(axis=0)
+    return found, whole
+
+
+def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
+    """The gaps of all files, origin by origin."""
+    nothing: Gaps = (np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+    if not pa.types.is_list(lists.type):
+        return [nothing] * count
+    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    flat = lists.drop_null().flatten()
+    if not len(owner) or flat.null_count:
+        return [nothing] * count
+    origin, low, high = (
+        np.asarray(flat.field(name).cast(pa.float64()).fill_null(-1).to_numpy(zero_copy_only=False))
+        for name in ("origin", "low", "high")
+    )
+    return [(owner[here], low[here], high[here]) for here in (origin == number for number in range(count))]
+
+
+@dataclass(frozen=True)
+class DistanceMeets(Clause):
+    """The distance of some row to a point may lie in [low, high]; in no range at all where low > high."""
+
+    origins: Pivots
+    point: Any
+    low: float
+    high: float
+    limit: float = math.inf
+    """From this size of coordinates on, the query's own arithmetic may overflow, so that anything may come out."""
+    nulls: str = ""
+    """Rows that may match though an expression is NULL: "all" with any NULL, "partly" unless all are NULL."""
+
+    def keep(self, files: Files) -> Mask:
+        table = self.origins.table(files)
+        kept = self._near(table) if self.low <= self.high else np.zeros(len(files), dtype=bool)
+        if self.origins.metric.outlined and self.low <= self.high < math.inf:
+            within = self.origins.metric.within(self.origins.outlines(files), self.point, self.high)
+            kept = kept if within is None else kept & within
+        kept |= table.unclear
+        if self.limit < math.inf:
+            away = self.origins.away(self.point)
+            largest = self.origins.metric.largest(self.point, table.reach, away, table.high)
+            kept |= table.points & ~(largest < self.limit)
+        if self.nulls:
+            kept |= table.nulls if self.nulls == "all" else table.partly
+        return kept
+
+    def _near(self, table: _Table) -> Mask:
+        targets = self.targets()
+        left: NDArray[np.int64] | slice = slice(None)
+        kept = table.points.copy()
+        for number, (low, high) in enumerate(targets):
+            meets = (table.low[number, left] <= high) & (table.high[number, left] >= low)
+            if isinstance(left, slice):
+                kept &= meets
+                if np.count_nonzero(kept) < _NARROW * len(kept):
+                    left = np.flatnonzero(kept)
+            else:
+                left = left[meets]
+        if not isinstance(left, slice):
+            kept = np.zeros_like(kept)
+            kept[left] = True
+        for (low, high), (owner, inner, outer) in zip(targets, table.gaps, strict=True):
+            if len(owner):
+                kept[owner[(inner < low) & (outer > high)]] = False
+        return kept
+
+    def targets(self) -> list[tuple[float, float]]:
+        """By origin, between which distances from it the rows that match lie."""
+        metric = self.origins.metric
+        away = self.origins.away(self.point)
+        nearest = np.maximum(self.low - away, away - self.high)
+        farthest = away + self.high
+        if not metric.whole:
+            ends = max(abs(self.low), abs(self.high) if math.isfinite(self.high) else 0.0)
+            slack = metric.relative * (away + ends) + _OF_SCALE * metric.scale(self.point) + metric.slack
+            nearest, farthest = nearest - slack, farthest + slack
+        unknown = np.isnan(nearest) | np.isnan(farthest)  # a user's function may fail for an origin
+        nearest, farthest = np.where(unknown, -np.inf, nearest), np.where(unknown, np.inf, farthest)
+        return list(zip(nearest.tolist(), farthest.tolist(), strict=True))
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return self.origins.columns
+
+    def __str__(self) -> str:
+        if self.low > self.high:
+            return f"{self.origins.name} has rows without a distance"
+        if self.low == self.high:
+            return f"{self.origins.name} may be {self.low:g} from {_shown(self.point)}"
+        if self.high == math.inf:
+            return f"{self.origins.name} may be {self.low:g} or more from {_shown(self.point)}"
+        within = f"{self.high:g}" if self.low <= 0 else f"{self.low:g} to {self.high:g}"
+        return f"{self.origins.name} may be within {within} of {_shown(self.point)}"
+
+
+@dataclass(frozen=True)
+class DistanceLeaves(Clause):
+    """The distance of some row to a point may differ from a number."""
+
+    origins: Pivots
+    point: Any
+    distance: float
+    nulls: str = ""
+
+    def keep(self, files: Files) -> Mask:
+        table = self.origins.table(files)
+        kept = table.points | table.unclear
+        if self.nulls:
+            kept |= table.nulls if self.nulls == "all" else table.partly
+        if self.origins.metric.whole:
+            away = self.origins.away(self.point)[:, None]
+            most = (away + table.high).min(axis=0)
+            least = np.maximum(np.maximum(away - table.high, table.low - away).max(axis=0), 0)
+            kept &= ~((most == self.distance) & (least == self.distance)) | table.unclear
+        return kept
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return self.origins.columns
+
+    def __str__(self) -> str:
+        return f"{self.origins.name} may be other than {self.distance:g} from {_shown(self.point)}"
+
+
+@dataclass(frozen=True)
+class HasNullDistance(Clause):
+    """Some row has no distance, because an expression is NULL or it is no point; or, turned, some row may have one."""
+
+    origins: Pivots
+    turned: bool = False
+
+    def keep(self, files: Files) -> Mask:
+        table = self.origins.table(files)
+        return (table.points if self.turned else table.nulls) | table.unclear
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return self.origins.columns
+
+    def __str__(self) -> str:
+        return f"{self.origins.name} has {'values' if self.turned else 'nulls'}"
+
+
+def _shown(point: Any) -> str:
+    if isinstance(point, Sequence) and not isinstance(point, str):
+        shown = ", ".join(f"{part:g}" if isinstance(part, float) else repr(part) for part in point[:4])
+        return f"({shown}, ...)" if len(point) > 4 else f"({shown})"
+    return repr(point)

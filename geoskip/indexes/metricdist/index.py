@@ -1,0 +1,305 @@
+"""MetricDist: how far each file's rows are from some origins, for any metric (Extensible Data Skipping, table I).
+
+The paper keeps one origin a dataset and the range of distances from it (section V, metric distance); one says next to
+nothing beyond two dimensions, so there are several here, chosen far apart from a sample of the dataset, and a file is
+skipped as soon as one of them excludes it. What is stored: :mod:`geoskip.indexes.metricdist.collect`.
+
+*Why skipping is sound*: with origin o, constant q and row x, the triangle inequality gives
+``|d(o, q) - d(q, x)| <= d(o, x) <= d(o, q) + d(q, x)``: a row within r of q lies between ``d(o, q) - r`` and
+``d(o, q) + r`` from o. A row with a NULL has no distance and matches no comparison; a row that is no point of the
+metric (NaN, beyond 1e150, not UTF-8) keeps its file. Only true metrics are taken (:mod:`geoskip.metrics`).
+
+*What it costs*: two numbers an origin and file, one distance an origin and row when it is built. Origins are chosen
+once (:meth:`MetricDist.prepare`) and then part of the specification's JSON, not of its text.
+
+Mappings turn a query's expression into :meth:`MetricDist.distance_to` a constant, and its answer to the vertex is the
+clause (:mod:`udf_mappings.metrics`)::
+
+    @maps(km_between, index=MetricDist)
+    def in_kilometres(node, index):
+        match subject(node):
+            case Call(_, (x, y, Literal(lng), Literal(lat))) if index.axes(x, y) == (0, 1):
+                return index.distance_to((lng, lat), unit=6371.0).answers(node)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from geoskip.bounds.casts import uncast
+from geoskip.clauses import Clause
+from geoskip.codec import value_from_json, value_to_json
+from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
+from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.metricdist.clauses import HasNullDistance, Pivots
+from geoskip.indexes.metricdist.collect import collect, merge, summary_type
+from geoskip.indexes.metricdist.distance import Distance, all_known, any_known, is_of_null, subject
+from geoskip.indexes.metricdist.pivots import choose, counter_example
+from geoskip.metrics import METRICS, Metric, UserMetric, metric_named, refusal
+from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
+from geoskip.registry import current
+from geoskip.registry.fingerprint import Unidentifiable, identity
+from geoskip.registry.functions import plain_function
+
+__all__ = ["Distance", "MetricDist", "subject"]
+
+_LIMITS = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31}
+"""From which size on a whole number that a Python function returns wraps around; beyond bigint it is NULL."""
+_SOME_ORIGINS, _MANY_ORIGINS = 16, 64
+_MOST_ORIGINS = 1000
+
+
+@index
+@dataclass(frozen=True, init=False)
+class MetricDist(Index):
+    """Distances of each file's rows from origins, by a metric: a name, or a function declared to be one.
+
+    ``origins`` is "auto" (16; 64 for vectors and beyond three columns), how many to choose, or the origins themselves
+    (texts, or one tuple of numbers each).
+
+    >>> str(MetricDist("word", metric="levenshtein")), str(MetricDist("x", "y", metric="euclidean", origins=8))
+    ('metricdist(word, metric=levenshtein)', 'metricdist(x, y, metric=euclidean)')
+    """
+
+    exprs: tuple[str, ...]
+    metric: str
+    origins: Any
+    function: str | None
+    """The identity of the declared function, None for a metric of geoskip's own."""
+    kind: ClassVar[str] = "metricdist"
+
+    def __init__(
+        self, *texts: str, metric: Any = None, origins: Any = "auto", function: str | None = None,
+        exprs: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        texts = (*texts, *exprs)
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InvalidSpecificationError(f"MetricDist takes column names or SQL texts, got {texts!r}")
+        if metric is None:
+            raise InvalidSpecificationError(f"MetricDist needs metric=, one of {', '.join(METRICS)}")
+        name, found, known = _metric(metric, function)
+        for field, value in (("exprs", texts), ("metric", name), ("function", known), ("_metric", found)):
+            object.__setattr__(self, field, value)
+        object.__setattr__(self, "origins", self._checked(origins))
+        if not exprs and not self.origins:  # none is what is left to a sample of nulls alone
+            raise InvalidSpecificationError(f"{self} needs an origin at least, got none; origins='auto' chooses them")
+
+    def to_json(self) -> dict[str, Any]:
+        """Kind, expressions, metric, origins and the function's identity."""
+        spec = {"kind": self.kind, "exprs": self.exprs, "metric": self.metric, "function": self.function or ""}
+        return {**spec, "origins": _written(self.origins) if self.is_resolved else self.origins}
+
+    def _named(self) -> str:
+        return f"{self.kind}({', '.join(self.exprs)}, metric={self.metric})"
+
+    @property
+    def is_resolved(self) -> bool:
+        """Are its origins points, and not still to be chosen?"""
+        return isinstance(self.origins, tuple)
+
+    # --- building --------------------------------------------------------------------------------------------------
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        """``struct<lo, hi, gaps, rows, nulls, blanks, odd>``."""
+        if why := self.unavailable():
+            raise InvalidSpecificationError(f"{self}: {why}")
+        if said := self.required().refusal([column.type for column in columns]):
+            raise UnsupportedColumnError(f"{self}: {said}")
+        return summary_type(self.required())
+
+    def prepare(self, *sample: pa.Array) -> Index:
+        """The index with its origins chosen from a sample, far apart from one another.
+
+        Raises InvalidSpecificationError for a declared function that is no metric on that sample.
+        """
+        if self.is_resolved:
+            return self
+        metric = self.required()
+        points = metric.points(sample).data
+        if isinstance(metric, UserMetric) and (wrong := counter_example(metric, points)):
+            raise InvalidSpecificationError(f"{self.metric} is no metric: {wrong}; an index on it would lose rows")
+        many = metric.name == "angular" or len(self.exprs) > 3
+        count = self.origins if self.origins != "auto" else _MANY_ORIGINS if many else _SOME_ORIGINS
+        chosen = tuple(choose(metric, points, count)) or tuple(metric.default_origins(len(self.exprs)))[:count]
+        resolved = MetricDist(exprs=self.exprs, metric=self.metric, function=self.function or "", origins=chosen)
+        object.__setattr__(resolved, "_metric", metric)
+        return resolved.bind(self.bound) if self.bound else resolved
+
+    def chooses(self) -> bool:
+        return not self.is_resolved
+
+    def collect(self, *values: pa.Array) -> Mapping[str, Any] | None:
+        if not self.is_resolved:
+            raise InvalidSpecificationError(f"{self} has no origins yet: call prepare(values of some rows) first")
+        return collect(self.required(), self.origins, values) if self.origins else None
+
+    def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return merge(self.required(), summaries)
+
+    def required(self) -> Metric:
+        """The metric; raises InvalidSpecificationError where the declared function is not the one it was built with."""
+        found: Metric | None = self.__dict__["_metric"]
+        if found is None:
+            raise InvalidSpecificationError(f"{self}: {self.unavailable()}")
+        return found
+
+    def unavailable(self) -> str | None:
+        """A declared function that is another one here, or none; asked in the driver, where things are declared."""
+        if not self.function or _metric(self.metric, self.function)[1] is not None:
+            return None
+        return (
+            f"it was built with another {self.metric} than is declared here, or none is; declare the same "
+            f"(geoskip.declare({self.metric}, metric=True)), or create the index anew"
+        )
+
+    def _checked(self, origins: Any) -> Any:
+        """Origins as the metric's points."""
+        if origins == "auto" or (type(origins) is int and 1 <= origins <= _MOST_ORIGINS):
+            return origins
+        if not isinstance(origins, tuple | list):
+            raise InvalidSpecificationError(
+                f"MetricDist(origins=) takes 'auto', a number from 1 to {_MOST_ORIGINS} or a list of points, "
+                f"got {origins!r}"
+            )
+        metric: Metric | None = self.__dict__["_metric"]
+        read = tuple(map(_read, origins))
+        if metric is None:
+            return read
+        points: list[Any] = []
+        for origin in read:
+            alone = isinstance(metric, UserMetric) or metric.name in (
+                "euclidean",
+                "manhattan",
+                "chebyshev",
+                "haversine",
+            )
+            constants = origin if alone and isinstance(origin, tuple) else (origin,)
+            fits = not alone or len(constants) == len(self.exprs)
+            point = metric.point(constants, points[0] if points else None) if fits else None
+            if point is None:
+                raise InvalidSpecificationError(f"{origin!r} is no point of {self}, so it cannot be an origin")
+            points.append(point)
+        return tuple(points)
+
+    @property
+    def measures(self) -> str:
+        """The name of geoskip's own metric; "" where it is a declared function, whatever that is called."""
+        return "" if self.function else self.metric
+
+    # --- querying --------------------------------------------------------------------------------------------------
+
+    def axis(self, node: Predicate) -> int | None:
+        """Which of the indexed expressions this is, casts that keep numbers aside; None for another."""
+        plain = uncast(node)
+        return next((i for i, bound in enumerate(self.bound) if node == bound or plain == uncast(bound)), None)
+
+    def axes(self, *nodes: Predicate) -> tuple[int | None, ...]:
+        """Which of the indexed expressions these are."""
+        return tuple(map(self.axis, nodes))
+
+    def distance_to(self, constants: Sequence[Any], *, unit: float = 1.0) -> Distance:
+        """The distance of a row to the point of these constants, in the order of the indexed expressions.
+
+        ``unit`` is what one of the metric's own units is in the query's: the radius of the sphere for haversine.
+        """
+        return Distance(self, tuple(constants), unit)
+
+    def clause(self, node: Predicate) -> Clause | None:
+        """Comparisons of a declared function; of a text or a whole number: ``=``, ``<>``, IN and IS NULL."""
+        metric: Metric | None = self.__dict__["_metric"]
+        if isinstance(metric, UserMetric):
+            return self._of_declared(node, metric)
+        if len(self.bound) != 1 or metric is None:
+            return None
+        match node:
+            case IsNull(child) if self.reads(child):
+                return self.has_null_distance()
+            case Not(IsNull(child)) if self.reads(child):
+                return self.has_null_distance(turned=True)
+            case Comparison("=" | "<=>", child, Literal(value)) if metric.whole and self.reads(child):
+                return self.distance_to((value,)).compares("=", 0)
+            case Not(Comparison("=", child, Literal(value))) if metric.whole and self.reads(child):
+                return self.distance_to((value,)).compares(">", 0)
+            case Not(Comparison("<=>", child, Literal(value))) if metric.whole and self.reads(child):
+                return any_known([self.distance_to((value,)).compares(">", 0), self.has_null_distance()])
+            case In(child, values) if metric.whole and self.reads(child):
+                return any_known(self.distance_to((v.value,)).compares("=", 0) for v in values if v.value is not None)
+            case Not(In(child, values)) if metric.whole and self.reads(child):
+                return all_known(self.distance_to((v.value,)).compares(">", 0) for v in values if v.value is not None)
+        return None
+
+    def _of_declared(self, node: Predicate, metric: UserMetric) -> Clause | None:
+        called = subject(node)
+        if not isinstance(called, Call) or not self._is_called(called) or is_of_null(node):
+            return None
+        half = len(self.bound)
+        for rows, others in (
+            (called.args[:half], called.args[half:]),
+            (called.args[half:], called.args[:half]),
+        ):
+            constants = [other.value for other in others if isinstance(other, Literal) and other.value is not None]
+            if rows == self.bound and len(constants) == len(others) == half:
+                nulls = "" if current().keeps_nulls(metric.function) else "all"
+                limit = _LIMITS.get(called.type or "", math.inf)
+                return replace(self.distance_to(constants), nulls=nulls, limit=limit).answers(node)
+        return None
+
+    def _is_called(self, call: Call) -> bool:
+        """Is this the very function, called so that its distances are not rounded?"""
+        if self.function is None or call.implementation != f"python:{self.function}":
+            return False
+        whole = call.type in ("tinyint", "smallint", "int", "bigint")  # without Arrow, 2.5 becomes NULL and not 2
+        return ("eval:100" in call.flags and (whole or call.type == "double")) or (
+            "eval:101" in call.flags and call.type == "double"
+        )
+
+    def has_null_distance(self, *, turned: bool = False) -> Clause | None:
+        """May some row have no distance? Turned: may some row have one?"""
+        return HasNullDistance(self.kept_origins(), turned) if self.is_resolved and self.origins else None
+
+    def kept_origins(self) -> Pivots:
+        """The origins, and where the distances from them are."""
+        return Pivots(str(self), self.required(), self.origins)
+
+
+def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:
+    """The metric of a specification: its name, itself if it can be had here, the declared function's identity."""
+    declared = current().metric(plain_function(metric)) if recorded != "" else None
+    if recorded:  # read from metadata, where "" is a metric of our own
+        if declared is not None and identity(declared) == recorded:
+            return str(metric), UserMetric(str(metric), declared), recorded
+        return str(metric), None, recorded
+    if declared is not None:
+        name = getattr(declared, "__name__", "function")
+        try:
+            return name, UserMetric(name, declared), identity(declared)
+        except Unidentifiable as error:
+            raise InvalidSpecificationError(f"MetricDist(metric={name}): {error}") from None
+    if isinstance(metric, str):
+        return metric, metric_named(metric), None
+    name = getattr(metric, "__name__", repr(metric))
+    if why := refusal(str(getattr(metric, "__qualname__", name))) or refusal(name):
+        raise InvalidSpecificationError(f"MetricDist(metric={name}): {why}")
+    raise InvalidSpecificationError(
+        f"MetricDist(metric={name}): the function is not declared to be a metric; if it is one (never negative, 0 "
+        f"from a point to itself, the same both ways, no detour shorter), say so: geoskip.declare({name}, metric=True)"
+    )
+
+
+def _written(origins: tuple[Any, ...]) -> list[Any]:
+    """Origins as JSON holds them."""
+    return [_written(o) if isinstance(o, tuple) else value_to_json(o) for o in origins]
+
+
+def _read(origin: Any) -> Any:
+    if isinstance(origin, list | tuple):
+        return tuple(map(_read, origin))
+    try:
+        return value_from_json(origin) if isinstance(origin, dict) else origin
+    except MetadataError as error:
+        raise InvalidSpecificationError(f"{origin!r} is no origin: {error}") from None

@@ -1,0 +1,173 @@
+"""The bounds of one file's values: which Arrow type holds them, and how they are found and merged.
+
+Values are physical, as in predicates (days, microseconds, ...), strings as bytes. A bound that is None while there are
+values is open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.bounds.strings import successor
+from geoskip.errors import UnsupportedColumnError
+from geoskip.indexes.base import SourceColumn
+
+__all__ = ["LONGEST", "bound_type", "bounds", "merged", "of_texts", "ordered", "shortened"]
+
+LONGEST = 32
+"""Bytes of a string that a bound keeps."""
+
+_BOUNDS: dict[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.binary(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+_WAYS_OUT = (
+    (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
+    (r"string collate", "its order is not that of bytes; use ValueList({0!r}), or index {0} COLLATE UTF8_BINARY"),
+    (r"variant", "index a field cast to its type, such as variant_get({}, '$.field', 'int')"),
+    (r"interval$|calendarinterval", "calendar intervals have no order"),
+    (r"geometry|geography|.*udt", "use GeoBox({})"),
+    (r"void|null", "it holds nothing but NULL"),
+)
+
+
+def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
+    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out, for this kind of index."""
+    name = column.type.strip().lower()
+    if name in _BOUNDS:
+        return _BOUNDS[name]
+    if decimal := re.fullmatch(r"decimal\((\d+),\s*(-?\d+)\)", name):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if re.fullmatch(r"(var)?char\(\d+\)", name):
+        return pa.binary()
+    if re.fullmatch(r"interval (year|month)( to month)?", name):
+        return pa.int32()
+    if re.fullmatch(r"interval (day|hour|minute|second)( to (hour|minute|second))?", name):
+        return pa.duration("us")
+    way = next((way for kind, way in _WAYS_OUT if re.match(kind, name)), "index an expression of an ordered type")
+    raise UnsupportedColumnError(
+        f"{kind}({column.text}) needs an ordered type, got {column.type}: {way.format(column.text)}"
+    )
+
+
+def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
+    """The summary of some values: ``min`` and ``max`` (NaN left out), ``exact``, ``nulls``, ``nans``, ``rows``."""
+    unit = values.type.unit if pa.types.is_timestamp(values.type) else "us"
+    values = ordered(values)
+    kind = values.type
+    rows, nulls, nans = len(values), values.null_count, 0
+    if pa.types.is_null(kind):
+        return _summary(None, None, nulls=rows, rows=rows)
+    if pa.types.is_floating(kind):  # pyarrow's min_max drops NaN, and Spark orders it above every number
+        nans = pc.sum(pc.is_nan(values)).as_py() or 0
+    if rows == nulls + nans:
+        return _summary(None, None, nulls=nulls, nans=nans, rows=rows)
+    found = pc.min_max(values)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return of_texts(low, high, nulls=nulls, rows=rows)
+    if pa.types.is_floating(kind):
+        low, high = _outward(low, -0.0), _outward(high, 0.0)
+    elif unit != "us":  # widened to whole microseconds
+        low, high = low * 10**6 // _PER_SECOND[unit], -(-high * 10**6 // _PER_SECOND[unit])
+    return _summary(low, high, nulls=nulls, nans=nans, rows=rows)
+
+
+def of_texts(low: bytes, high: bytes, *, nulls: int, rows: int) -> dict[str, Any]:
+    """The summary of strings or binary between the least and the greatest, which are shortened."""
+    short, tall = low[:LONGEST], shortened(high)
+    return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
+
+
+def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The summary of all parts of a file from theirs."""
+    counts = {field: sum(part.get(field, 0) for part in parts) for field in ("nulls", "nans", "rows")}
+    holding = [part for part in parts if part["rows"] > part["nulls"] + part.get("nans", 0)]
+    lows, highs = ([part[end] for part in holding] for end in ("min", "max"))
+    low = min(lows) if lows and None not in lows else None
+    high = max(highs) if highs and None not in highs else None
+    return _summary(low, high, exact=all(part.get("exact", True) for part in parts), **counts)
+
+
+def shortened(value: bytes) -> bytes | None:
+    """An upper bound of at most LONGEST bytes for a value, and for all that begin like it; None is unbounded.
+
+    Text is cut between code points and its last one raised, so that the bound is text again.
+
+    >>> shortened(b"short"), shortened(b"x" * 99) == b"x" * 31 + b"y", shortened(bytes([255]) * 99)
+    (b'short', True, None)
+    """
+    if len(value) <= LONGEST:
+        return value
+    cut = LONGEST
+    while cut > LONGEST - 4 and value[cut] & 0xC0 == 0x80:
+        cut -= 1
+    try:
+        return _raised(value[:cut].decode("utf-8"))
+    except UnicodeDecodeError:
+        return successor(value[:LONGEST])
+
+
+def _raised(text: str) -> bytes | None:
+    """The least text above all that begin with this one: its last code point raised."""
+    head = text.rstrip("\U0010ffff")
+    if not head:
+        return None
+    following = ord(head[-1]) + 1
+    return (head[:-1] + chr(0xE000 if following == 0xD800 else following)).encode("utf-8")
+
+
+def _summary(
+    low: Any, high: Any, *, exact: bool = True, nulls: int = 0, nans: int = 0, rows: int = 0
+) -> dict[str, Any]:
+    return {"min": low, "max": high, "exact": exact, "nulls": nulls, "nans": nans, "rows": rows}
+
+
+def ordered(values: Any) -> Any:
+    """The same values in a type that Arrow orders as Spark does; strings as bytes, since they may not be UTF-8."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return ordered(values.cast(kind.value_type))
+    if pa.types.is_string(kind):
+        return values.cast(pa.binary())
+    if pa.types.is_large_string(kind) or pa.types.is_fixed_size_binary(kind):
+        return values.cast(pa.large_binary())
+    if kind in (_STRING_VIEW, _BINARY_VIEW):
+        return values.cast(pa.binary_view()).cast(pa.large_binary())
+    if pa.types.is_date(kind):
+        return values.cast(pa.date32()).cast(pa.int32())
+    if pa.types.is_timestamp(kind):
+        return values.cast(pa.int64())
+    if pa.types.is_duration(kind):
+        return values.cast(pa.duration("us")).cast(pa.int64())
+    if pa.types.is_float16(kind):
+        return values.cast(pa.float32())
+    return values
+
+
+_STRING_VIEW = getattr(pa, "string_view", pa.string)()
+_BINARY_VIEW = getattr(pa, "binary_view", pa.binary)()
+
+
+def _outward(bound: float, zero: float) -> float:
+    """A zero bound as -0.0 below and 0.0 above: min_max says either, and what shows the sign may be asked later."""
+    return zero if bound == 0 else bound
+
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}

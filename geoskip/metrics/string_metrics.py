@@ -1,0 +1,172 @@
+"""Metrics over strings, by code points as Spark's ``levenshtein`` counts them, and over the bits of whole numbers.
+
+Distances of strings are rapidfuzz's, computed for all distinct strings of a file in one call. A string that is not
+UTF-8 is odd: what its characters are, Spark and Python see differently.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from rapidfuzz import process
+from rapidfuzz.distance import Hamming as _HammingOfTexts
+from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
+
+from geoskip.metrics.base import Floats, Metric, Points
+from geoskip.metrics.string_heads import GROUP, LONGEST, StringHeads, outline_of, united
+
+__all__ = ["Hamming", "Levenshtein"]
+
+_TEXT = re.compile(r"(string|(var)?char\(\d+\))$")
+_WHOLE = frozenset(["tinyint", "smallint", "int", "bigint"])
+_BITS = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
+
+
+def _texts(values: pa.Array) -> Points:
+    """The distinct strings of an array."""
+    kind = values.type
+    distinct = (values.dictionary if pa.types.is_dictionary(kind) else values.drop_null()).unique()
+    nulls = values.null_count
+    if not (pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type)):
+        distinct = distinct.cast(pa.large_string())
+    try:
+        distinct.validate(full=True)
+        return Points(distinct.to_pylist(), len(values), nulls, nulls, 0)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        pass
+    raw = distinct.cast(pa.large_binary())
+    found = [(place, _decoded(value)) for place, value in enumerate(raw.to_pylist())]
+    bad = pa.array([place for place, text in found if text is None], pa.int32())
+    if pa.types.is_dictionary(kind):
+        odd = int(pc.sum(pc.is_in(values.indices, value_set=bad)).as_py() or 0)
+    else:
+        same = values.cast(pa.large_binary())
+        odd = int(pc.sum(pc.is_in(same, value_set=raw.take(bad))).as_py() or 0)
+    return Points([text for _, text in found if text is not None], len(values), nulls, nulls, odd)
+
+
+def _decoded(value: bytes) -> str | None:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+class _OfTexts(Metric):
+    """What metrics over one string share; many points are a list of texts."""
+
+    whole: ClassVar[bool] = True
+    slack: ClassVar[float] = 0.0
+    scorer: ClassVar[Callable[..., int]]
+
+    def refusal(self, types: Sequence[str]) -> str | None:
+        if len(types) != 1:
+            return f"{self.name} is over one expression, got {len(types)}"
+        if not _TEXT.match(types[0]):
+            return f"{self.name} needs a string, got {types[0]}; index a string expression"
+        return None
+
+    def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
+        return _texts(values[0])
+
+    def point(self, constants: Sequence[Any], like: Any = None) -> str | None:
+        (value,) = constants
+        if not isinstance(value, str):
+            return None
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            return None
+        return value
+
+    def of(self, points: Sequence[Any]) -> list[Any]:
+        return list(points)
+
+    def take(self, data: list[Any], places: Sequence[int]) -> list[Any]:
+        return [data[place] for place in places]
+
+    def distances(self, origin: Any, data: list[Any]) -> Floats:
+        if not data:
+            return np.empty(0)
+        found = process.cdist([origin], data, scorer=type(self).scorer, dtype=np.int32)
+        return np.asarray(found[0], dtype=np.float64)
+
+    def count(self, data: Any) -> int:
+        return len(data)
+
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
+        return [""]
+
+
+class Levenshtein(_OfTexts):
+    """The least number of insertions, deletions and substitutions of code points."""
+
+    name: ClassVar[str] = "levenshtein"
+    outlined: ClassVar[Mapping[str, pa.DataType]] = {"outline": pa.list_(pa.string()), "groups": pa.list_(GROUP)}
+    scorer = _LevenshteinOfTexts.distance
+
+    def outline(self, data: list[str]) -> dict[str, Any]:
+        return outline_of(data)
+
+    def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return united(parts)
+
+    def outlines(self, fields: Sequence[pa.Array]) -> StringHeads:
+        return StringHeads.of(*fields)
+
+    def within(self, outlines: StringHeads, point: str, distance: float) -> NDArray[np.bool_] | None:
+        return outlines.within(point, math.floor(distance)) if len(outlines.codes) and distance < LONGEST else None
+
+
+class Hamming(_OfTexts):
+    """Differing bits of whole numbers (``bit_count(a ^ b)``), or differing code points of strings.
+
+    Numbers are taken as 64 bits with their sign, as Spark counts them; of strings of different lengths, what one has
+    more differs.
+    """
+
+    name: ClassVar[str] = "hamming"
+    scorer = _HammingOfTexts.distance
+
+    def refusal(self, types: Sequence[str]) -> str | None:
+        if len(types) == 1 and types[0] in _WHOLE:
+            return None
+        said = super().refusal(types)
+        return said and said.replace("needs a string", "needs a whole number or a string")
+
+    def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
+        (array,) = values
+        if not pa.types.is_integer(array.type):
+            return _texts(array)
+        nulls = array.null_count
+        return Points(array.drop_null().cast(pa.int64()).to_numpy(), len(array), nulls, nulls, 0)
+
+    def point(self, constants: Sequence[Any], like: Any = None) -> Any:
+        (value,) = constants
+        if isinstance(value, bool) or (like is not None and type(value) is not type(like)):
+            return None
+        if isinstance(value, int):
+            return value if -(2**63) <= value < 2**63 else None
+        return super().point(constants)
+
+    def of(self, points: Sequence[Any]) -> Any:
+        return np.array(points, dtype=np.int64) if points and isinstance(points[0], int) else list(points)
+
+    def take(self, data: Any, places: Sequence[int]) -> list[Any]:
+        return [int(data[place]) if isinstance(data, np.ndarray) else data[place] for place in places]
+
+    def distances(self, origin: Any, data: Any) -> Floats:
+        if not isinstance(data, np.ndarray):
+            return super().distances(origin, data)
+        differing = (data ^ np.int64(origin)).view(np.uint8).reshape(len(data), 8)
+        return np.asarray(_BITS[differing].sum(axis=1, dtype=np.float64))
+
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
+        return ()

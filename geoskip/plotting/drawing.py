@@ -1,0 +1,172 @@
+"""What a decision can draw: the boxes of its files, and the shapes that its clauses speak of.
+
+Everything is told in the coordinates of the index: a shape that a query compares with ``ST_FlipCoordinates(geom)`` is
+drawn flipped back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyproj
+import shapely
+from numpy.typing import NDArray
+from shapely.geometry.base import BaseGeometry
+
+from geoskip.clauses import Clause
+from geoskip.errors import InvalidSpecificationError
+from geoskip.geometry.boxes import Boxes
+from geoskip.geometry.sphere import SPHEROID_LEAST
+from geoskip.indexes.geobox.clauses import (
+    BoxComesWithin,
+    BoxCompares,
+    BoxDiffers,
+    BoxEncloses,
+    BoxGoesBeyond,
+    BoxLeaves,
+    BoxMeets,
+    BoxTransform,
+)
+from geoskip.indexes.geobox.globe import GlobeComesWithin, GlobeGoesBeyond
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.geobox.units import units_of
+from geoskip.planner import Decision
+
+__all__ = ["FileBoxes", "Limit", "boxes_of", "geobox_of", "limits_of", "shapes_of"]
+
+_CORNERS_OF_A_CIRCLE = 180
+
+
+@dataclass(frozen=True)
+class FileBoxes:
+    """The boxes of the files that a scan could read."""
+
+    kept: Boxes
+    skipped: Boxes
+    kept_without: int
+    """Files that were kept and have no box: of unknown content, or without a geometry."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A coordinate that a query compares with a constant: axis 0 for x, 1 for y."""
+
+    axis: int
+    value: float
+
+
+def geobox_of(decisions: Iterable[Decision], wanted: str | None) -> tuple[Decision, GeoBox]:
+    """The index whose boxes are drawn: the named one, else the first that the decision used, else any.
+
+    Raises InvalidSpecificationError where there is none.
+    """
+    found = [(decision, index) for decision in decisions for index in decision.snapshot.indexes]
+    boxes = [(decision, index) for decision, index in found if isinstance(index, GeoBox)]
+    named = [pair for pair in boxes if wanted is None or str(pair[1]) == wanted]
+    if named:
+        used = [pair for pair in named if any(name == str(pair[1]) for name, _ in pair[0].clause.columns())]
+        return (used or named)[0]
+    if wanted is not None and boxes:
+        raise InvalidSpecificationError(
+            f"the scan has no index {wanted}; its boxes are those of {', '.join(str(index) for _, index in boxes)}"
+        )
+    others = ", ".join(str(index) for _, index in found)
+    raise InvalidSpecificationError(
+        "a map needs the boxes of a GeoBox index, and the scan has "
+        + (f"only {others}" if others else "none: nothing was decided for it")
+        + '; create one: dataset.create_index(GeoBox("lng", "lat")), then run the query again'
+    )
+
+
+def boxes_of(decision: Decision, index: GeoBox, kept: Iterable[str], skipped: Iterable[str]) -> FileBoxes:
+    """The boxes of the files that a scan kept and skipped, given by their full paths."""
+    units = units_of(decision.snapshot.files, str(index), index.counts)
+    names = decision.snapshot.files.column("path").to_pylist()
+    number_of = {name: number for number, name in enumerate(names)}
+    is_kept, is_skipped = (_among(paths, decision.snapshot.header.root, number_of) for paths in (kept, skipped))
+    with_box = np.zeros(len(names), dtype=bool)
+    with_box[units.box_file] = True
+    return FileBoxes(
+        units.boxes.take(is_kept[units.box_file]),
+        units.boxes.take(is_skipped[units.box_file]),
+        int(np.count_nonzero(is_kept & ~with_box)),
+    )
+
+
+def _among(paths: Iterable[str], root: str, number_of: dict[str, int]) -> NDArray[np.bool_]:
+    """Which files of a snapshot these paths are of; their names there are relative to its root, where below it."""
+    found = np.zeros(len(number_of), dtype=bool)
+    prefix = root.rstrip("/") + "/"
+    for path in paths:
+        number = number_of.get(path.removeprefix(prefix), number_of.get(path, -1))
+        if number >= 0:
+            found[number] = True
+    return found
+
+
+def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
+    """The shapes that a clause compares the boxes with; a distance makes the area within it."""
+    found: dict[bytes, BaseGeometry] = {}
+    for part in _leaves(clause):
+        match part:
+            case BoxMeets(name, _, view, shape) | BoxEncloses(name, _, view, shape) | BoxLeaves(name, _, view, shape):
+                drawn = shape.geometry
+            case (
+                BoxComesWithin(name, _, view, shape, distance)
+                | BoxGoesBeyond(name, _, view, shape, distance)
+                | BoxDiffers(name, _, view, shape, distance)
+            ):
+                drawn = shapely.buffer(shape.geometry, distance, quad_segs=32) if distance > 0 else shape.geometry
+            case GlobeComesWithin(name, _, view, lng, lat, distance, earth) | GlobeGoesBeyond(
+                name, _, view, lng, lat, distance, earth
+            ):
+                drawn = _circle(lng, lat, distance, earth.least)
+            case _:
+                continue
+        if name == str(index) and not drawn.is_empty:
+            seen = _unviewed(drawn, view)
+            found[shapely.to_wkb(seen)] = seen
+    return list(found.values())
+
+
+def limits_of(clause: Clause, index: GeoBox) -> list[Limit]:
+    """The coordinates that a clause compares with single constants."""
+    found: dict[Limit, None] = {}
+    for part in _leaves(clause):
+        if isinstance(part, BoxCompares) and part.index == str(index) and len(part.bounds) == 1:
+            moved = part.bounds[0][0] - (part.view.dx, part.view.dy)[part.axis]
+            found[Limit(1 - part.axis if part.view.flip else part.axis, moved)] = None
+    return list(found)
+
+
+def _leaves(clause: Clause) -> Iterator[Clause]:
+    parts = getattr(clause, "parts", ())
+    if not parts:
+        yield clause
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _unviewed(shape: BaseGeometry, view: BoxTransform) -> BaseGeometry:
+    """A shape that the query compares with a view of the geometry, where it lies for the geometry itself."""
+
+    def back(xy: NDArray[np.float64]) -> NDArray[np.float64]:
+        moved = xy - (view.dx, view.dy)
+        return moved[:, ::-1] if view.flip else moved
+
+    plain = view.flip or view.dx or view.dy
+    return shapely.transform(shape, back) if plain else shape
+
+
+def _circle(lng: float, lat: float, distance: float, radius: float) -> BaseGeometry:
+    """The circle around a place, cut where it comes around the globe; a place alone where it has no size."""
+    if not 0 < distance < radius * np.pi / 2:
+        return shapely.Point(lng, lat)
+    earth = pyproj.Geod(ellps="WGS84") if radius == SPHEROID_LEAST else pyproj.Geod(a=radius, b=radius)
+    bearings = np.linspace(0, 360, _CORNERS_OF_A_CIRCLE, endpoint=False)
+    count = len(bearings)
+    x, y, _ = earth.fwd(np.full(count, lng), np.full(count, lat), bearings, np.full(count, distance))
+    around = lng + (np.asarray(x) - lng + 180) % 360 - 180
+    return shapely.LineString(np.column_stack([around, y])[[*range(count), 0]])

@@ -1,0 +1,377 @@
+"""The declarations of a scope, looked up by the calls that they are about."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, TypeVar
+
+from geoskip.clauses import Clause
+from geoskip.predicates import Call
+from geoskip.registry.functions import Given, Named, Reference, keys_of
+
+__all__ = [
+    "ConstantDeclaration",
+    "DenotationDeclaration",
+    "Mapping",
+    "FunctionProperties",
+    "Registry",
+    "constant_name",
+    "current",
+    "lasting",
+    "mappings",
+    "quarantined",
+    "release",
+]
+
+T = TypeVar("T")
+Rule = Callable[..., "Clause | None"]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One rule for predicates over these functions.
+
+    With ``together`` False it is asked of one index at a time, of any of the kinds: ``rule(node, index)``. With True
+    of one of each kind: ``rule(node, first, second)``; a kind in ``optional`` may be missing and is then left out.
+    """
+
+    functions: tuple[Reference, ...]
+    indexes: tuple[type, ...]
+    rule: Rule
+    together: bool = False
+    optional: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return f"{self.rule.__module__}.{self.rule.__qualname__}"
+
+    def concerns(self, calls: Iterable[Call]) -> bool:
+        """Is any of these calls one of a function that this rule maps?"""
+        return any(function.is_called(call) for call in calls for function in self.functions)
+
+
+@dataclass(frozen=True)
+class ConstantDeclaration:
+    """What evaluates a function of literals."""
+
+    function: Reference
+    evaluate: Callable[..., Any]
+
+
+def constant_name(evaluate: Callable[..., Any]) -> str:
+    """What reasons and quarantine call what evaluates constants."""
+    return f"constant {getattr(evaluate, '__module__', '')}.{getattr(evaluate, '__qualname__', evaluate)}"
+
+
+@dataclass(frozen=True)
+class DenotationDeclaration:
+    """What says which thing a call denotes."""
+
+    function: Reference
+    meaning: Callable[[Call], Any]
+
+
+@dataclass(frozen=True)
+class FunctionProperties:
+    """What :func:`declare` said of a function; None is unsaid."""
+
+    function: Reference
+    metric: bool | None = None
+    monotone: str | Callable[[Call], str | None] | None = None
+    null_in_null_out: bool | None = None
+    deterministic: bool | None = None
+    inverse: Any = None
+    version: str | None = None
+    module: str = ""
+    """Which module said so."""
+
+    def said(self) -> dict[str, Any]:
+        """The properties that are said."""
+        words = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("function", "module")}
+        return {name: word for name, word in words.items() if word is not None}
+
+
+def _overlaid(old: FunctionProperties, new: FunctionProperties) -> FunctionProperties:
+    return replace(old, **new.said())
+
+
+class _ByFunction(Generic[T]):
+    """Things by the functions that they are about, each with its place in the order of registration."""
+
+    def __init__(self, parent: _ByFunction[T] | None = None) -> None:
+        self._found: dict[str, tuple[tuple[int, T], ...]] = dict(parent._found) if parent else {}
+        self.newest = -1
+        """The place of what was added last."""
+
+    def add(self, functions: Iterable[Reference], thing: T) -> None:
+        place = self.newest = next(_places)
+        for key in dict.fromkeys(key for function in functions for key in function.spellings()):
+            self._found[key] = (*self._found.get(key, ()), (place, thing))
+
+    def drop(self, goes: Callable[[T], bool]) -> None:
+        for key, entries in list(self._found.items()):
+            if any(goes(thing) for _, thing in entries):
+                self._found[key] = tuple(entry for entry in entries if not goes(entry[1]))
+
+    def under(self, key: str) -> list[T]:
+        return [thing for _, thing in self._found.get(key, ())]
+
+    def of(self, call: Call) -> list[T]:
+        """What may be about a call's function, the oldest first."""
+        lists = [entries for key in keys_of(call) if (entries := self._found.get(key))]
+        if len(lists) < 2:
+            return [thing for entries in lists for _, thing in entries]
+        return [thing for _, thing in heapq.merge(*lists, key=lambda entry: entry[0])]
+
+    def all(self, since: int = 0) -> list[T]:
+        """Everything, once each, the oldest first; what has an earlier place than ``since`` left out."""
+        return [thing for _, thing in sorted({p: t for e in self._found.values() for p, t in e if p >= since}.items())]
+
+
+_places = itertools.count()
+
+
+class Registry:
+    """All declarations of one scope, and what of them is in quarantine.
+
+    *Quarantine is the process's, not a session's.* What a mapping got wrong, it got wrong as the very function that all
+    sessions of the driver share, over metadata that they share as well: a sibling made by ``newSession`` would lose the
+    same rows, or wait as long, and nobody who was told of it once should meet it again. So a mapping comes back by
+    being registered anew, in whichever session, or by :func:`release`; a scope (:func:`mappings`) forgets at its end.
+    """
+
+    def __init__(self, parent: Registry | None = None) -> None:
+        self.mappings: dict[str, Mapping] = dict(parent.mappings) if parent else {}
+        self.properties: list[FunctionProperties] = list(parent.properties) if parent else []
+        self.quarantine: dict[str, str] = dict(parent.quarantine) if parent else {}
+        """What is left out of queries, by its name, and why."""
+        self._bare: tuple[int, list[str]] = (-2, [])
+        self._names: _ByFunction[str] = _ByFunction(parent._names if parent else None)
+        self._constants: _ByFunction[ConstantDeclaration] = _ByFunction(parent._constants if parent else None)
+        self._denotations: _ByFunction[DenotationDeclaration] = _ByFunction(parent._denotations if parent else None)
+        self._said: _ByFunction[FunctionProperties] = _ByFunction(parent._said if parent else None)
+
+    # ---- registering
+
+    def add_mapping(self, mapping: Mapping) -> None:
+        """Register a rule. Another rule of its name is replaced; the same one, decorated twice, has both mappings."""
+        name = mapping.name
+        for key, known in list(self.mappings.items()):
+            if known.name == name and known.rule is not mapping.rule:
+                del self.mappings[key]
+                self._names.drop(key.__eq__)
+        key = next(k for n in itertools.count() if (k := name if n == 0 else f"{name} {n + 1}") not in self.mappings)
+        self.mappings[key] = mapping
+        self._names.add(mapping.functions, key)
+        self.quarantine.pop(f"mapping {name}", None)
+
+    def add_constant(self, declared: ConstantDeclaration) -> None:
+        """Register what evaluates a function; the newest counts."""
+        self._constants.add((declared.function,), declared)
+        self.quarantine.pop(constant_name(declared.evaluate), None)
+
+    def add_denotation(self, declared: DenotationDeclaration) -> None:
+        """Register what a function denotes; one of the same name is replaced."""
+        name = (declared.meaning.__module__, declared.meaning.__qualname__)
+
+        def is_older(known: DenotationDeclaration) -> bool:
+            same = (known.meaning.__module__, known.meaning.__qualname__) == name
+            return same and known.meaning is not declared.meaning
+
+        self._denotations.drop(is_older)
+        self._denotations.add((declared.function,), declared)
+
+    def add_properties(self, said: FunctionProperties) -> None:
+        """Register what is said of a function."""
+        self.properties.append(said)
+        self._said.add((said.function,), said)
+        self.quarantine.pop(f"what is declared of {said.function.name}", None)
+
+    def add_all(self, other: Registry, since: int) -> None:
+        """Register what was registered elsewhere, from some place in the order on."""
+        for name in other._names.all(since):
+            self.add_mapping(other.mappings[name])
+        for constant in other._constants.all(since):
+            self.add_constant(constant)
+        for denotation in other._denotations.all(since):
+            self.add_denotation(denotation)
+        for said in other._said.all(since):
+            self.add_properties(said)
+
+    # ---- looking up
+
+    @property
+    def state(self) -> Hashable:
+        """What changes with every declaration, and with what is put into quarantine or released."""
+        newest = tuple(kept.newest for kept in (self._names, self._constants, self._denotations, self._said))
+        return self, newest, tuple(self.quarantine.items())
+
+    def rules_of(self, call: Call) -> list[Mapping]:
+        """The mappings of a call's function, the oldest first."""
+        found = (self.mappings.get(name) for name in self._names.of(call))
+        return [m for m in found if m is not None and m.concerns((call,))]
+
+    def rules_for(self, calls: list[Call], index: type) -> list[Mapping]:
+        """The mappings of these calls that are asked of one index, of this kind."""
+        found = {id(m): m for call in calls for m in self.rules_of(call)}
+        return [m for m in found.values() if not m.together and issubclass(index, m.indexes)]
+
+    def bare_names(self) -> list[str]:
+        """The names that mappings are bound to by name alone."""
+        newest, names = self._bare
+        if newest != self._names.newest:  # the newest replaces what is dropped
+            found = (f.name for m in self.mappings.values() for f in m.functions if isinstance(f, Named))
+            newest, names = self._bare = (self._names.newest, list(dict.fromkeys(found)))
+        return names
+
+    def strangers(self, call: Call) -> list[Mapping]:
+        """The mappings of the call's bare name that are bound to another function of that name."""
+        found = (self.mappings.get(name) for name in self._names.under(call.name.lower()))
+        named = [m for m in found if m is not None and any(isinstance(f, Named) for f in m.functions)]
+        met = {m.name for m in self.rules_of(call)}
+        return [m for m in named if m.name not in met]
+
+    def constants_of(self, call: Call) -> list[ConstantDeclaration]:
+        """What evaluates this call when its arguments are literals, the oldest first."""
+        return [declared for declared in self._constants.of(call) if declared.function.is_called(call)]
+
+    def evaluator(self, call: Call) -> Callable[..., Any] | None:
+        """The newest that evaluates this call when its arguments are literals, if that is known."""
+        return next((c.evaluate for c in reversed(self._constants.of(call)) if c.function.is_called(call)), None)
+
+    def constant_itself(self, call: Call) -> Callable[..., Any] | None:
+        """The Python function that a call is of, where it is declared to be evaluated for constants as itself."""
+        found = self.evaluator(call)
+        if found is None or constant_name(found) in self.quarantine or not Given(found).is_called(call):
+            return None
+        return found
+
+    def denotations_of(self, call: Call) -> list[DenotationDeclaration]:
+        """What says what a call denotes, the oldest first."""
+        return [declared for declared in self._denotations.of(call) if declared.function.is_called(call)]
+
+    def denotation(self, call: Call) -> Any:
+        """What a call denotes, or None: the newest declaration that answers."""
+        for declared in reversed(self._denotations.of(call)):
+            if declared.function.is_called(call) and (found := declared.meaning(call)) is not None:
+                return found
+        return None
+
+    def metric(self, function: Any) -> Callable[..., Any] | None:
+        """The Python function that was declared to be a metric, given by itself or by its name."""
+        for said in reversed(self.properties):
+            reference = said.function
+            if said.metric is None or not isinstance(reference, Given):
+                continue
+            if function is reference.function or function == reference.name:
+                plain: Callable[..., Any] = reference.function
+                return plain if said.metric else None
+        return None
+
+    def keeps_nulls(self, function: Any) -> bool:
+        """Was this Python function declared to be NULL for NULL?"""
+        return any(
+            said.null_in_null_out and isinstance(said.function, Given) and said.function.function is function
+            for said in self.properties
+        )
+
+    def version_of(self, name: str) -> str | None:
+        """The version that was last declared for a SQL name."""
+        named = (p for p in reversed(self._said.under(name.lower())) if isinstance(p.function, Named))
+        return next((p.version for p in named if p.version is not None), None)
+
+    def said_of(self, call: Call) -> FunctionProperties | None:
+        """What was declared of the function of this call: of each property the newest word."""
+        found = [p for p in self._said.of(call) if p.function.is_called(call)]
+        return functools.reduce(_overlaid, found) if found else None
+
+    def function_of(self, call: Call) -> Callable[..., Any] | None:
+        """What computes this call from plain values: a declared Python function, or what evaluates its constants."""
+        for said in reversed(self._said.of(call)):
+            if isinstance(said.function, Given) and said.function.is_called(call):
+                plain: Callable[..., Any] = said.function.function
+                return plain
+        return self.evaluator(call)
+
+    def all_constants(self) -> list[ConstantDeclaration]:
+        """Everything that evaluates functions of literals."""
+        return self._constants.all()
+
+    def all_denotations(self) -> list[DenotationDeclaration]:
+        """Everything that says what calls denote."""
+        return self._denotations.all()
+
+    # ---- leaving out
+
+    def leave_out(self, name: str, why: str, rule: object = None) -> None:
+        """Put something in quarantine, by the name that reasons give it; not what has replaced this rule meanwhile."""
+        if rule is None or any(m.rule is rule for m in self.mappings.values() if f"mapping {m.name}" == name):
+            self.quarantine.setdefault(name, why)
+
+
+_scopes: list[Registry] = [Registry()]
+
+
+def current() -> Registry:
+    """The registry in force."""
+    return _scopes[-1]
+
+
+@contextmanager
+def mappings() -> Iterator[Registry]:
+    """A scope: declarations made within it are forgotten at its end, and so is what was put in quarantine.
+
+    >>> from geoskip.registry import constant
+    >>> with mappings() as scope:
+    ...     _ = constant("one")(lambda: 1)
+    ...     scope.evaluator(Call("ONE", ()))()
+    1
+    >>> current().evaluator(Call("one", ())) is None
+    True
+    """
+    scope = Registry(current())
+    _scopes.append(scope)
+    try:
+        yield scope
+    finally:
+        _scopes.remove(scope)
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Declarations made within it stay when the scopes end that are open now: those of packages, imported once.
+
+    >>> from geoskip.registry import constant
+    >>> with mappings(), mappings() as scope:
+    ...     with lasting():
+    ...         _ = constant("for good")(lambda: 1)
+    ...     scope.evaluator(Call("for good", ()))()
+    1
+    >>> current().evaluator(Call("for good", ()))()
+    1
+    """
+    *outer, scope = _scopes
+    since = next(_places)
+    try:
+        yield
+    finally:
+        for each in outer:
+            each.add_all(scope, since)
+
+
+def quarantined() -> dict[str, str]:
+    """What queries leave out by now, and why: mappings, declarations and indexes that failed or lost a row."""
+    return dict(current().quarantine)
+
+
+def release(name: str | None = None) -> None:
+    """Let queries use again what is in quarantine: one thing by its name, or everything."""
+    if name is None:
+        current().quarantine.clear()
+    else:
+        current().quarantine.pop(name, None)

@@ -1,0 +1,1 @@
+"""Rewrite predicates as equivalent or implied conditions that indexes can answer."""

@@ -1,0 +1,296 @@
+"""Asking the indexes and mappings at hand about one vertex, each kept from doing harm.
+
+What raises, returns something else than a clause or takes longer than the planning budget is left out with a reason;
+a mapping that did so is put in quarantine (:class:`geoskip.registry.Registry`), so that later queries do not ask it.
+The same goes for a clause, once it is evaluated: it is known whose it is, a mapping's or that of an index of others,
+and that is put in quarantine. geoskip's own indexes are only reported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from geoskip.bounds.casts import uncast
+from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
+from geoskip.indexes.base import Index
+from geoskip.indexes.timestamp_to_date import of_the_day
+from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
+from geoskip.registry import Mapping, Registry
+from geoskip.rewrite.sql_functions import Template, recognised
+
+__all__ = ["RuleRunner", "RuleSubject", "Deadline", "calls_of", "leave_out", "name_of"]
+
+Report = Callable[[str], None]
+Rule = Callable[..., object]
+_MOST_VALUES = 1000
+_FEW_VALUES = 16
+"""So many values of an IN, and of a NOT IN, are given to mappings one by one."""
+_SHARE_OF_VALUES = 0.1
+"""Of the planning budget, for all of them."""
+_MOST_TOGETHER = 64
+"""So many combinations of indexes are given to a rule that takes several."""
+
+
+@dataclass(frozen=True)
+class RuleSubject:
+    """A clause, by which name reasons call what it is from, and what was called for it."""
+
+    name: str
+    clause: Clause
+    rule: Rule = field(repr=False, compare=False)
+
+
+@dataclass
+class Deadline:
+    """What is being asked or evaluated now, seen from another thread; longer than ``most`` seconds is too slow."""
+
+    most: float = math.inf
+    root: str = ""
+    """The dataset that is asked about."""
+    running: tuple[str, Rule] | None = None
+    """A name, and what is called under it."""
+    sources: list[RuleSubject] = field(default_factory=list)
+    """Every clause that was answered."""
+    faults: dict[str, tuple[Rule, str]] = field(default_factory=dict)
+    """By the names of sources, what was wrong with their clauses when they were evaluated."""
+
+    def source_of(self, clause: Clause) -> RuleSubject | None:
+        """Who made a clause: a mapping, what is declared, or an index that one of these has asked."""
+        made = [source for source in self.sources if any(leaf is clause for leaf in leaves_of(source.clause))]
+        return min(made, key=lambda source: not _of_function(source.name), default=None)
+
+    def of_functions(self) -> list[RuleSubject]:
+        """The sources that are about functions: mappings, and what is declared."""
+        return [source for source in self.sources if _of_function(source.name)]
+
+    def blame(self, source: RuleSubject, why: str) -> None:
+        """Take in what is wrong with a source's clause; the first fault counts."""
+        self.faults.setdefault(source.name, (source.rule, why))
+
+    def call(self, name: str, function: Rule, *values: object) -> Any:
+        """What a function of constants returns; that it takes too long is its fault."""
+        before, started = self.running, time.monotonic()
+        self.running = (name, function)
+        try:
+            return function(*values)
+        finally:
+            self.running, took = before, time.monotonic() - started
+            if took > self.most:
+                self.faults.setdefault(name, (function, f"took {_slow(took)}"))
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A block in which clauses of others are evaluated by :meth:`evaluate`."""
+        before = guard.set(self.evaluate)
+        try:
+            yield
+        finally:
+            guard.reset(before)
+
+    def evaluate(self, clause: Clause, files: Files) -> Any:
+        """A clause's answer; that it fails, answers something else or takes too long is put down to its source."""
+        source = self.source_of(clause)
+        if source is None:
+            return clause.keep(files)
+        before, started = self.running, time.monotonic()
+        self.running = (source.name, source.rule)
+        try:
+            answer = clause.keep(files)
+        except BaseException as error:
+            self.blame(source, f"made a clause that failed: {_said(error)}")
+            raise
+        finally:
+            self.running, took = before, time.monotonic() - started
+        if answered(answer, len(files)) is None:
+            self.blame(source, f"made a clause that answered {type(answer).__name__}, not a boolean a file")
+        if took > self.most:
+            self.blame(source, f"made a clause that took {_slow(took)}")
+        return answer
+
+
+def name_of(index: str, root: str) -> str:
+    """An index of one dataset, as quarantine names it."""
+    return f"{index} of {root}"
+
+
+def leave_out(registry: Registry, name: str, rule: Rule, why: str, root: str) -> bool:
+    """Put in quarantine what was asked under a name, over a dataset; False where it is geoskip's own."""
+    if _of_function(name):
+        mapped = rule if name.startswith("mapping ") else None
+        registry.leave_out(name, f"it {why}; register it again when it is mended", mapped)
+        return True
+    asked = type(getattr(rule, "__self__", None))
+    if issubclass(asked, Index) and asked.__module__.partition(".")[0] != "geoskip":
+        registry.leave_out(name_of(name, root), f"it {why}")
+        return True
+    return False
+
+
+def _of_function(name: str) -> bool:
+    return name.startswith(("mapping ", "what is declared of ", "constant "))
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _slow(seconds: float) -> str:
+    return f"{seconds:.1f} s, which is more than the planning budget"
+
+
+class RuleRunner:
+    """The indexes and mappings of one decision."""
+
+    def __init__(
+        self,
+        indexes: Sequence[Index],
+        registry: Registry,
+        report: Report,
+        watch: Deadline | None,
+        templates: Sequence[Template] = (),
+    ) -> None:
+        self.registry = registry
+        self.report = report
+        self.watch = watch or Deadline()
+        self.templates = templates
+        self._indexes = [(str(index), index) for index in indexes]
+        self._columns = [_read_alone(index) for index in indexes]
+        self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
+
+    def about(self, node: Predicate) -> list[Clause]:
+        """What indexes and mappings say of a vertex itself."""
+        found: list[Clause] = []
+        read = columns_of(node)
+        for (name, index), columns in zip(self._indexes, self._columns, strict=True):
+            if columns and columns.isdisjoint(read):
+                continue
+            self.ask(name, index.clause, (node,), found)
+            for implied in of_the_day(node, index):
+                self.ask(name, index.clause, (implied,), found)
+        for version in (node, *recognised(node, self.templates)):
+            before = len(found)
+            self._map(version, found)
+            if len(found) == before:
+                self._map_each(version, found)
+        return found
+
+    def _map_each(self, node: Predicate, found: list[Clause]) -> None:
+        """What mappings that know nothing of an IN say of its equalities, or of a NOT IN's inequalities.
+
+        IN is TRUE only where an equality is: no file is skipped unless every one of them skips it. NOT IN is TRUE only
+        where all inequalities are, so that the first few do for it.
+        """
+        match node:
+            case In(child, values) if isinstance(uncast(child), Call):
+                if len(values) > _MOST_VALUES:
+                    first: list[Clause] = []
+                    self._map(Comparison("=", child, values[0]), first)
+                    if first:
+                        self.report(
+                            f"mappings of {child} are given the values of an IN one by one, up to {_MOST_VALUES:,}: "
+                            f"they were not used for {len(values):,}"
+                        )
+                    return
+                ends = time.monotonic() + _SHARE_OF_VALUES * self.watch.most
+                each: list[Clause] = []
+                for value in values:
+                    clauses: list[Clause] = []
+                    self._map(Comparison("=", child, value), clauses)
+                    if not clauses:
+                        return
+                    if time.monotonic() > ends:
+                        self.report(f"mappings of {child} took too long for {len(values):,} values, and were not used")
+                        return
+                    each.append(all_of(clauses))
+                found.append(any_of(each))
+            case Not(In(child, values)) if isinstance(uncast(child), Call):
+                for value in values[:_FEW_VALUES]:
+                    self._map(Not(Comparison("=", child, value)), found)
+
+    def _map(self, node: Predicate, found: list[Clause]) -> None:
+        """What the mappings of its calls say of a vertex."""
+        rules = {id(mapping): mapping for call in calls_of(node) for mapping in self._mappings(call)}.values()
+        single = [mapping for mapping in rules if not mapping.together]
+        for _, index in self._indexes if single else ():
+            for mapping in single:
+                if isinstance(index, mapping.indexes):
+                    self.ask(f"mapping {mapping.name}", mapping.rule, (node, index), found)
+        for mapping in rules:
+            if mapping.together:
+                for indexes in itertools.islice(self._combinations(mapping, node), _MOST_TOGETHER):
+                    self.ask(f"mapping {mapping.name}", mapping.rule, (node, *indexes), found)
+
+    def ask(self, name: str, rule: Rule, arguments: tuple[object, ...], found: list[Clause]) -> None:
+        """Put what a rule answers to what was found, if that is a clause."""
+        if name in self.registry.quarantine:
+            self.report(f"{name} is left out: {self.registry.quarantine[name]}")
+            return
+        before, started = self.watch.running, time.monotonic()
+        self.watch.running = (name, rule)
+        try:
+            clause = rule(*arguments)
+        except BaseException as error:
+            self._leave_out(name, rule, f"failed on {arguments[0]}: {_said(error)}")
+            return
+        finally:
+            self.watch.running, took = before, time.monotonic() - started
+        if isinstance(clause, Clause):
+            found.append(clause)
+            self.watch.sources.append(RuleSubject(name, clause, rule))
+        elif clause is not None:
+            self._leave_out(name, rule, f"returned {clause!r} for {arguments[0]} instead of a clause or None")
+        if took > self.watch.most:
+            self._leave_out(name, rule, f"took {_slow(took)}")
+
+    def _leave_out(self, name: str, rule: Rule, why: str) -> None:
+        """Say what is wrong; a mapping is not asked again, an index may know more of another vertex."""
+        self.report(f"{name} {why}")
+        if name.startswith("mapping "):
+            leave_out(self.registry, name, rule, why, self.watch.root)
+
+    def _mappings(self, call: Call) -> list[Mapping]:
+        if id(call) not in self._rules:  # the call is kept with them, so that its id is not used again
+            self._rules[id(call)] = (call, self.registry.rules_of(call))
+            for mapping in self.registry.strangers(call):
+                self.report(
+                    f"mapping {mapping.name} is for another function that was named {call.name} when it was first "
+                    "met; register the mapping again if it is meant for this one"
+                )
+        return self._rules[id(call)][1]
+
+    def _combinations(self, mapping: Mapping, node: Predicate) -> Iterator[tuple[Index | None, ...]]:
+        """One index of each kind, of those over columns of the vertex; None where one is missing and may be."""
+        columns = columns_of(node)
+        choices: list[list[Index | None]] = []
+        for number, kind in enumerate(mapping.indexes):
+            fit = [index for _, index in self._indexes if isinstance(index, kind) and _is_near(index, columns)]
+            choices.append([*fit] if fit or number not in mapping.optional else [None])
+        return itertools.product(*choices)
+
+
+def _read_alone(index: Index) -> frozenset[str]:
+    """The columns without one of which an index says nothing of a vertex; empty where it may, as one of others."""
+    is_own = type(index).__module__.partition(".")[0] == "geoskip"
+    return frozenset[str]().union(*map(columns_of, index.bound)) if is_own else frozenset()
+
+
+def _is_near(index: Index, columns: frozenset[str]) -> bool:
+    """Is an index over one of these columns?"""
+    return not index.bound or any(columns & columns_of(expression) for expression in index.bound)
+
+
+def calls_of(node: Predicate) -> list[Call]:
+    """The calls that a boolean vertex is about: itself, or the operands of its comparison."""
+    if isinstance(node, Not):
+        return calls_of(node.child)
+    if isinstance(node, Call):
+        return [node]
+    if isinstance(node, And | Or):
+        return []
+    return [child for child in map(uncast, children(node)) if isinstance(child, Call)]

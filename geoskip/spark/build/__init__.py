@@ -1,0 +1,1 @@
+"""The build job: read files with Spark or Arrow and collect the summaries of all indexes."""

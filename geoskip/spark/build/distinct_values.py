@@ -1,0 +1,380 @@
+"""Summaries of expressions, computed by Spark from what Python tasks read: one job.
+
+An expression over one column has no more values in a file than the column has. So the tasks that open the files
+(:mod:`geoskip.spark.build.arrow_reader`) hand Spark the distinct values of such columns, and Spark the values of the
+expressions to further tasks, which put each back in the places of its rows and summarise those: what an index gets of a
+file is the same, row by row, as from Spark's own reader, and what Spark has to read, to convert and to compute is
+little. All other columns of the file are summarised where it is open.
+
+Why the values are the same: Arrow is trusted with a file only where it reads the columns as Spark does, bit by bit,
+else the file is handed back; values are told apart by their bits, so that -0.0 is not 0.0; the text of the expression
+is analysed in the same session over columns of the same names and types; and what is indexed is deterministic. A value
+may be computed more often than a query would, never less: where that fails, nothing is known, and Spark's own reader
+is asked, which says what is wrong.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from geoskip.indexes.base import Index, SourceColumn, Summary
+from geoskip.indexes.summary_cache import sharing
+from geoskip.metadata import IndexEntry
+from geoskip.predicates import Column, Predicate, walk
+from geoskip.spark.analysis import arrow_type, texts_of
+from geoskip.spark.build.arrow_reader import (
+    SPARK,
+    FileResult,
+    RowSummaries,
+    collected,
+    one_array,
+    put_together,
+    read_files,
+)
+from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
+from geoskip.spark.build.job_errors import said, unless_called_off
+from geoskip.spark.build.spark_reader import Run, explained, payloads, plain_uri, storable, tasks_for
+from geoskip.spark.build.spill import SpilledRows, SpillHandle, pieces_of, released
+from geoskip.spark.build.worker_setup import settle_imports
+from geoskip.spark.catalog import local_path
+from geoskip.spark.dataset.listing import ListedFile
+from geoskip.spark.progress import following
+
+__all__ = ["ExpressionPlan", "computed", "over_one_column"]
+
+_LARGEST = 32 << 20
+"""Bytes of a file that is read so: of a larger one the distinct values of all rows might be too many at once."""
+_GROUP = 64
+_ROWS_AT_ONCE = 1 << 20
+_ROWS_A_BATCH = 1 << 16
+_GROUP_BYTES = 16 << 20
+_PAYLOAD = "_geoskip_payload"
+_READER = "arrow, computed by spark"
+Places = NDArray[Any]
+"""Numbers of rows, in as few bytes as hold them."""
+
+
+@dataclass(frozen=True)
+class ExpressionPlan:
+    """What is to be done: the indexes over columns, those over expressions, and the columns that these are over."""
+
+    plans: tuple[IndexPlan, ...]
+    entries: tuple[IndexEntry, ...]
+    columns: tuple[tuple[str, str], ...]
+
+    def expressions(self) -> list[str]:
+        """The texts of all expressions."""
+        return list(dict.fromkeys(text for entry in self.entries for text in texts_of(entry.index)))
+
+
+def over_one_column(
+    frame: DataFrame, entries: Sequence[IndexEntry], plans: Sequence[IndexPlan], files: Sequence[ListedFile]
+) -> ExpressionPlan | None:
+    """What to do where all expressions are over one column each; None where Spark's reader is the better one."""
+    planned = {plan.name for plan in plans}
+    left = tuple(entry for entry in entries if entry.name not in planned)
+    read = [_columns(expression) for entry in left for expression in entry.index.bound]
+    columns = tuple(dict.fromkeys(column for some in read for column in some))
+    fits = (
+        all(len(some) == 1 for some in read)
+        and all(is_readable(name, kind) for name, kind in columns)
+        and all(file.size <= _LARGEST for file in files)
+        and _is_relation(frame)
+    )
+    return ExpressionPlan(tuple(plans), left, columns) if fits else None
+
+
+def _columns(expression: Predicate) -> set[tuple[str, str]]:
+    return {(node.name, node.type or "") for node in walk(expression) if isinstance(node, Column)}
+
+
+def _is_relation(frame: DataFrame) -> bool:
+    """Is it nothing but files: no view, whose columns are computed, and no table, which may pad them?"""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    return str(plan.getClass().getSimpleName()) == "LogicalRelation"
+
+
+def computed(
+    spark: SparkSession,
+    frame: DataFrame,
+    what: ExpressionPlan,
+    files: Sequence[ListedFile],
+    *,
+    case_sensitive: bool,
+    run: Run | None = None,
+) -> list[Any] | None:
+    """Summaries of local Parquet files, one job; None where it fails."""
+    named = [(file.uri, local_path(file.uri) or "") for file in files]
+    tasks = min(tasks_for(spark, files), len(files))
+    share = [named[i::tasks] for i in range(tasks)]
+    fields = {field.name.lower() if not case_sensitive else field.name: field for field in frame.schema.fields}
+    try:
+        names = [unquoted(name) for name, _ in what.columns]
+        typed = [fields[name if case_sensitive else name.lower()] for name in names]
+        given = [T.StructField(field.name, field.dataType) for field in typed]
+        schema = T.StructType([T.StructField(_PAYLOAD, T.BinaryType()), *given])
+        types = [arrow_type(field) for field in typed]
+        read = spark.range(0, tasks, 1, tasks).mapInArrow(_reader(share, what, types, case_sensitive), schema)
+        selected = read.select(_PAYLOAD, *storable(read, what.expressions()))
+        job = selected.mapInArrow(_collector(what), "payload binary")
+        with following(spark, f"indexing {len(files):,} files", tasks), explained():
+            if run is None:
+                return [each for row in job.collect() for each in pickle.loads(row["payload"])]
+            return [each for some in run(job.rdd.map(_unpickled)) for each in some]
+    except KeyError:
+        return None
+    except (PySparkException, Py4JJavaError) as error:
+        unless_called_off(said(error))
+        return None
+
+
+def _unpickled(row: Any) -> list[Any]:
+    found: list[Any] = pickle.loads(row["payload"])
+    return found
+
+
+# --- the tasks that read ----------------------------------------------------------------------------------------------
+
+
+class _DistinctValues(Index):
+    """Stands for the expressions over one column: its distinct values, and which of them each row has."""
+
+    kind: ClassVar[str] = "distinct"
+
+    def __init__(self, column: str, type: pa.DataType) -> None:
+        self.column = column
+        self.type = type
+
+    def _named(self) -> str:
+        return self.column
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        return self.type
+
+    def collect(self, *values: pa.Array) -> Summary | None:
+        (array,) = values
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        found, places = distinct(array.cast(self.type))
+        return {"values": found, "places": places}
+
+    def merge(self, summaries: Sequence[Summary]) -> Summary:
+        joined, at = distinct(one_array([part["values"] for part in summaries]))
+        starts = np.cumsum([0, *(len(part["values"]) for part in summaries)]).tolist()
+        places = [at[start:][part["places"]] for start, part in zip(starts, summaries, strict=False)]
+        return {"values": joined, "places": np.concatenate(places)}
+
+    def clause(self, node: Any) -> None:
+        return None
+
+
+def distinct(array: pa.Array) -> tuple[pa.Array, Places]:
+    """The values that differ in a bit, NULL among them, and the place of each row's.
+
+    >>> found, places = distinct(pa.array([0.0, None, -0.0, None]))
+    >>> str(found.to_pylist()), places.tolist()
+    ('[0.0, None, -0.0]', [0, 1, 2, 1])
+    """
+    kind = array.type
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(kind)
+    encoded = (array if bits is None else array.view(bits)).dictionary_encode(null_encoding="encode")
+    places = np.asarray(encoded.indices)
+    few = places.astype(np.min_scalar_type(int(places.max(initial=0))))
+    return encoded.dictionary if bits is None else encoded.dictionary.view(kind), few
+
+
+@dataclass(frozen=True)
+class _FileGroup:
+    """Some files: what is known of them, and which of the group's rows have the values of each one's columns."""
+
+    rows: int
+    files: list[tuple[FileResult, list[Places] | None]]
+    aside: list[SpilledRows]
+    """Values of other columns that were put aside."""
+
+
+def _reader(
+    share: Sequence[Sequence[tuple[str, str]]], what: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A task that reads files: each row has one value a column, and the first of a group what is known of its files."""
+    plans = list(what.plans)
+    for (name, kind), type_ in zip(what.columns, types, strict=True):
+        plans.append(IndexPlan(f"{_PAYLOAD} {name}", _DistinctValues(name, type_), ((name, kind),)))
+    names = [plan.name for plan in plans[len(what.plans) :]]
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_imports()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for group in _groups(read_files(share[number], plans, case_sensitive), names):
+                    rows = _rows_of(group, types)
+                    for start in range(0, len(rows), _ROWS_A_BATCH):
+                        yield rows.slice(start, _ROWS_A_BATCH)
+
+    return read
+
+
+@dataclass(frozen=True)
+class _FileValues:
+    """A file, the distinct values of its columns (None where it is not to be summarised), and what was put aside."""
+
+    result: FileResult
+    values: list[Summary] | None
+    aside: list[SpilledRows]
+
+    @classmethod
+    def of(cls, result: FileResult, names: Sequence[str]) -> _FileValues:
+        """The same result with the values of the columns apart from it, which have these names."""
+        values = [result.summaries.pop(name, None) for name in names]
+        for name in names:
+            result.readers.pop(name, None)
+        known = [value for value in values if value is not None]
+        if len(known) < len(names):
+            return cls(result if result.problem else FileResult(result.path, problem=SPARK), None, [])
+        kept = [(name, summary) for name, summary in result.summaries.items() if isinstance(summary, SpillHandle)]
+        for name, _ in kept:
+            del result.summaries[name]
+        return cls(result, known, list(pieces_of(plain_uri(result.path), kept)))
+
+    @property
+    def size(self) -> int:
+        """How many bytes are on their way."""
+        size = sum(value["values"].nbytes + value["places"].nbytes for value in self.values or ())
+        return int(size) + sum(len(piece.values) for piece in self.aside)
+
+
+def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[list[_FileValues]]:
+    """Some files at a time."""
+    some: list[_FileValues] = []
+    size = 0
+    for result in results:
+        some.append(_FileValues.of(result, names))
+        size += some[-1].size
+        if len(some) >= _GROUP or size >= _GROUP_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _rows_of(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.RecordBatch:
+    """A group as rows. A column with fewer values than another repeats its shortest one: Spark meets none that is in no
+    file, but for a group without any row. Where that would be long, the files are handed back.
+    """
+    known = [file.values for file in files if file.values is not None]
+    columns: list[pa.Array] = []
+    places: list[list[Places]] = []
+    for number, kind in enumerate(types):
+        joined, at = distinct(one_array([pa.array([], kind), *(values[number]["values"] for values in known)]))
+        ends = np.cumsum([0, *(len(values[number]["values"]) for values in known)])
+        columns.append(joined)
+        places.append(
+            [at[start:end][values[number]["places"]] for values, start, end in zip(known, ends, ends[1:], strict=False)]
+        )
+    rows = max(map(len, columns), default=0)
+    repeated = [_shortest(column) for column in columns]
+    if sum((rows - len(column)) * size for column, (_, size) in zip(columns, repeated, strict=True)) > _GROUP_BYTES:
+        return _rows_of([_FileValues(FileResult(file.result.path, problem=SPARK), None, []) for file in files], types)
+    of_files = iter(zip(*places, strict=True))
+    placed = [(file.result, None if file.values is None else list(next(of_files))) for file in files]
+    group = _FileGroup(rows, placed, [piece for file in files for piece in file.aside])
+    each = np.arange(max(1, rows))
+    padded = [
+        column.take(pa.array(np.where(each < len(column), each, place))) if rows else pa.nulls(1, column.type)
+        for column, (place, _) in zip(columns, repeated, strict=True)
+    ]
+    said = pa.array([pickle.dumps(group), *[None] * (len(each) - 1)], pa.binary())
+    return pa.RecordBatch.from_arrays([said, *padded], [_PAYLOAD, *(f"_c{number}" for number in range(len(padded)))])
+
+
+def _shortest(column: pa.Array) -> tuple[int, int]:
+    """The place of a value that is as short as any, and its bytes, 0 where all values are of one length.
+
+    >>> _shortest(pa.array(["abc", "de", "fgh"])), _shortest(pa.array([7, 8]))
+    ((1, 2), (0, 0))
+    """
+    kind = column.type
+    if not len(column) or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return 0, 0
+    lengths = np.asarray(pc.binary_length(column).fill_null(0))
+    place = int(lengths.argmin())
+    return place, int(lengths[place])
+
+
+# --- the tasks that summarise -----------------------------------------------------------------------------------------
+
+
+def _collector(what: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A task that summarises the expressions of each group's files, once all its rows are there."""
+    texts = what.expressions()
+    plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in what.entries]
+    bound = {text: found for entry in what.entries for text, found in _bound(entry)}
+    over = [what.columns.index(column) for text in texts for column in _columns(bound[text])]
+
+    def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_imports()
+        group: _FileGroup | None = None
+        waiting: list[pa.RecordBatch] = []
+        missing = at = 0
+        for batch in batches:
+            at = 0
+            while at < batch.num_rows:
+                if group is None:
+                    group = pickle.loads(batch.column(0)[at].as_py())
+                    waiting, missing = [], max(1, group.rows)
+                some = batch.slice(at, missing)
+                waiting.append(some)
+                at, missing = at + some.num_rows, missing - some.num_rows
+                if not missing:
+                    columns = [one_array([part.column(1 + n) for part in waiting]) for n in range(len(texts))]
+                    for found in _released(group, _summarised(group, columns, over, plans)):
+                        yield payloads([pickle.dumps(found)])
+                    group = None
+
+    return collect
+
+
+def _released(group: _FileGroup, results: Iterable[FileResult]) -> Iterator[list[Any]]:
+    """What was put aside, each piece alone, and the results."""
+    for piece in group.aside:
+        yield [piece]
+    yield from released(results, plain_uri)
+
+
+def _bound(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:
+    return zip(texts_of(entry.index), entry.index.bound, strict=True)
+
+
+def _summarised(
+    group: _FileGroup,
+    columns: Sequence[pa.Array],
+    over: Sequence[int],
+    plans: Sequence[tuple[str, Index, Sequence[int]]],
+) -> list[FileResult]:
+    """The files of a group with the summaries of their expressions, whose values are given for the group's rows."""
+    named = [(name, index) for name, index, _ in plans]
+    for result, places in group.files:
+        if places is None:
+            continue
+        parts = []
+        for start in range(0, max(1, len(places[0])), _ROWS_AT_ONCE):
+            chosen = [pa.array(places[at][start : start + _ROWS_AT_ONCE]) for at in over]
+            values = [column.take(rows) for column, rows in zip(columns, chosen, strict=True)]
+            with sharing():
+                found = tuple(collected(index, [values[n] for n in numbers]) for _, index, numbers in plans)
+            parts.append(RowSummaries(len(chosen[0]), found))
+        with sharing():
+            put_together(result, named, parts, _READER)
+    return [result for result, _ in group.files]

@@ -1,0 +1,216 @@
+"""The build: one Spark job for all files and all indexes (DESIGN section 7); two where an index chooses something from
+some files first that are too large for the driver, and none is read again (:mod:`geoskip.spark.build.sample`).
+
+Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
+(:mod:`geoskip.spark.build.arrow_reader`), and Spark's own reader with ``mapInArrow`` for all else: other formats,
+geometries, other file systems, and single files whose values Arrow would read differently. Of expressions over one
+column each Spark computes the values from those that Arrow read (:mod:`geoskip.spark.build.distinct_values`); others
+are for Spark's reader, which then serves all indexes.
+
+Fingerprints are taken before the data are read and compared afterwards: what changed or vanished meanwhile, and what
+could not be read, stays without metadata, with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.errors import GeoskipError
+from geoskip.metadata import FileRow, IndexEntry
+from geoskip.predicates import Column
+from geoskip.report import count_of, size_of
+from geoskip.spark.analysis import FileRelation
+from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan
+from geoskip.spark.build.distinct_values import computed, over_one_column
+from geoskip.spark.build.footers import is_readable
+from geoskip.spark.build.sampled_build import SampledBuild
+from geoskip.spark.build.spark_reader import Run, directly, through_spark
+from geoskip.spark.build.spill import SpilledRows
+from geoskip.spark.catalog import local_path
+from geoskip.spark.dataset.listing import UNNAMEABLE, ListedFile, changed, etags_of, relative, seen_again, settled
+from geoskip.spark.dependencies import ID_OF, is_json
+
+__all__ = ["BuildReport", "BuiltRows", "build", "details_of", "read"]
+
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What a build did, index by index; ``print(report)`` shows it."""
+
+    indexes: tuple[str, ...]
+    readers: Mapping[str, str]
+    """The reader that served each index: footers, arrow or spark (several where files differ)."""
+    files: int
+    rows: int
+    bytes: int
+    """Size of the files that have metadata now."""
+    seconds: float
+    metadata_bytes: Mapping[str, int]
+    """Bytes stored for each index."""
+    excluded: Mapping[str, str]
+    """Files without metadata, and why: they are always read."""
+    snapshot: int = 0
+    read: int = 0
+    """Files that this build read; the others had their metadata already."""
+    incomplete: Mapping[str, str] = field(default_factory=dict)
+    """Indexes that lack the summaries of some files, and why."""
+    pending: int = 0
+    """Files that a quick refresh found to be new or changed, and left to an incremental one."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What an index has to say of its summaries: of Hybrid, how many are lists and how many filters."""
+
+    def __str__(self) -> str:
+        size = size_of(self.bytes)
+        now = f"{self.read:,} of them read now, in {self.seconds:.1f} s"
+        files, rows = count_of(self.files, "file"), count_of(self.rows, "row")
+        lines = [f"indexed {files}, {rows}, {size}: {now} (snapshot {self.snapshot})"]
+        for name in self.indexes:
+            stored = self.metadata_bytes.get(name, 0)
+            how = f"read by {self.readers[name]}" if name in self.readers else "as before"
+            lines.append(f"  {name}: {size_of(stored)} of metadata, {how if self.files else 'of no file'}")
+            lines += [f"    {self.details[name]}"] if name in self.details else []
+        if self.pending:
+            lines.append(f"  {count_of(self.pending, 'file')} without metadata yet, read whole until refresh_index()")
+        lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]
+        lines += [f"  without metadata: {path}: {why}" for path, why in list(self.excluded.items())[:10]]
+        if len(self.excluded) > 10:
+            lines.append(f"  and {count_of(len(self.excluded) - 10, 'more file')} without metadata")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+@dataclass
+class BuiltRows:
+    """The rows of the files table for some files, and what could not be had."""
+
+    rows: list[FileRow] = field(default_factory=list)
+    excluded: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, set[str]] = field(default_factory=dict)
+    failures: dict[str, list[str]] = field(default_factory=dict)
+
+    def __add__(self, other: BuiltRows) -> BuiltRows:
+        names = {**self.readers, **other.readers}
+        return BuiltRows(
+            [*self.rows, *other.rows],
+            {**self.excluded, **other.excluded},
+            {name: self.readers.get(name, set()) | other.readers.get(name, set()) for name in names},
+            {**self.failures, **other.failures},
+        )
+
+    def incomplete(self) -> dict[str, str]:
+        """Indexes of which some files have no summary, with the first reason."""
+        return {
+            name: f"{count_of(len(texts), 'file')}, the first of them {texts[0]}"
+            for name, texts in self.failures.items()
+        }
+
+
+def build(
+    spark: SparkSession,
+    frame: DataFrame,
+    source: FileRelation,
+    entries: Sequence[IndexEntry],
+    files: Sequence[ListedFile],
+    first: SampledBuild | None = None,
+) -> BuiltRows:
+    """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them.
+
+    Those that were read ``first`` are not read again.
+    """
+    built = BuiltRows(excluded={relative(file.uri, source.root): UNNAMEABLE for file in files if not file.is_nameable})
+    files = [file for file in files if file.is_nameable]
+    if not files or not entries:
+        return built
+    files = settled(spark, frame, files)
+    first = first if first is not None and first.serves(entries) else SampledBuild()
+    left = [file for file in files if first.files.get(file.uri) != file]
+    etags = {**first.etags, **etags_of(left)}
+    results, pieces = read(spark, frame, source, entries, left, first.then if first.waits else None)
+    first.finish(spark.sparkContext, pieces)
+    results = {**first.results, **results}
+    now = seen_again(spark, frame, files)
+    for file in files:
+        _add(built, file, results[file.uri], changed(file, now.get(file.uri), etags.get(file.uri)), etags, source)
+    for name, texts in built.failures.items():
+        if len(texts) == len(built.rows):
+            raise GeoskipError(f"{name} cannot be collected from any file: {texts[0]}")
+    return built
+
+
+def _add(
+    built: BuiltRows,
+    file: ListedFile,
+    result: FileResult,
+    why: str | None,
+    etags: Mapping[str, str | None],
+    source: FileRelation,
+) -> None:
+    path = relative(file.uri, source.root)
+    why = why or result.problem
+    if why:
+        built.excluded[path] = why
+        return
+    for name, reader in result.readers.items():
+        built.readers.setdefault(name, set()).add(reader)
+    for name, text in result.failures.items():
+        built.failures.setdefault(name, []).append(f"{path}: {text}")
+    built.rows.append(FileRow(path, file.size, file.mtime, etags.get(file.uri), result.rows, result.summaries))
+
+
+def read(
+    spark: SparkSession,
+    frame: DataFrame,
+    source: FileRelation,
+    entries: Sequence[IndexEntry],
+    files: Sequence[ListedFile],
+    run: Run | None = None,
+    *,
+    here: bool = False,
+) -> tuple[dict[str, FileResult], list[SpilledRows]]:
+    """What each file holds; a file goes to one reader, and to Spark's as well only if the other declined it.
+
+    Beside that, what else ``run`` brings of each job. With ``here`` the driver opens what Python opens, without a job.
+    """
+    found: list[FileResult | SpilledRows] = []
+    plans = _plans(source, entries, files)
+    sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
+    if plans is not None and files and len(plans) == len(entries):
+        found += directly(spark, plans, files, case_sensitive=sensitive, run=run, here=here)
+    elif plans is not None and files and (what := over_one_column(frame, entries, plans, files)) is not None:
+        found += computed(spark, frame, what, files, case_sensitive=sensitive, run=run) or []
+    results = {each.path: each for each in found if isinstance(each, FileResult)}
+    left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
+    if left:
+        found += through_spark(spark, frame, entries, left, run=run, is_json=is_json(source.file_format))
+    results |= {each.path: each for each in found if isinstance(each, FileResult)}
+    return results, [each for each in found if isinstance(each, SpilledRows)]
+
+
+def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:
+    """What the indexes have to say of their summaries, for the report."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        tell: Callable[[pa.ChunkedArray], str] | None = getattr(entry.index, "told_of", None)
+        if tell is not None:
+            found[entry.name] = tell(table[entry.name])
+    return found
+
+
+def _plans(source: FileRelation, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[IndexPlan] | None:
+    """What Python tasks are to do with the files for the indexes over columns; None where they are not to open them."""
+    by_id = any(name.startswith(ID_OF) for name in source.settings)
+    if source.file_format != _PARQUET or by_id or not all(local_path(file.uri) for file in files):
+        return None
+    plans = []
+    for entry in entries:
+        columns = tuple((c.name, c.type or "") for c in entry.index.bound if isinstance(c, Column))
+        if len(columns) == len(entry.index.bound) and all(is_readable(*column) for column in columns):
+            plans.append(IndexPlan(entry.name, entry.index, columns))
+    return plans

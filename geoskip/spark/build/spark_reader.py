@@ -1,0 +1,385 @@
+"""Summaries through Spark: one job of Python tasks that open the files, or one of Spark's own reader.
+
+A file that makes Spark's reader fail is left out with the reason and the others are read again. That a file *seems*
+complete must not be a matter of settings: ``ignoreCorruptFiles`` and ``ignoreMissingFiles`` are off in the build,
+whatever the session and the reader's options say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.column import Column
+
+from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.indexes.summary_cache import sharing
+from geoskip.metadata import IndexEntry
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, quietly, texts_of
+from geoskip.spark.build.arrow_reader import (
+    FileResult,
+    IndexPlan,
+    RowSummaries,
+    ValueGatherer,
+    put_together,
+    read_files,
+)
+from geoskip.spark.build.job_errors import OF_A_FILE, blamed, first_line, message_of, said, unless_called_off
+from geoskip.spark.build.spill import SpilledRows, parts_released, released
+from geoskip.spark.build.worker_setup import settle_imports
+from geoskip.spark.catalog import local_path
+from geoskip.spark.dataset.listing import ListedFile
+from geoskip.spark.progress import following
+from geoskip.spark.session import java
+
+__all__ = [
+    "Run",
+    "chosen_from",
+    "directly",
+    "explained",
+    "payloads",
+    "plain_uri",
+    "storable",
+    "tasks_for",
+    "through_spark",
+]
+
+_FILES_PER_TASK = 4000
+_BYTES_PER_TASK = 256 << 20
+"""A task of so much takes a few seconds. That it begins at all costs a Python worker a tenth of a second."""
+_MOST_UNREADABLE = 20
+_PAYLOADS_AT_ONCE = 500
+_SCHEMA = "payload binary"
+_MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
+_THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
+_BAD = "_geoskip_bad"
+"""The column of JSON's records that could not be parsed or converted, which builds read beside the others."""
+Run = Callable[["RDD[Any]"], list[list[Any]]]
+"""Runs a job that yields lists: it may put values aside, or have those that were summarised with it."""
+
+
+def tasks_for(spark: SparkSession, files: Sequence[ListedFile]) -> int:
+    """As many as there are processors, more only where they would take long."""
+    size = sum(file.size for file in files)
+    wanted = max(spark.sparkContext.defaultParallelism, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
+    return max(1, min(wanted, len(files) + size // _BYTES_PER_TASK))
+
+
+def directly(
+    spark: SparkSession,
+    plans: Sequence[IndexPlan],
+    files: Sequence[ListedFile],
+    *,
+    case_sensitive: bool,
+    run: Run | None = None,
+    here: bool = False,
+) -> list[FileResult | SpilledRows]:
+    """Summaries of local Parquet files, opened by Python tasks, one job; or ``here`` in the driver, without a job."""
+    named = [(file.uri, local_path(file.uri) or "") for file in files]
+    if here:
+        return list(read_files(named, plans, case_sensitive))
+    tasks = min(tasks_for(spark, files), len(files))
+    share = [named[i::tasks] for i in range(tasks)]
+
+    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[Any]]:
+        settle_imports()
+        for chunk in chunks:
+            yield from released(read_files(chunk, plans, case_sensitive), plain_uri)
+
+    job: RDD[Any] = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
+    with following(spark, f"indexing {len(files):,} files", tasks), explained():
+        collected: list[list[Any]] = job.collect() if run is None else run(job)
+    return [result for chunk in collected for result in chunk]
+
+
+def through_spark(
+    spark: SparkSession,
+    frame: DataFrame,
+    entries: Sequence[IndexEntry],
+    files: Sequence[ListedFile],
+    *,
+    run: Run | None = None,
+    is_json: bool = False,
+) -> list[FileResult | SpilledRows]:
+    """Summaries through Spark's own reader: one job, and some more for each file that cannot be read.
+
+    A file of JSON with a malformed record is left out: what is read of that depends on the columns that a query reads.
+    """
+    groups = [list(files)]
+    found: list[FileResult | SpilledRows] = []
+    failed = 0
+    while groups:
+        group = groups.pop()
+        try:
+            found += _one_job(spark, frame, entries, group, run, is_json)
+        except (PySparkException, Py4JJavaError) as error:
+            message = message_of(error)
+            culprit = _culprit(message, group)
+            if culprit is None and not OF_A_FILE.search(message):
+                why = unless_called_off(first_line(message))
+                failing = blamed(entries, partial(_evaluation, spark, frame, group))
+                raise GeoskipError(failing or f"the indexed expressions could not be evaluated: {why}") from error
+            if culprit is None and len(group) == 1:
+                culprit = group[0]
+            if culprit is None:  # Spark 3.5 does not name every file that it cannot read
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+                continue
+            failed += 1
+            if failed > _MOST_UNREADABLE:
+                raise GeoskipError(
+                    f"more than {_MOST_UNREADABLE} files cannot be read; the last was {culprit.uri}: "
+                    f"{first_line(message)}"
+                ) from error
+            found.append(FileResult(culprit.uri, problem=f"unreadable: {first_line(message)}"))
+            group.remove(culprit)
+            groups += [group] if group else []
+    return found
+
+
+_NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) +'?([a-z0-9+.-]+:/\S+|/\S+)")
+
+
+def _culprit(message: str, files: Sequence[ListedFile]) -> ListedFile | None:
+    """The file that a failure of Spark's reader names, percent-encoded or not."""
+    by_path = {plain_uri(file.uri): file for file in files}
+    for name in _NAMED.findall(message):
+        for text in (name, name.rstrip(".,:;'\""), unquote(name), unquote(name.rstrip(".,:;'\""))):
+            if plain_uri(text) in by_path:
+                return by_path[plain_uri(text)]
+    decoded = unquote(message)
+    named = [file for file in files if _path_only(file.uri) in message or _path_only(file.uri) in decoded]
+    return max(named, key=lambda file: len(file.uri), default=None)
+
+
+def _path_only(uri: str) -> str:
+    return re.sub(r"^[a-z0-9+.-]+:/*", "/", uri)
+
+
+def _evaluation(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile], texts: Sequence[str]) -> str | None:
+    """What goes wrong where Spark evaluates these expressions over all rows of some files; None where nothing does."""
+    chosen = chosen_from(spark, frame, files)
+    try:
+        chosen.select(*storable(chosen, texts)).write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError) as error:
+        return unless_called_off(said(error))
+    return None
+
+
+def _one_job(
+    spark: SparkSession,
+    frame: DataFrame,
+    entries: Sequence[IndexEntry],
+    files: Sequence[ListedFile],
+    run: Run | None,
+    is_json: bool,
+) -> list[FileResult | SpilledRows]:
+    chosen, path = _with_path(chosen_from(spark, frame, files))
+    texts: dict[str, int] = {}
+    for entry in entries:
+        for text in texts_of(entry.index):
+            texts.setdefault(text, len(texts))
+    if is_json and _BAD not in chosen.columns:
+        return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
+    first = [path.alias("_file"), *([F.col(_BAD)] if is_json else [])]
+    selected = chosen.select(*first, *storable(chosen, list(texts)))
+    plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
+    tasks = tasks_for(spark, files)
+    job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries], len(first)), _SCHEMA)
+    with following(spark, f"indexing {len(files):,} files", tasks), explained():
+        if run is None:
+            found = [pickle.loads(row["payload"]) for row in job.collect()]
+        else:
+            found = [each for some in run(job.rdd.map(_unpickled)) for each in some]
+    nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
+    pieces: list[FileResult | SpilledRows] = [each for each in found if isinstance(each, SpilledRows)]
+    return pieces + _results(
+        [each for each in found if not isinstance(each, SpilledRows)], entries, files, nothing, plans
+    )
+
+
+def _unpickled(row: Any) -> list[Any]:
+    return [pickle.loads(row["payload"])]
+
+
+def chosen_from(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> DataFrame:
+    """The frame over these files alone."""
+    lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
+    return DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
+
+
+def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
+    """The frame, and the column that names the file of each row.
+
+    Spark finds no ``_metadata`` in a table with CHAR columns, which it pads right above the files. The file's name is
+    then taken in a projection of its own: being non-deterministic it stays there, below any Python function.
+    """
+    path = _path_of(frame)
+    try:
+        with quietly():
+            frame.select(path)
+    except AnalysisException:
+        named = frame.withColumn("_geoskip_file", F.input_file_name())
+        return named, F.col("_geoskip_file")
+    return frame, path
+
+
+def _path_of(frame: DataFrame) -> Column:
+    """The file of each row, also where the data have a column called ``_metadata``."""
+    if "_metadata" not in (name.lower() for name in frame.columns):
+        return F.col("_metadata.file_path")
+    jdf: Any = frame._jdf
+    column: Any = type(F.col("_metadata"))
+    found: Column = column(jdf.metadataColumn("_metadata"))["file_path"]
+    return found
+
+
+def storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
+    """Expressions in types that Arrow carries: geometries of Sedona's as EWKB, of Spark's own as WKB."""
+    columns = columns_for(frame, texts)
+    fields = frame.select(*columns).schema.fields
+
+    def carried(column: Column, field: T.StructField) -> Column:
+        for kind, way in ((T.UserDefinedType, "ST_AsEWKB"), (SPARKS_GEOMETRY, "ST_AsBinary")):
+            if isinstance(field.dataType, kind):
+                return F.call_function(way, column).alias(field.name)
+        return column
+
+    return [carried(column, field) for column, field in zip(columns, fields, strict=True)]
+
+
+Plans = Sequence[tuple[Any, tuple[int, ...]]]
+
+
+def _collector(
+    plans: Plans, names: Sequence[str], first: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Summaries of each run of one file's rows; a file in several tasks has several runs.
+
+    The values come after the ``first`` columns: the file's path, and of JSON the records that were not taken whole.
+    """
+
+    def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_imports()
+        path: str | None = None
+        gatherer = ValueGatherer(plans)
+        done: list[bytes] = []
+        for batch in batches:
+            for found, rows in _by_file(batch):
+                if path is not None and found != path:
+                    yield from _sent(done, path, gatherer)
+                    gatherer = ValueGatherer(plans)
+                path = found
+                if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
+                    done.append(pickle.dumps((plain_uri(unquote(path)), _MALFORMED)))
+                gatherer.add(rows.columns[first:], rows.num_rows)
+            if len(done) >= _PAYLOADS_AT_ONCE:
+                yield payloads(done)
+                done = []
+        if path is not None:
+            yield from _sent(done, path, gatherer)
+        yield payloads(done)
+
+    def _sent(done: list[bytes], path: str, gatherer: ValueGatherer) -> Iterator[pa.RecordBatch]:
+        """What was put aside of a file, each piece alone; its parts wait for others."""
+        with sharing():
+            parts = gatherer.finish()
+        for each in parts_released(plain_uri(unquote(path)), names, parts):
+            if isinstance(each, SpilledRows):
+                yield payloads([pickle.dumps(each)])
+            else:
+                done.append(pickle.dumps(each))
+
+    return collect
+
+
+def _is_json(record: pa.Scalar) -> bool:
+    """Is a record that Spark did not take whole well-formed, so that only values in it are of other types?"""
+    try:
+        text = record.as_py()
+        json.loads(text, parse_constant=int)  # which fails: NaN and Infinity are none of JSON's
+    except (ValueError, RecursionError):
+        return False
+    return re.search(r"\d{1000}", text) is None  # longer numbers are too long for Spark's parser
+
+
+def payloads(done: Sequence[bytes]) -> pa.RecordBatch:
+    """What tasks send to the driver."""
+    return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
+
+
+def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The batch's rows by file; rows of one file stand together, so that slices do."""
+    if not batch.num_rows:
+        return
+    encoded = batch.column(0).dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    starts = [0, *((codes[1:] != codes[:-1]).nonzero()[0] + 1).tolist(), len(codes)]
+    for start, end in itertools.pairwise(starts):
+        yield encoded.dictionary[int(codes[start])].as_py(), batch.slice(start, end - start)
+
+
+def _results(
+    rows: Iterable[tuple[str, list[RowSummaries] | str]],
+    entries: Sequence[IndexEntry],
+    files: Sequence[ListedFile],
+    nothing: Sequence[pa.Array],
+    plans: Plans,
+) -> list[FileResult]:
+    """The parts of each file put together.
+
+    A file of which no row came is empty, for certain only if every row came from a file that was asked for. A text in
+    place of parts is what is wrong with the file.
+    """
+    results = {plain_uri(file.uri): FileResult(file.uri, size=file.size) for file in files}
+    parts: dict[str, list[RowSummaries]] = {}
+    for path, found in rows:
+        if path not in results:
+            raise GeoskipError(f"Spark read rows of {path}, which is not among the files to index")
+        if isinstance(found, str):
+            results[path].problem = found
+        else:
+            parts.setdefault(path, []).extend(found)
+    named = [(entry.name, entry.index) for entry in entries]
+    for path, result in results.items():
+        if path not in parts:
+            gatherer = ValueGatherer(plans)
+            gatherer.add(nothing, 0)
+            parts[path] = gatherer.finish()
+        put_together(result, named, parts[path], "spark")
+    return list(results.values())
+
+
+def plain_uri(uri: str) -> str:
+    """The URI of a file in the one spelling of several that it is looked up by."""
+    return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns a worker's missing package into one clear sentence."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        missing = re.search(r"No module named '([^']+)'", text)
+        if missing or "PYTHON_VERSION_MISMATCH" in text:
+            why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
+            raise EnvironmentProblem(
+                f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the "
+                "session is made, or make it with geoskip.session()"
+            ) from error
+        raise

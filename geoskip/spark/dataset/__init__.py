@@ -1,0 +1,1 @@
+"""The handle of a dataset and the verbs behind its methods."""

@@ -1,0 +1,102 @@
+"""What is known of a dataset, as DataFrames: describe and history."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.errors import MetadataError
+from geoskip.lifecycle.history import history
+from geoskip.lifecycle.refresh import SnapshotDiff
+from geoskip.lifecycle.transaction import latest
+from geoskip.metadata import Snapshot
+from geoskip.spark.dataset.create_refresh import indexed, of_the_latest
+from geoskip.spark.dataset.lifecycle_data import SparkData
+from geoskip.spark.dataset.source import DatasetSource
+from geoskip.spark.dependencies import same_place
+from geoskip.spark.session import known
+from geoskip.stores.base import Store
+
+__all__ = ["datasets", "describe", "told"]
+
+_DESCRIBED = (
+    "index string, kind string, columns string, files_covered long, files_uncovered long, bytes long, built string, "
+    "snapshot long, keeps string, state string, reader string"
+)
+_TOLD = (
+    "operation string, verb string, state string, began timestamp, seconds double, who string, base long, "
+    "snapshot long, files_read long, files_added long, files_removed long, files_kept long, bytes long, "
+    "parameters string, versions string, message string"
+)
+
+
+def describe(place: DatasetSource) -> DataFrame:
+    """A row an index, those in use first."""
+    state = place.state()
+    store = place.store(state.source)
+    data = SparkData(place, state)
+    with store.patiently():
+        rows = of_the_latest(store, lambda found: _described(_stored(place, found), store, data))
+    return place.spark.createDataFrame(rows, _DESCRIBED)
+
+
+def _stored(place: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
+    """A snapshot, if it has an index, be it a deleted one."""
+    return snapshot if snapshot is not None and snapshot.header.stored else indexed(place, snapshot)
+
+
+def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[Any, ...]]:
+    current = SnapshotDiff.at(snapshot, data).is_fresh
+    elsewhere = "" if same_place(data.root, snapshot.header.root) else f"not used here: of {snapshot.header.root}"
+    sizes = store.size()
+    rows = []
+    for entry in snapshot.header.stored:
+        in_use = entry in snapshot.header.entries
+        valid = snapshot.files.column(entry.name).is_valid().to_numpy(zero_copy_only=False)
+        covered = 0 if elsewhere else int((valid & current).sum())
+        built = snapshot.header.built.get(entry.name, {})
+        rows.append(
+            (
+                entry.name,
+                entry.index.kind,
+                ", ".join(name for name, _ in entry.columns),
+                covered,
+                len(data.state.files) - covered,
+                sizes.get(entry.name, 0),
+                str(built.get("when", snapshot.header.created)),
+                snapshot.header.number,
+                entry.index.describe(),
+                (elsewhere or "in use") if in_use else "deleted",
+                str(built.get("reader", "")),
+            )
+        )
+    return rows
+
+
+def told(place: DatasetSource) -> DataFrame:
+    """A row an operation, the oldest first."""
+    store = place.store(place.source())
+    rows = [dataclasses.astuple(row) for row in history(store)]
+    return place.spark.createDataFrame([(*row[:3], _time(row[3]), *row[4:]) for row in rows], _TOLD)
+
+
+def datasets(spark: SparkSession) -> dict[str, Snapshot]:
+    """What this session knows to be indexed: the latest snapshot by root; what cannot be reached now is left out."""
+    found: dict[str, Snapshot] = {}
+    for root in known.roots():
+        with suppress(MetadataError):
+            snapshot = latest(known.store(root))
+            if snapshot is not None and snapshot.header.entries and same_place(root, snapshot.header.root):
+                found[root] = snapshot
+    return found
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

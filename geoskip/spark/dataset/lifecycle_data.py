@@ -1,0 +1,158 @@
+"""A dataset of Spark's, as the lifecycle wants to know it: :class:`geoskip.lifecycle.refresh.Data`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_the_same
+from geoskip.metadata import Header, IndexEntry
+from geoskip.spark.analysis import bind
+from geoskip.spark.build.job import BuiltRows, build
+from geoskip.spark.build.sampled_build import SampledBuild
+from geoskip.spark.catalog import local_path
+from geoskip.spark.dataset.listing import UNNAMEABLE, ListedFile
+from geoskip.spark.dataset.root import below, globbed, is_glob, qualified
+from geoskip.spark.dataset.source import DatasetSource
+from geoskip.spark.dataset.source_state import SourceState
+from geoskip.spark.rule.bridge import local_etag
+from geoskip.spark.session import java
+
+__all__ = ["SparkData"]
+
+_TICK = 0.05
+"""Seconds by which the time of a folder may lag behind the clock."""
+
+
+_CHOOSES = ("pathglobfilter", "modifiedbefore", "modifiedafter")
+"""Options by which a handle looks at some of the files in its folders alone; of the others it knows nothing."""
+
+
+class SparkData:
+    """The files of a place, listed anew each time but the first, and built by Spark's jobs."""
+
+    def __init__(self, place: DatasetSource, state: SourceState) -> None:
+        self.place = place
+        self.state = state
+        self.built = BuiltRows(excluded=dict.fromkeys(state.files.unnameable(), UNNAMEABLE))
+        self.first = SampledBuild()
+        """What was read before the rest, for indexes that choose."""
+        self._is_new = True
+        self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
+
+    @property
+    def root(self) -> str:
+        """The folder that paths are relative to."""
+        return self.state.source.root
+
+    def use(self, state: SourceState) -> None:
+        """Build what is missing from the same files, read in another session."""
+        self.state = state
+
+    def may_have_grown(self) -> bool:
+        """May files have come since they were listed? Local folders that were not written to say that none has."""
+        if self.place.table is not None:  # a partition may lie anywhere
+            return True
+        for folder in self._folders():
+            path = local_path(folder)
+            try:
+                written = None if path is None else os.stat(path).st_mtime
+            except OSError:
+                return True
+            if written is None or written > self.state.since - _TICK:
+                return True
+        return False
+
+    def _folders(self) -> set[str]:
+        """The folders of the files, with those above them up to the root."""
+        found = {self.root, *self.state.source.roots}
+        for folder in self.state.files.folders:
+            while folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0] if below(folder, [self.root]) else folder
+        return found
+
+    def header(self) -> Header:
+        return Header(root=self.root, source={**self.state.source.to_json(), **self.place.how()})
+
+    def listing(self) -> Listing:
+        if not self._is_new:
+            self.state = self.place.again(self.state)
+        self._is_new = False
+        uris, sizes, times, _ = self.state.files.columns
+        prefix = self.root.rstrip("/") + "/"
+        below_root = pc.utf8_slice_codeunits(uris, len(prefix))
+        return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
+
+    def etags(self, paths: Sequence[str]) -> list[str | None]:
+        root = local_path(self.root)
+        if root is None:
+            return self.state.files.etags(pa.array(map(self._uri, paths), pa.string()))
+        head = root.rstrip("/") + "/"
+        return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
+
+    def sees(self, paths: pa.Array) -> pa.Array:
+        roots = self.state.source.roots
+        chooses = any(name.lower() in _CHOOSES for name in self.place.options)
+        if list(roots) == [self.root] and not chooses:
+            return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
+        globs = [globbed(qualified(self.place.spark, path)) for path in self.place.paths or () if is_glob(path)]
+        uris = [self._uri(path) for path in paths.to_pylist()]
+        seen = pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
+        if not chooses:
+            return seen
+        listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
+        return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
+
+    def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+        asked = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
+        for entry, why in zip(asked, self._changes(asked), strict=True):
+            self._changed[entry.name] = (entry, why)
+        known = ((entry.name, self._changed[entry.name][1]) for entry in entries)
+        return {name: why for name, why in known if why is not None}
+
+    def _changes(self, entries: Sequence[IndexEntry]) -> list[str | None]:
+        """Of each index why it would be another if it were built now; None where it would be the same."""
+        if not entries:
+            return []
+        try:
+            now = bind(java(self.place.spark), self.state.frame, self.state.source, [old.index for old in entries])
+        except InvalidSpecificationError as error:
+            return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
+        return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
+
+    def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
+        files = self._listed(paths)
+        made = build(self.state.spark, self.state.frame, self.state.source, entries, files, self.first)
+        self.built += made
+        return BuildResult(made.rows, made.excluded, {name: told(names) for name, names in made.readers.items()})
+
+    def readers(self) -> Mapping[str, str]:
+        """What read the data of each index so far."""
+        return {name: told(names) for name, names in self.built.readers.items()}
+
+    def _listed(self, paths: Sequence[str]) -> list[ListedFile]:
+        return self.state.files.among(map(self._uri, paths))
+
+    def _uri(self, path: str) -> str:
+        return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
+
+
+def _is_gone(uri: str) -> bool:
+    """Is it certain, and cheap to know, that a file is not there any more?"""
+    path = local_path(uri)
+    return path is not None and not os.path.lexists(path)
+
+
+def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
+    """Would an index be built now as it was? What it does not depend on any more does no harm."""
+    return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
+
+
+def told(readers: set[str]) -> str:
+    """Several readers in a word."""
+    return " and ".join(sorted(readers))

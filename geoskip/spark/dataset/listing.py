@@ -1,0 +1,235 @@
+"""The files of a dataset as listed at one moment, and whether they are still the same later.
+
+A fingerprint is size and modification time, for local files with what :func:`~geoskip.spark.rule.bridge.local_etag`
+sees, and elsewhere with the etag that the file system says in a listing, if it says one. A file written within one tick
+of the clock before it is indexed could be written once more in that tick and look the same (git's "racily clean" rule),
+so a build waits until the tick is over.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.spark.catalog import local_path
+from geoskip.spark.rule.bridge import local_etag
+from geoskip.spark.session import java
+
+__all__ = [
+    "UNNAMEABLE",
+    "FileListing",
+    "ListedFile",
+    "changed",
+    "etags_of",
+    "listing",
+    "nothing_to_index",
+    "relative",
+    "seen_again",
+    "settled",
+]
+
+_SUMMARIES = "/_(common_)?metadata$"
+_TICK_MS = 20
+"""Local file systems step their clocks every 4 to 10 ms."""
+_REMOTE_TICK_MS = 2000
+"""Object stores say whole seconds."""
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """One file of a listing: its URI and fingerprint."""
+
+    uri: str
+    size: int
+    mtime: int
+    etag: str | None = None
+
+    @property
+    def is_nameable(self) -> bool:
+        """Can metadata hold its path? A line feed ends a line there, so such a file is always read."""
+        return "\n" not in self.uri
+
+
+class FileListing(Sequence[ListedFile]):
+    """A listing: a line ``size mtime uri`` or ``size mtime:etag uri`` a file, as Spark's side writes it, a line feed in
+    a path as NUL.
+
+    Two listings are compared as texts, and what is asked of all files is answered by columns: of many files none has an
+    object of its own until it is asked for.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileListing) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, number: int) -> ListedFile: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[ListedFile]: ...
+    def __getitem__(self, number: int | slice) -> ListedFile | list[ListedFile]:
+        found = self._lines[number]
+        return _listed(found) if isinstance(found, str) else [*map(_listed, found)]
+
+    def __iter__(self) -> Iterator[ListedFile]:
+        return map(_listed, self._lines)
+
+    @cached_property
+    def columns(self) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+        """URI, size, modification time and etag of the files that metadata can name."""
+        lines = self._lines if "\0" not in self.text else [line for line in self._lines if "\0" not in line]
+        fields = pc.list_flatten(pc.split_pattern(pa.array(lines, pa.string()), " ", max_splits=2))
+        size, time, uri = (fields.take(pa.array(range(start, len(fields), 3), pa.int64())) for start in range(3))
+        etag = pa.nulls(len(lines), pa.string())
+        if pc.any(pc.match_substring(time, ":")).as_py():
+            split = [text.partition(":") for text in time.to_pylist()]
+            time = pa.array([head for head, _, _ in split], pa.string())
+            etag = pa.array([tail or None for _, _, tail in split], pa.string())
+        return uri, size.cast(pa.int64()), time.cast(pa.int64()), etag
+
+    def among(self, uris: Iterable[str]) -> list[ListedFile]:
+        """Those of some files that are there, in the order of the listing."""
+        where = pc.index_in(pa.array(uris, pa.string()), value_set=self.columns[0]).drop_null().sort()
+        return [*map(ListedFile, *(column.take(where).to_pylist() for column in self.columns))]
+
+    def etags(self, uris: pa.Array) -> list[str | None]:
+        """What the file system said of the content of some files."""
+        found: list[str | None] = self.columns[3].take(pc.index_in(uris, value_set=self.columns[0])).to_pylist()
+        return found
+
+    @cached_property
+    def folders(self) -> set[str]:
+        """The URIs of the folders that hold the files."""
+        uris = self.columns[0]
+        if not len(uris):
+            return set()
+        one = uris[0].as_py().rpartition("/")[0]
+        depth = pc.count_substring(uris, "/")
+        if pc.all(pc.and_(pc.starts_with(uris, f"{one}/"), pc.equal(depth, depth[0]))).as_py():
+            return {one}
+        return {uri.rpartition("/")[0] for uri in uris.to_pylist()}
+
+    def first(self) -> ListedFile | None:
+        """The file that Spark takes the columns of Parquet from; None where it may look at others."""
+        uris = self.columns[0]
+        if not len(uris) or pc.any(pc.match_substring_regex(uris, _SUMMARIES)).as_py():
+            return None
+        if self.text.isascii():
+            return self.among([pc.min(uris).as_py()])[0]
+        return self.among([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # as Java orders texts
+
+    def unnameable(self) -> list[str]:
+        """The URIs of files that metadata cannot name."""
+        return [_listed(line).uri for line in self._lines if "\0" in line] if "\0" in self.text else []
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")[:-1]
+
+
+def _listed(line: str) -> ListedFile:
+    size, time, uri = line.split(" ", 2)
+    mtime, _, etag = time.partition(":")
+    return ListedFile(uri.replace("\0", "\n"), int(size), int(mtime), etag or None)
+
+
+def listing(spark: SparkSession, frame: DataFrame, *, anew: bool = True) -> FileListing:
+    """The files that a DataFrame reads, listed now; not ``anew``, as they were when it was made."""
+    return FileListing(java(spark).geoskip.listing(frame._jdf, anew))
+
+
+def nothing_to_index(name: str, files: Sequence[ListedFile]) -> str | None:
+    """Why none of these files can be indexed."""
+    if not files:
+        return f"{name} has no files to index"
+    return None if any(file.is_nameable for file in files) else f"no file of {name!r} can be indexed: {UNNAMEABLE}"
+
+
+UNNAMEABLE = (
+    "its path holds a line feed, which metadata cannot; queries always read it, and to index it the folder or the file "
+    "must be renamed"
+)
+
+
+def relative(uri: str, root: str) -> str:
+    """A file's path below the dataset's root, or its whole URI.
+
+    >>> relative("file:/data/a b/c", "file:/data"), relative("file:/other/c", "file:/data")
+    ('a b/c', 'file:/other/c')
+    """
+    prefix = root.rstrip("/") + "/"
+    return uri[len(prefix) :] if uri.startswith(prefix) else uri
+
+
+def etags_of(files: Sequence[ListedFile]) -> dict[str, str | None]:
+    """What tells one content of a file from another, by URI; None where nothing does."""
+    return {file.uri: file.etag if (path := local_path(file.uri)) is None else local_etag(path) for file in files}
+
+
+def settled(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> list[ListedFile]:
+    """The files as they are once the tick in which the newest was written is over; at once where it is already.
+
+    A file of the future stays as it is: :func:`changed` leaves it out.
+    """
+    tick = max(map(_tick, files))
+    wait = max(file.mtime for file in files) + tick - time.time() * 1000
+    if not 0 < wait <= 2 * tick:
+        return list(files)
+    time.sleep(wait / 1000)
+    if all(map(_is_as_listed, files)):
+        return list(files)
+    return listing(spark, frame).among(file.uri for file in files)
+
+
+def seen_again(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
+    """The files as they are now, by URI; those that are gone are missing.
+
+    A local file says itself that it is as it was listed, so that a few of many cost no listing of all.
+    """
+    differing = [file for file in files if not _is_as_listed(file)]
+    found = {file.uri: file for file in files}
+    if differing:
+        for file in differing:
+            del found[file.uri]
+        found |= {file.uri: file for file in listing(spark, frame).among(file.uri for file in differing)}
+    return found
+
+
+def _is_as_listed(file: ListedFile) -> bool:
+    """Does a local file have its size and time still? False where that is not known so easily."""
+    path = local_path(file.uri)
+    try:
+        found = os.stat(path) if path is not None else None
+    except OSError:
+        return False
+    return found is not None and (found.st_size, found.st_mtime_ns // 1_000_000) == (file.size, file.mtime)
+
+
+def changed(file: ListedFile, now: ListedFile | None, etag: str | None) -> str | None:
+    """Why what was read of a file may not be what is there now; None where it is."""
+    if now is None:
+        return "it vanished while it was indexed"
+    path = local_path(file.uri)
+    if now != file or (path is not None and local_etag(path) != etag):
+        return "it changed while it was indexed"
+    if file.mtime > time.time() * 1000 - _tick(file):
+        return "its modification time is in the future, so a later change might not show"
+    return None
+
+
+def _tick(file: ListedFile) -> int:
+    return _TICK_MS if local_path(file.uri) else _REMOTE_TICK_MS

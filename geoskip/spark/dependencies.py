@@ -1,0 +1,401 @@
+"""What an index depends on, recorded when it is built and compared with each query (DESIGN section 6).
+
+No more and no less: an index on a plain Parquet column depends on the column's type and on how names are resolved;
+one on an expression, or over text files, also on Spark's version and on every setting that can change a value
+(spark_settings.py); ANSI mode and time zone are part of the expression and compared with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from geoskip.indexes.base import definition
+from geoskip.metadata import Header, IndexEntry
+from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
+from geoskip.spark.catalog import local_path
+from geoskip.spark.sql_settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, difference, of_scopes
+
+__all__ = [
+    "corrupt_record",
+    "declined",
+    "depends_on",
+    "is_json",
+    "options_that_matter",
+    "redefined",
+    "renamer",
+    "retyped",
+    "struct_asked_for",
+    "top_level_columns",
+    "unusable",
+]
+
+Json = Mapping[str, Any]
+
+DEFAULT_OF = "default of "
+"""What begins the names of existence defaults: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5, read from older files."""
+ID_OF = "field id of "
+"""What begins the names of Parquet's field ids, by which Spark finds columns where a schema has them."""
+PLACE_OF = "place of "
+"""What begins the names of the places at which a schema has columns that files may be without names for."""
+DEFINITION_OF = "definition of "
+"""What begins the names of index types, beside what identifies how their summaries are made."""
+
+_PARQUET = (
+    "spark.sql.parquet.binaryAsString",
+    "spark.sql.parquet.int96AsTimestamp",
+    "spark.sql.legacy.parquet.nanosAsLong",
+)
+_TIMES = (
+    "spark.sql.parquet.int96RebaseModeInRead",
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.int96TimestampConversion",
+)
+_SESSION_ZONE = "spark.sql.session.timeZone"
+_JVM_ZONE = "the JVM's time zone"
+_LEGACY = "legacy settings"
+"""What was recorded of settings before all were that count."""
+_PARTIAL = "spark.sql.json.enablePartialResults"
+_POSITIONAL = "orc.force.positional.evolution"
+_AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
+_PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
+_NEUTRAL_OPTIONS = frozenset(
+    [
+        "path",
+        "paths",
+        "basepath",
+        "inferschema",
+        "samplingratio",
+        "mergeschema",
+        "pathglobfilter",
+        "recursivefilelookup",
+        "modifiedbefore",
+        "modifiedafter",
+        "ignorecorruptfiles",
+        "ignoremissingfiles",
+        "serialization.format",
+        "preferdate",
+        "prefersdate",
+    ]
+)
+# options whose value is a word that Spark reads in any case
+_WORDS = frozenset(
+    [
+        "allowbackslashescapinganycharacter",
+        "allowcomments",
+        "allownonnumericnumbers",
+        "allownumericleadingzeros",
+        "allowsinglequotes",
+        "allowunquotedcontrolchars",
+        "allowunquotedfieldnames",
+        "dropfieldifallnull",
+        "enforceschema",
+        "header",
+        "ignoreleadingwhitespace",
+        "ignoretrailingwhitespace",
+        "mode",
+        "multiline",
+        "prefersdecimal",
+        "primitivesasstring",
+        "wholetext",
+    ]
+)
+_DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "wholetext": "false"}
+# functions whose tables come with the JDK: letters, locales, time zones
+_JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
+
+
+def is_text(file_format: str) -> bool:
+    """Does the format parse text, so that the reader's options decide what a row is?"""
+    return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
+
+
+def is_json(file_format: str) -> bool:
+    """Are the files lines, or documents, of JSON?"""
+    return file_format.endswith(".JsonFileFormat")
+
+
+def _is_orc(file_format: str) -> bool:
+    return file_format.endswith(".OrcFileFormat")
+
+
+def _is_avro(file_format: str) -> bool:
+    return file_format.endswith(".AvroFileFormat")
+
+
+def declined(
+    file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None] | None = None, schema: str = ""
+) -> str | None:
+    """Why nothing can be said of files read in this way; None where something can.
+
+    A value of a map in JSON that cannot be converted makes Spark take the map's further keys for columns.
+
+    >>> declined("x.CSVFileFormat", {"mode": "dropMalformed"})
+    'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
+    """
+    matter = options_that_matter(file_format, options)
+    if matter.get("mode", "").upper() == "DROPMALFORMED":
+        return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
+    if is_json(file_format):
+        if str((settings or {}).get(_PARTIAL, "true")).lower() == "false":
+            return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
+        if re.search(r'"valueType":(?!"string")', schema):
+            return "with maps of other values than strings what a column holds depends on the columns read beside it"
+    if _is_avro(file_format) and "avroschemaurl" in matter:
+        return "with avroSchemaUrl values depend on a schema that may change; give it as avroSchema"
+    if _is_avro(file_format) and matter.get("positionalfieldmatching", "").lower() == "true":
+        return "with positionalFieldMatching columns are found by their position"
+    return None
+
+
+def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The reader options that can change a value, by lower-case name.
+
+    >>> options_that_matter("x.ParquetFileFormat", {"mergeSchema": "true", "datetimeRebaseMode": "LEGACY"})
+    {'datetimerebasemode': 'LEGACY'}
+    >>> options_that_matter("x.CSVFileFormat", {"header": "True", "multiLine": "FALSE", "nullValue": "True"})
+    {'header': 'true', 'nullvalue': 'True'}
+    """
+    lowered = {name.lower(): value for name, value in options.items()}
+    lowered = {name: value.lower() if name in _WORDS else value for name, value in lowered.items()}
+    if is_text(file_format) or _is_avro(file_format):
+        matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
+        return {name: value for name, value in matter.items() if value != _DEFAULTS.get(name)}
+    return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
+
+
+def corrupt_record(
+    expressions: Iterable[Predicate], file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None]
+) -> str | None:
+    """The column of records that could not be parsed, where one of these expressions reads it.
+
+    Which records those are depends on the columns that a query reads beside it.
+    """
+    if not is_text(file_format):
+        return None
+    lowered = {name.lower(): value for name, value in options.items()}
+    name = lowered.get("columnnameofcorruptrecord") or settings.get("spark.sql.columnNameOfCorruptRecord") or ""
+    return name if any(name.lower() in top_level_columns(expression) for expression in expressions) else None
+
+
+def struct_asked_for(expressions: Iterable[Predicate], file_format: str) -> str | None:
+    """The struct of Parquet of which one of these expressions asks whether it is NULL.
+
+    Where a file lacks the fields of it that a query reads, Spark takes it for NULL, and which those are depends on what
+    is read beside it.
+    """
+    if not file_format.endswith("ParquetFileFormat"):
+        return None
+    asked = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
+    inner = (vertex for child in asked for vertex in walk(child) if isinstance(vertex, Column))
+    return next((column.name for column in inner if "struct<" in (column.type or "")), None)
+
+
+def depends_on(
+    expressions: Iterable[Predicate],
+    file_format: str,
+    settings: Mapping[str, str | None],
+    schema: str = "",
+    options: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The settings and versions that an index over these expressions depends on, with their values now."""
+    names = ["spark.sql.caseSensitive"]
+    expressions = list(expressions)
+    columns = sorted(set().union(*map(top_level_columns, expressions)))
+    names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
+    # text is parsed by Spark, and a default is SQL, which every query evaluates anew
+    parsed = is_text(file_format) or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
+    names += [_SESSION_ZONE] if parsed else []
+    vertices = [vertex for expression in expressions for vertex in walk(expression)]
+    scopes = [word for word in FORMATS if f"{word}fileformat" in file_format.lower()]
+    if _is_avro(file_format):
+        names += [*_AVRO, *([_JVM_ZONE] if _is_of_old(settings, options) else [])]
+    elif not is_text(file_format):
+        names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
+        if any(_is_temporal(vertex.type) for vertex in vertices if isinstance(vertex, Column)):
+            names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
+            if _is_of_old(settings, options):
+                names.append(_JVM_ZONE)
+            if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
+                names.append(_SESSION_ZONE)
+    functions = [vertex for vertex in vertices if isinstance(vertex, Call)]
+    if parsed or any(not isinstance(vertex, Column) for vertex in vertices):
+        names.append("spark.version")
+        scopes.append(EXPRESSIONS)
+    zoned = any(isinstance(vertex, Cast) and vertex.zone for vertex in vertices)
+    if zoned or any(call.name.lower() in _JDK or _is_temporal(call.type) for call in functions):
+        names.append("java.version")
+    if any((call.implementation or "").startswith("python:") for call in functions):
+        scopes.append(PYTHON)
+        if any(_is_temporal(vertex.type) for vertex in vertices):
+            names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
+    found = {name: _said(name, settings.get(name)) for name in dict.fromkeys(names)}
+    found[SETTINGS_OF + " ".join(scopes)] = of_scopes(settings.get(CHANGED), scopes)
+    return found | {PLACE_OF + column: place for column, place in _places(columns, file_format, schema).items()}
+
+
+def _said(name: str, value: str | None) -> str:
+    """A setting's value as a text; true and false, which Spark reads in any case, in lower case."""
+    text, is_switch = str(value), name.startswith("spark.sql.") and "columnName" not in name
+    return text.lower() if is_switch and text.lower() in ("true", "false") else text
+
+
+def _is_of_old(settings: Mapping[str, str | None], options: Mapping[str, str] | None) -> bool:
+    """Are times read as of the old calendar? Before 1900 they then depend on the reader's zone, which is the JVM's."""
+    said = [value for name, value in settings.items() if "RebaseModeInRead" in name]
+    said += [value for name, value in (options or {}).items() if name.lower() in _PARQUET_OPTIONS]
+    return any(str(value).upper() == "LEGACY" for value in said)
+
+
+def _places(columns: Iterable[str], file_format: str, schema: str) -> dict[str, str]:
+    """Where a schema has columns, for formats that may find them by that. In CSV a column of corrupt records takes no
+    place: what stands before a column is part of its place there.
+    """
+    by_order = file_format.endswith(".CSVFileFormat")
+    if not schema or not (by_order or _is_orc(file_format)):
+        return {}
+    names = [field["name"].lower() for field in json.loads(schema)["fields"]]
+    found = {}
+    for column in columns:
+        places = [number for number, name in enumerate(names) if name == column]
+        before = hashlib.sha256("\n".join(names[: max(places, default=0)]).encode()).hexdigest()[:8]
+        found[column] = f"{places} after {before}" if by_order else str(places)
+    return found
+
+
+def top_level_columns(expression: Predicate) -> set[str]:
+    """The columns of the relation that an expression reads, as the rule names their defaults: plain, in lower case."""
+    parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(expression)]
+    plain = [part[1].replace("``", "`") if part[1] is not None else part[0] for part in parts if part]
+    return {name.lower() for name in plain}
+
+
+def _is_temporal(kind: str | None) -> bool:
+    return bool(kind) and any(word in (kind or "") for word in ("date", "timestamp"))
+
+
+def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
+    """Why an index does not speak about what this query reads; None where it does."""
+    source = header.source
+    if (missing := entry.index.unavailable()) is not None:
+        return missing
+    if source.get("class") != request["format"]:
+        return f"it was built over {_short(source.get('class'))}, the query reads {_short(request['format'])}"
+    if not same_place(root, header.root):
+        return f"it was built for {header.root}"
+    if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
+        return "it was built by another definition of its type than there is now; refresh_index('full')"
+    settings = request["settings"]
+    if (why := declined(request["format"], request["options"], settings, request.get("schema") or "")) is not None:
+        return why
+    if (struct := struct_asked_for(entry.index.bound, request["format"])) is not None:
+        return f"whether {struct} is NULL depends on which of its fields a query reads"
+    options = options_that_matter(request["format"], request["options"])
+    if options != options_that_matter(request["format"], source.get("options") or {}):
+        return f"it was built with the reader options {source.get('options')}, the query has {options}"
+    corrupt = corrupt_record(entry.index.bound, request["format"], request["options"], settings)
+    if corrupt is not None:
+        return f"what {corrupt} holds depends on the columns that a query reads beside it"
+    if columns := [name.removeprefix(PLACE_OF) for name in entry.depends if name.startswith(PLACE_OF)]:
+        places = _places(columns, request["format"], request.get("schema") or "")
+        moved = [column for column in columns if places.get(column) != entry.depends[PLACE_OF + column]]
+        if moved:
+            return f"it was built where the schema had {moved[0]} in another place than the query's schema"
+    for name, value in entry.depends.items():
+        if name.startswith((PLACE_OF, DEFINITION_OF)):
+            continue
+        if name == _LEGACY:
+            return "it was built before all settings that can change a value were recorded; refresh_index('full')"
+        if name.startswith(SETTINGS_OF):
+            now = of_scopes(settings.get(CHANGED), name.removeprefix(SETTINGS_OF).split())
+            if (differs := difference(value, now)) is not None:
+                return differs
+            continue
+        if _said(name, settings.get(name)) == _said(name, value):
+            continue
+        if name.startswith(DEFAULT_OF):
+            column = name.removeprefix(DEFAULT_OF)
+            return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
+        return f"it was built with {name}={value}, the session has {settings.get(name)}"
+    sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
+    if _is_orc(request["format"]):
+        if "true" in (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower()):
+            return f"with {_POSITIONAL} columns are found by their position"
+        return _moved(entry, json.loads(source["schema"]), json.loads(request["schema"]))
+    if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
+        return _other_positions(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
+    return None
+
+
+def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
+    """CSV columns are found by position: of two schemas, one must be the beginning of the other.
+
+    A column's type decides about its own values alone; of those that an index is over, `retyped` compares it.
+    """
+    for ours, theirs in zip(built["fields"], read["fields"], strict=False):
+        same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
+        if not same:
+            return f"it was built with the column {ours['name']} where the query's schema has {theirs['name']}"
+    return None
+
+
+def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
+    """Columns of ORC files without names, as Hive wrote them, are found by position."""
+    for name in sorted(set().union(*map(top_level_columns, entry.index.bound))):
+        before, now = (
+            [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
+            for schema in (built, read)
+        )
+        if before != now:
+            return f"the query's schema has {name} in another place, and ORC files may lack their columns' names"
+    return None
+
+
+def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
+    """Of each index over a column that the query reads as another type: that it does not speak about it.
+
+    What a column holds as one type does not follow from another: text is parsed as the one asked for, and 32 bits
+    without a sign are other numbers as int and as bigint.
+    """
+    read = {vertex.name: vertex.type for vertex in walk(predicate) if isinstance(vertex, Column)}
+    for entry in header.entries:
+        for name, kind in entry.columns:
+            if read.get(name, kind) != kind:
+                yield f"{entry.name} is not used: it was built over {name} as {kind}, the query reads {read[name]}"
+
+
+def redefined(header: Header, predicate: Predicate) -> Iterator[str]:
+    """Of each index over a Python function that has another body or version in the query: that it is not about that."""
+    calls = (vertex for vertex in walk(predicate) if isinstance(vertex, Call))
+    now = {call.name: call.implementation for call in calls if (call.implementation or "").startswith("python:")}
+    for entry in header.entries if now else ():
+        vertices = (vertex for expression in entry.index.bound for vertex in walk(expression))
+        over = {vertex.name: vertex.implementation for vertex in vertices if isinstance(vertex, Call)}
+        for name in over.keys() & now.keys():
+            if over[name] != now[name]:
+                yield f"{entry.name} is not used: {name} is another function, or version, than it was built with"
+
+
+def same_place(found: str, recorded: str) -> bool:
+    """Do two roots name one folder? A symbolic link of a local one does."""
+    if found == recorded:
+        return True
+    here, there = local_path(found), local_path(recorded)
+    return here is not None and there is not None and os.path.realpath(here) == os.path.realpath(there)
+
+
+def renamer(header: Header, request: Json) -> Callable[[str], str]:
+    """The name of a column as the metadata have it, from the query's, by Spark's rule on case."""
+    if str(request["settings"].get("spark.sql.caseSensitive")).lower() == "true":
+        return lambda name: name
+    names = {name for entry in header.entries for name, _ in entry.columns}
+    lowered = {name.lower(): name for name in names}
+    return lambda name: lowered.get(name.lower(), name)
+
+
+def _short(name: Any) -> str:
+    return str(name).rpartition(".")[2]

@@ -1,0 +1,254 @@
+"""A folder for metadata on any Hadoop file system, through the session's own client and credentials.
+
+What pyarrow has to open is copied to a local cache first; the copied files are immutable and have names of their own.
+
+*Exclusive creation*, by which of two writers one wins, is what file systems give in different ways:
+
+========================= ============================================================================================
+S3A                       an object is put on the condition that there is none (:mod:`geoskip.spark.s3`)
+Google (gs)               creating without overwriting promises it, and shows a file once it is complete
+HDFS, Ozone, Azure (abfs) the bytes go to a hidden name, which is then renamed: that fails where there is a file, and
+                          neither a crash nor a reader finds half of an entry
+a mount table (ViewFs)    as HDFS; this machine's own files, where it leads there, as local files are, by a hard link,
+                          since nobody promises that a local rename is exclusive
+any other                 what it does is not known: it is asked to create without overwriting, what was written is read
+                          again, which shows most lost races, and a warning says that one process at a time should write
+========================= ============================================================================================
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from geoskip.spark.catalog import local_path
+from geoskip.spark.s3 import is_s3a, put_new, warn_of
+from geoskip.stores.folders import LocalFolder
+
+__all__ = ["HadoopFolder"]
+
+_RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "abfs", "abfss"])
+_CREATES_EXCLUSIVELY = frozenset(["gs"])
+_PATH = "org.apache.hadoop.fs.Path"
+_CHUNK = 8 << 20
+_MOST_COPIED = 2 << 30
+"""Bytes of copies beyond which those used least recently go; a part that is needed again is copied again."""
+
+
+class HadoopFolder:
+    """A folder given as a URI; implements :class:`geoskip.stores.folders.Folder`."""
+
+    def __init__(self, uri: str) -> None:
+        self.location = uri.rstrip("/")
+
+    def names(self, sub: str) -> list[str]:
+        with _translated():
+            jvm, system = self._system()
+            try:
+                found = system.listStatus(self._path(jvm, sub))
+            except Py4JJavaError as error:
+                if _is(error, "java.io.FileNotFoundException"):
+                    return []
+                raise
+            return _names(jvm, found)
+
+    def read(self, name: str, limit: int) -> bytes:
+        with _translated():
+            jvm, system = self._system()
+            stream = system.open(self._path(jvm, name))
+            try:
+                return bytes(_class(jvm, "org.apache.commons.io.IOUtils").toByteArray(_first(jvm, stream, limit)))
+            finally:
+                stream.close()
+
+    def create(self, name: str, data: bytes) -> None:
+        with _translated():
+            jvm, system = self._system()
+            path = self._path(jvm, name)
+            scheme = str(system.getUri().getScheme())
+            if scheme in _RENAMES_EXCLUSIVELY:
+                self._renamed(jvm, system, path, data)
+            elif scheme in _CREATES_EXCLUSIVELY:
+                _write(system.create(path, False), data)
+            elif not (is_s3a(system) and self._put_new(system, path, name, data)):
+                self._checked(system, path, name, data)
+
+    def _renamed(self, jvm: Any, system: Any, path: Any, data: bytes) -> None:
+        if system.exists(path):
+            raise self._exists(path)
+        if (here := _mounted(system, path)) is not None:
+            LocalFolder(here).create(path.getName(), data)
+            return
+        scratch = _class(jvm, _PATH)(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
+        try:
+            _write(system.create(scratch, False), data)
+            if not system.rename(scratch, path):
+                raise self._exists(path)
+        finally:
+            with contextlib.suppress(Py4JJavaError):
+                system.delete(scratch, False)
+
+    def _put_new(self, system: Any, path: Any, name: str, data: bytes) -> bool:
+        try:
+            return put_new(SparkContext._active_spark_context._gateway, system, path, data)  # type: ignore[union-attr]
+        except FileExistsError:
+            if self._holds(name, data):  # a request that was sent again has met itself
+                return True
+            raise
+
+    def _checked(self, system: Any, path: Any, name: str, data: bytes) -> None:
+        """Create a file where nothing promises that only one writer can."""
+        if system.exists(path):
+            raise self._exists(path)
+        warn_of(str(system.getUri().toString()))
+        _write(system.create(path, False), data)
+        if not self._holds(name, data):
+            raise self._exists(path)
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        try:
+            return self.read(name, len(data) + 1) == data
+        except FileNotFoundError:
+            return False
+
+    def _exists(self, path: Any) -> FileExistsError:
+        return FileExistsError(f"{path.getName()} exists in {self.location}")
+
+    def put(self, name: str, source: Path) -> None:
+        with _translated():
+            jvm, system = self._system()
+            local = _class(jvm, _PATH)(f"file:{source.absolute()}")
+            system.copyFromLocalFile(False, True, local, self._path(jvm, name))
+
+    def local(self, name: str) -> Path:
+        kept = _cache() / hashlib.sha256(f"{self.location}/{name}".encode()).hexdigest()
+        try:
+            os.utime(kept)
+        except FileNotFoundError:
+            with _translated():
+                jvm, system = self._system()
+                scratch = kept.with_name(uuid.uuid4().hex)
+                target = _class(jvm, _PATH)(f"file:{scratch}")
+                system.copyToLocalFile(False, self._path(jvm, name), target, True)
+                scratch.replace(kept)
+            _shrink(kept)
+        return kept
+
+    def delete(self, name: str) -> None:
+        with _translated():
+            jvm, system = self._system()
+            system.delete(self._path(jvm, name), True)
+
+    def exists(self, name: str) -> bool:
+        with _translated():
+            jvm, system = self._system()
+            return bool(system.exists(self._path(jvm, name)))
+
+    def _system(self) -> tuple[Any, Any]:
+        """The JVM and the session's client of the file system."""
+        spark: Any = SparkSession._instantiatedSession
+        if spark is None:
+            raise OSError(f"{self.location} is reached through Spark's client, and there is no session")
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        return spark._jvm, _class(spark._jvm, _PATH)(self.location).getFileSystem(conf)
+
+    def _path(self, jvm: Any, name: str) -> Any:
+        return _class(jvm, _PATH)(f"{self.location}/{name}")
+
+
+@functools.lru_cache(maxsize=8)
+def _class(jvm: Any, name: str) -> Any:
+    """A class of Java's: Py4J would ask the driver for each part of its name, each time."""
+    return functools.reduce(getattr, name.split("."), jvm)
+
+
+def _names(jvm: Any, statuses: Any) -> list[str]:
+    """The names in a listing, as one text: a question for each would cost more than the listing."""
+    predef = _class(jvm, "scala.Predef")
+    plain = _class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")  # S3A's are of a class of its own
+    listed = predef.genericWrapArray(statuses).toArray(_class(jvm, "scala.reflect.ClassTag").apply(plain))
+    paths = _class(jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(listed)
+    joined = str(predef.genericWrapArray(paths).mkString("\0"))
+    return [path.rpartition("/")[2] for path in joined.split("\0") if path]
+
+
+def _mounted(system: Any, path: Any) -> str | None:
+    """The local folder that a mount table shows as a path's parent, which is made; None where it is no such."""
+    if str(system.getUri().getScheme()) != "viewfs":
+        return None
+    system.mkdirs(path.getParent())
+    return local_path(str(system.resolvePath(path.getParent()).toString()))
+
+
+def _first(jvm: Any, stream: Any, limit: int) -> Any:
+    return _class(jvm, "org.apache.commons.io.input.BoundedInputStream")(stream, limit)
+
+
+def _write(stream: Any, data: bytes) -> None:
+    try:
+        for start in range(0, len(data), _CHUNK):
+            stream.write(bytearray(data[start : start + _CHUNK]))
+    finally:
+        stream.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Java's exceptions as Python's OSError and its kinds."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        message = str(error.java_exception.getMessage())
+        if _is(error, "java.io.FileNotFoundException"):
+            raise FileNotFoundError(message) from error
+        if _is(error, "org.apache.hadoop.fs.FileAlreadyExistsException"):
+            raise FileExistsError(message) from error
+        raise OSError(message) from error
+
+
+def _is(error: Py4JJavaError, name: str) -> bool:
+    kind = error.java_exception.getClass()
+    while kind is not None:
+        if kind.getName() == name:
+            return True
+        kind = kind.getSuperclass()
+    return False
+
+
+_lock = threading.Lock()
+_made: list[Path] = []
+
+
+def _cache() -> Path:
+    """A folder of this process for copies, removed at its end."""
+    with _lock:
+        if not _made or not _made[0].is_dir():
+            _made[:] = [Path(tempfile.mkdtemp(prefix="geoskip-copies-"))]
+            atexit.register(shutil.rmtree, _made[0], ignore_errors=True)
+        return _made[0]
+
+
+def _shrink(newest: Path) -> None:
+    """Remove copies that were not used for long, but not the newest one."""
+    with _lock, contextlib.suppress(OSError), os.scandir(newest.parent) as found:
+        copies = [(file.stat(), file.path) for file in found if len(file.name) == len(newest.name)]
+        left = sum(about.st_size for about, _ in copies)
+        for about, path in sorted(copies, key=lambda copy: copy[0].st_mtime_ns):
+            if left > _MOST_COPIED and path != str(newest):
+                os.unlink(path)
+                left -= about.st_size

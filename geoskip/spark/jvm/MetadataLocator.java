@@ -1,0 +1,94 @@
+package geoskip;
+
+import java.io.InterruptedIOException;
+import java.nio.file.AccessDeniedException;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.security.AccessControlException;
+import @SparkSession@;
+
+/**
+ * Finds the indexed datasets that paths lie in, by the folder `_geoskip` in one of the folders above, or as registered.
+ *
+ * A look is a request to the file system, or two, and is remembered for some seconds. Where there are many roots, as of a
+ * glob over partitions, only the few folders that they share are looked into.
+ */
+class MetadataLocator {
+    private static final long LOCAL_TTL_MS = 5000;
+    private static final long REMOTE_TTL_MS = 60000;
+    private static final int REMEMBERED = 10000;
+    private static final int MOST_AT_A_LEVEL = 32;
+    private static final ConcurrentHashMap registered = new ConcurrentHashMap();
+    private static final ConcurrentHashMap looked = new ConcurrentHashMap();
+
+    private final SparkSession session;
+    private Configuration conf; // made when it is needed: it has a thousand entries
+
+    private MetadataLocator(SparkSession session) { this.session = session; }
+
+    static void register(String root) {
+        registered.put(root, root);
+        looked.clear();
+    }
+
+    static void forget() { looked.clear(); }
+
+    /** The datasets that these roots lie in, each in the deepest one above it; empty where none is indexed. */
+    static List datasets(List roots, SparkSession session) {
+        MetadataLocator lookups = new MetadataLocator(session);
+        LinkedHashMap found = new LinkedHashMap();
+        LinkedHashSet level = new LinkedHashSet(roots);
+        while (!level.isEmpty()) {
+            LinkedHashSet above = new LinkedHashSet();
+            boolean few = level.size() <= MOST_AT_A_LEVEL;
+            for (Iterator i = level.iterator(); i.hasNext();) {
+                Path path = (Path) i.next();
+                String name = path.toString();
+                if (registered.containsKey(name) || few && lookups.hasMetadata(path, name)) {
+                    found.put(name, name);
+                } else if (path.getParent() != null) {
+                    above.add(path.getParent());
+                }
+            }
+            level = above;
+        }
+        return new ArrayList(found.keySet());
+    }
+
+    private boolean hasMetadata(Path path, String name) {
+        long now = System.currentTimeMillis();
+        Object[] known = (Object[]) looked.get(name);
+        if (known != null && now < ((Long) known[1]).longValue()) {
+            return ((Boolean) known[0]).booleanValue();
+        }
+        boolean found;
+        boolean isRemote = !"file".equals(path.toUri().getScheme());
+        try {
+            if (conf == null) {
+                conf = session.sessionState().newHadoopConf();
+            }
+            found = path.getFileSystem(conf).isDirectory(new Path(path, "_geoskip/_log")); // to S3 one request, not two
+        } catch (AccessDeniedException forbidden) {
+            found = false;
+        } catch (AccessControlException forbidden) {
+            found = false;
+        } catch (InterruptedIOException cancelled) { // that of one query
+            return false;
+        } catch (Exception unreachable) { // perhaps for a moment
+            found = false;
+            isRemote = false;
+        }
+        long ttl = isRemote ? REMOTE_TTL_MS : LOCAL_TTL_MS;
+        if (looked.size() >= REMEMBERED) {
+            looked.clear();
+        }
+        looked.put(name, new Object[] {Boolean.valueOf(found), Long.valueOf(now + ttl)});
+        return found;
+    }
+}

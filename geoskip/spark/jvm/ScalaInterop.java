@@ -1,0 +1,204 @@
+package geoskip;
+
+import java.lang.reflect.Constructor;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.Product;
+import scala.collection.immutable.Nil$;
+import @Seq@;
+
+/** Small bridges between Scala's collections and Java's. */
+class ScalaInterop {
+    static List list(scala.collection.Iterable items) {
+        List found = new ArrayList();
+        for (scala.collection.Iterator i = items.iterator(); i.hasNext();) {
+            found.add(i.next());
+        }
+        return found;
+    }
+
+    static Seq seq(List items) {
+        scala.collection.immutable.List found = Nil$.MODULE$;
+        for (int i = items.size() - 1; i >= 0; i--) {
+            found = new scala.collection.immutable.$colon$colon(items.get(i), found);
+        }
+        return (Seq) found;
+    }
+
+    static List files(Seq directories) {
+        List found = new ArrayList();
+        for (Iterator i = list(directories).iterator(); i.hasNext();) {
+            found.addAll(list(((PartitionDirectory) i.next()).files()));
+        }
+        return found;
+    }
+
+    static long length(List files) {
+        long sum = 0;
+        for (Iterator i = files.iterator(); i.hasNext();) {
+            sum += ((FileStatusWithMetadata) i.next()).getLen();
+        }
+        return sum;
+    }
+
+    static long bytes(PartitionDirectory directory) { return length(list(directory.files())); }
+
+    static byte[] bytes(PythonFunction function) {
+        List command = list(function.command());
+        byte[] bytes = new byte[command.size()];
+        for (int i = 0; i < bytes.length; i++) {
+            bytes[i] = ((Byte) command.get(i)).byteValue();
+        }
+        return bytes;
+    }
+
+    static boolean deterministic(Seq expressions) {
+        for (Iterator i = list(expressions).iterator(); i.hasNext();) {
+            if (!((Expression) i.next()).deterministic()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    static boolean holdsExpressions(Object value) {
+        return value instanceof scala.collection.Iterable && !((scala.collection.Iterable) value).isEmpty()
+                && ((scala.collection.Iterable) value).head() instanceof Expression;
+    }
+
+    static boolean holdsPlan(Expression expression) {
+        if (expression instanceof PlanExpression) {
+            return true;
+        }
+        for (Iterator i = list(expression.children()).iterator(); i.hasNext();) {
+            if (holdsPlan((Expression) i.next())) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    static String conjunction(Seq first, Seq second) {
+        List all = list(first);
+        all.addAll(list(second));
+        StringBuilder text = new StringBuilder();
+        for (Iterator i = all.iterator(); i.hasNext();) {
+            Expression part = (Expression) i.next();
+            text.append(text.length() == 0 ? "" : " AND ").append(holdsPlan(part) ? part.toString() : part.sql());
+        }
+        return text.toString();
+    }
+
+    /** The filters that need no subquery's answer: those that a listing can go by at any time. */
+    static Seq fixed(Seq filters) {
+        List fixed = new ArrayList();
+        for (Iterator i = list(filters).iterator(); i.hasNext();) {
+            Expression filter = (Expression) i.next();
+            if (!holdsPlan(filter)) {
+                fixed.add(filter);
+            }
+        }
+        return seq(fixed);
+    }
+
+    /** All files of an index by partition. */
+    static Seq unpruned(FileIndex index) {
+        FileIndex listed = index instanceof CatalogFileIndex
+                ? ((CatalogFileIndex) index).filterPartitions((Seq) Nil$.MODULE$) : index;
+        return listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
+    }
+
+    /** A relation with another file index and table, whatever further fields this Spark's has. */
+    static Object relocated(LogicalRelation relation, FileIndex index, Option table) {
+        return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options(), null);
+    }
+
+    /** The same files found by another index. */
+    static HadoopFsRelation relocated(HadoopFsRelation old, FileIndex index) {
+        return new HadoopFsRelation(
+                index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(), old.options(),
+                old.sparkSession());
+    }
+
+    /** The same read with other options, and with a further column of the records that could not be parsed, if named. */
+    static Object relocated(
+            LogicalRelation relation, FileIndex index, Option table, scala.collection.immutable.Map options,
+            String bad) {
+        HadoopFsRelation old = (HadoopFsRelation) relation.relation();
+        StructType schema = old.dataSchema();
+        Seq output = relation.output();
+        if (bad != null) {
+            options = options(options, new String[] {"columnNameOfCorruptRecord"}, bad);
+            schema = schema.add(bad, DataTypes.StringType);
+            List columns = list(output);
+            columns.add(new AttributeReference(
+                    bad, DataTypes.StringType, true, Metadata.empty(), NamedExpression$.MODULE$.newExprId(),
+                    (Seq) Nil$.MODULE$));
+            output = seq(columns);
+        }
+        HadoopFsRelation replaced = new HadoopFsRelation(
+                index, old.partitionSchema(), schema, old.bucketSpec(), old.fileFormat(), options,
+                old.sparkSession());
+        Object[] arguments = new Object[relation.productArity()];
+        for (int i = 0; i < arguments.length; i++) {
+            Object value = relation.productElement(i);
+            arguments[i] = value == old ? replaced : value == relation.catalogTable() ? table
+                    : value == relation.output() ? output : value;
+        }
+        return relation.makeCopy(arguments);
+    }
+
+    /** Reader options with some replaced, whatever the case of their names. */
+    static scala.collection.immutable.Map options(scala.collection.immutable.Map old, String[] names, String value) {
+        scala.collection.immutable.Map options = old;
+        for (Iterator i = list(old.keys()).iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            for (int n = 0; n < names.length; n++) {
+                if (key.equalsIgnoreCase(names[n])) {
+                    options = (scala.collection.immutable.Map) options.$minus(key);
+                }
+            }
+        }
+        for (int n = 0; n < names.length; n++) {
+            options = (scala.collection.immutable.Map) options.$plus(new scala.Tuple2(names[n], value));
+        }
+        return options;
+    }
+
+    /** A case class with one field replaced. */
+    static Object with(Product product, int field, Object value) {
+        Object[] arguments = new Object[product.productArity()];
+        for (int i = 0; i < arguments.length; i++) {
+            arguments[i] = i == field ? value : product.productElement(i);
+        }
+        Constructor[] constructors = product.getClass().getConstructors();
+        for (int i = 0; i < constructors.length; i++) {
+            if (constructors[i].getParameterTypes().length == arguments.length) {
+                try {
+                    return constructors[i].newInstance(arguments);
+                } catch (ReflectiveOperationException mismatch) {
+                    return product;
+                }
+            }
+        }
+        return product;
+    }
+
+    private ScalaInterop() {}
+}

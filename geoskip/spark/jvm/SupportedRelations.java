@@ -1,0 +1,195 @@
+package geoskip;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.SparkContext;
+import org.apache.spark.internal.config.ConfigEntry;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Sample;
+import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
+class SupportedRelations {
+    static final List SETTINGS = Arrays.asList(
+            new String[] {
+                "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
+                "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
+                "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
+                "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
+                "spark.sql.parquet.int96TimestampConversion", "spark.sql.legacy.parquet.nanosAsLong",
+                "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
+                "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
+                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
+                "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
+                "spark.geoskip.recheck", "spark.geoskip.memory.budget", "spark.geoskip.lookup.seconds",
+                "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.keys"
+            });
+
+    static final String ENABLED = "spark.geoskip.enabled";
+    private static final List OFF = Arrays.asList(new String[] {"false", "no", "off", "0"});
+
+    /** What readers take from Hadoop's configuration where the session does not set it. */
+    private static final List OF_HADOOP = Arrays.asList(
+            new String[] {"orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension"});
+
+    private static final List FORMATS = Arrays.asList(
+            new String[] {
+                "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+                "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+                "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+                "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+                "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+                "org.apache.spark.sql.avro.AvroFileFormat",
+                "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat"
+            });
+
+    static boolean enabled(SQLConf conf) {
+        return !OFF.contains(conf.getConfString(ENABLED, "true").trim().toLowerCase(Locale.ROOT));
+    }
+
+    static boolean mayTouch(LogicalRelation relation) {
+        return !relation.isStreaming() && relation.relation() instanceof HadoopFsRelation
+                && reason((HadoopFsRelation) relation.relation()) == null;
+    }
+
+    /** What a condition is above of, where it ends at a node; null at an aggregate, which HAVING always is above of. */
+    static String barrier(LogicalPlan node) {
+        if (node instanceof Aggregate) {
+            return null;
+        }
+        if (node instanceof GlobalLimit || node instanceof LocalLimit) {
+            return "LIMIT";
+        }
+        return node instanceof Sample ? "SAMPLE" : node instanceof CollectMetrics ? "observe()" : node.nodeName();
+    }
+
+    /** Why a relation is left alone, or null. */
+    static String reason(HadoopFsRelation files) {
+        if (files.getClass() != HadoopFsRelation.class) {
+            return "left alone: it is not a plain relation of files but a " + files.getClass().getName();
+        }
+        Class location = files.location().getClass();
+        if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
+                && location != GeoskipFileIndex.class) {
+            return "left alone: its file index is a " + location.getName() + ", which may hold more than files";
+        }
+        String format = files.fileFormat().getClass().getName();
+        if (!FORMATS.contains(format)) {
+            return "left alone: geoskip does not know the file format " + format;
+        }
+        if (location == GeoskipFileIndex.class) {
+            return "already decided";
+        }
+        return null;
+    }
+
+    /** Settings and versions that indexes may depend on, by name. */
+    static Map ofSession(SQLConf conf) throws IOException {
+        Map found = new LinkedHashMap();
+        for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            found.put(key, setting(conf, key));
+        }
+        found.put("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
+        found.put("java.version", System.getProperty("java.version"));
+        found.put("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
+        found.put("spark.sql.*", changed(conf));
+        for (scala.collection.Iterator i = conf.getAllConfs().keysIterator(); i.hasNext();) {
+            String key = (String) i.next();
+            if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key)) {
+                found.put(key, setting(conf, key));
+            }
+        }
+        for (Iterator i = OF_HADOOP.iterator(); i.hasNext();) {
+            String key = (String) i.next();
+            String set = setting(conf, key);
+            found.put(key, set != null ? set : SparkContext.getOrCreate().hadoopConfiguration().get(key));
+        }
+        return found;
+    }
+
+    /** What {@link #ofSession} found, what columns read where a file lacks them, and field ids. */
+    static void settings(JsonGenerator json, Map session, StructType columns) throws IOException {
+        json.writeObjectFieldStart("settings");
+        for (Iterator i = session.entrySet().iterator(); i.hasNext();) {
+            Map.Entry set = (Map.Entry) i.next();
+            json.writeStringField((String) set.getKey(), (String) set.getValue());
+        }
+        boolean byId = "true".equals(session.get("spark.sql.parquet.fieldId.read.enabled"));
+        for (int i = 0; i < columns.length(); i++) {
+            StructField column = columns.apply(i);
+            String ids = byId ? column.metadata().json() + column.dataType().json() : "";
+            if (ids.contains("\"parquet.field.id\"")) { // then Parquet's columns are not found by their names
+                json.writeStringField("field id of " + column.name().toLowerCase(Locale.ROOT), ids);
+            }
+            if (column.metadata().contains("EXISTS_DEFAULT")) {
+                json.writeStringField(
+                        "default of " + column.name().toLowerCase(Locale.ROOT),
+                        column.metadata().getString("EXISTS_DEFAULT"));
+            }
+        }
+        json.writeEndObject();
+    }
+
+    /**
+     * Spark's settings that the session has set to another value than their default, as JSON, in order; of those that
+     * fall back on others, and of those that Spark does not define, all that are set.
+     */
+    private static String changed(SQLConf conf) throws IOException {
+        TreeMap found = new TreeMap();
+        for (scala.collection.Iterator i = conf.getAllConfs().iterator(); i.hasNext();) {
+            scala.Tuple2 set = (scala.Tuple2) i.next();
+            String key = (String) set._1();
+            if (key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.")) {
+                ConfigEntry entry = SQLConf$.MODULE$.getConfigEntry(key);
+                if (entry == null || !entry.defaultValueString().equalsIgnoreCase((String) set._2())) {
+                    found.put(key, set._2());
+                }
+            }
+        }
+        StringWriter text = new StringWriter();
+        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
+        json.writeStartObject();
+        for (Iterator i = found.entrySet().iterator(); i.hasNext();) {
+            Map.Entry set = (Map.Entry) i.next();
+            json.writeStringField((String) set.getKey(), (String) set.getValue());
+        }
+        json.writeEndObject();
+        json.close();
+        return text.toString();
+    }
+
+    private static String setting(SQLConf conf, String key) {
+        try {
+            return conf.getConfString(key); // its default where it is not set
+        } catch (java.util.NoSuchElementException unknown) {
+            return null;
+        }
+    }
+
+    /** May columns be found by their position? In ORC files written by Hive, for one. */
+    static boolean byPosition(HadoopFsRelation files) {
+        String format = files.fileFormat().getClass().getName();
+        return format.endsWith(".CSVFileFormat") || format.endsWith(".JsonFileFormat")
+                || format.endsWith(".TextFileFormat") || format.endsWith(".OrcFileFormat");
+    }
+}

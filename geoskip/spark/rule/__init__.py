@@ -1,0 +1,1 @@
+"""The optimizer rule: Catalyst expressions to predicates, and decisions back to the JVM."""

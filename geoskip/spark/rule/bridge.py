@@ -1,0 +1,357 @@
+"""Python's answers to the rule: which files of which snapshots may be skipped.
+
+The callback runs in another thread than the user's, so nothing here is thread-local. It never raises: not even
+SystemExit, which would hang the query for good.
+
+An answer is one line of JSON for reports, then a line ``dataset snapshot bits bits ...`` a dataset: the bits in
+base64, little-endian by file number, one for each vector of partition values; a set bit skips. Of local files that were
+looked at, ``?`` and the bits of those that have changed follow: the others are looked at again at each run.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from geoskip.clauses import Mask
+from geoskip.indexes.base import Index, is_own
+from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.planner import Decision, decide
+from geoskip.predicates import And, Predicate
+from geoskip.registry import current
+from geoskip.report import unindexed_at_last
+from geoskip.rewrite.sql_functions import Template
+from geoskip.rules import Deadline, leave_out, name_of
+from geoskip.spark.audit import lost_rows
+from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of, local_path
+from geoskip.spark.dependencies import redefined, renamer, retyped, same_place, top_level_columns, unusable
+from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible
+from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
+from geoskip.spark.rule.translate import Translator, inlined, parts_of
+from geoskip.spark.settings import look_up_again, most_looked_at, share_memory, unread
+
+__all__ = ["Bridge"]
+
+Json = Mapping[str, Any]
+_LONGEST = 1000
+"""So many characters of a reason are told, whatever lies in the metadata."""
+_LOOKED_FOR_AGAIN = 5.0
+"""Seconds after which it is asked again what a function of SQL is made of. An old answer loses nothing."""
+_MOST_ENVIRONMENTS = 64
+_EVALUATION = 0.2
+"""The share of the budget for evaluating conditions over single values: planning must not outlast what it saves."""
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A decision under way: since when, until when it may run, over which datasets."""
+
+    since: float
+    until: float
+    roots: frozenset[str]
+    watch: Deadline
+
+
+class Bridge:
+    """Answers the rule's requests, over the datasets known to this driver."""
+
+    def __init__(self, known: DatasetCatalog) -> None:
+        self.known = known
+        self.decisions = Decisions()
+        self._environments: dict[str, Json] = {}
+        self._numbers = itertools.count(1)
+        self._running: dict[int, _Running] = {}
+        self._inlined: dict[tuple[str, str], tuple[Template | None, float]] = {}
+
+    def answer(self, request: str, java: Any = None) -> str:
+        """The answer to one request; never raises. ``java`` is who asks, and evaluates for single values."""
+        try:
+            if request.startswith("files "):
+                snapshot = self.known.by_key(request[6:])
+                return _lines(snapshot) if snapshot else ""
+            if request.startswith("audit "):
+                return self._audited(json.loads(request[6:]))
+            return self._decide(self._parsed(request), java)
+        except BaseException as error:
+            if request.startswith("files "):
+                return ""
+            return json.dumps({"reasons": [f"no decision: {type(error).__name__}: {error}"]})
+
+    def _parsed(self, request: str) -> Json:
+        """A request: who asks when, the question, and what it is asked under, each on a line (or all on one).
+
+        What queries are asked under (format, options, schema, settings) rarely differs, and is parsed once.
+        """
+        head, question, environment = [*request.split("\n"), "", ""][:3]
+        if (under := self._environments.get(environment)) is None:
+            if len(self._environments) >= _MOST_ENVIRONMENTS:
+                self._environments = {}
+            under = self._environments[environment] = json.loads(environment or "{}")
+        about = {**json.loads(head), **json.loads(question or "{}")}
+        return {**under, **about, "question": question, "environment": environment, "length": len(request)}
+
+    def _audited(self, found: Json) -> str:
+        """What to say of rows that an audit found in skipped files; what skipped them is put in quarantine."""
+        behind = self.remembered(int(found["report"].get("decision", -1)))
+        return "\n".join(lost_rows(behind.decisions if behind else (), behind.roots if behind else (), found["lost"]))
+
+    def remembered(self, number: int) -> DecisionCache | None:
+        """The decisions behind an answer, while they are remembered."""
+        return self.decisions.get(number)
+
+    def _decide(self, request: Json, java: Any) -> str:
+        """The answer, unless an earlier decision over one of the datasets has not ended within its budget.
+
+        Where that is the fault of a mapping or of an index of others, it is put in quarantine, and the rest is asked.
+        """
+        now, roots = time.monotonic(), frozenset(request["datasets"])
+        budget = float(request.get("budget", 5.0))
+        asked = now - min(max(time.time() - float(request.get("asked", time.time())), 0.0), budget)
+        overdue = [run for run in list(self._running.values()) if run.roots & roots and now > run.until]
+        late = [now - run.since for run in overdue if not _left_out(run, now)]
+        if late:
+            why = f"an earlier decision over this dataset has run for {max(late):.0f} s: meanwhile every file is read"
+            return json.dumps({"reasons": [why, *request["barriers"]]})
+        me = next(self._numbers)
+        watch = Deadline(most=budget)
+        self._running[me] = _Running(asked, asked + budget, roots, watch)
+        try:
+            return self._decided(request, java, watch)
+        finally:
+            self._running.pop(me, None)
+
+    def _decided(self, request: Json, java: Any, watch: Deadline) -> str:
+        settings = request.get("settings", {})
+        share_memory(settings)
+        reasons: list[str] = [*unread(settings), *request["barriers"]]
+        try:
+            self.known.read_keys(settings.get(KEYS))
+        except Exception as error:
+            reasons.append(str(error))
+        found: list[tuple[int, str, Snapshot]] = []
+        age = look_up_again(settings)
+        for number, root in enumerate(request["datasets"]):
+            try:
+                snapshot = self.known.snapshot(root, age=age)
+            except BaseException as error:
+                reasons.append(f"the metadata of {root} could not be read: {error}")
+                continue
+            if snapshot is None:
+                continue
+            found.append((number, root, snapshot))
+            reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+            if not (snapshot.header.entries or snapshot.header.unread):
+                back = ", restore_index() brings back a deleted one" if snapshot.header.deleted else ""
+                reasons.append(f"no index of {root} is in use: create_index() makes one{back}")
+            if pending := snapshot.header.pending:
+                reasons.append(f"{unindexed_at_last(pending)} of {root}")
+        key, made = self._made([(root, snapshot) for _, root, snapshot in found], request, java, watch)
+        lines = [
+            " ".join([str(number), key_of(snapshot), *bits])
+            for number, root, snapshot in found
+            if (bits := self._bits(root, snapshot, made.masks(root), request))
+        ]
+        told = dict.fromkeys(text[:_LONGEST] for text in (*reasons, *made.reasons))
+        return "\n".join([json.dumps({"decision": key, "reasons": list(told)}), *lines])
+
+    def _made(
+        self, found: Sequence[tuple[str, Snapshot]], request: Json, java: Any, watch: Deadline
+    ) -> tuple[int, DecisionCache]:
+        """The decisions over these snapshots, with their number: those that answered the same question, if there are.
+
+        None is remembered for its question that took so long that it may have been cut short.
+        """
+        question, snapshots = f"{request['question']}\n{request['environment']}", [snapshot for _, snapshot in found]
+        state = current().state
+        key, made = self.decisions.again(question, state, snapshots)
+        if key is not None and made is not None:
+            return key, made
+        began = time.monotonic()
+        decisions: list[Decision] = []
+        reasons: list[str] = []
+        roots: list[str] = []
+        indexes: list[Index] = []
+        for root, snapshot in found:
+            watch.root = root
+            indexes += self._asked(root, snapshot, request, java, watch, decisions, reasons)
+            roots.extend([root] * (len(decisions) - len(roots)))
+        conditions, length = tuple(request["conditions"]), request["length"]
+        key, made = (
+            next(self._numbers),
+            DecisionCache(tuple(decisions), conditions, tuple(roots), length, tuple(reasons)),
+        )
+        self.decisions.put(key, made)
+        if request["question"] and time.monotonic() - began < float(request["budget"]) * _EVALUATION:
+            lasts = functools.cache(lambda: is_reproducible(conditions, decisions, indexes, current()))
+            self.decisions.reuse(question, key, state, snapshots, lasts)
+        return key, made
+
+    def _bits(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> list[str]:
+        """The words of the answer for one dataset; none where no file is skipped."""
+        if not any(mask.any() for mask in masks):
+            return []
+        changed = self._changed(root, snapshot, masks, request)
+        if changed is None:
+            return [_packed(mask) for mask in masks]
+        return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
+
+    def _asked(
+        self,
+        root: str,
+        snapshot: Snapshot,
+        request: Json,
+        java: Any,
+        watch: Deadline,
+        decisions: list[Decision],
+        reasons: list[str],
+    ) -> Sequence[Index]:
+        """Decide over one dataset, for each vector of partition values; the indexes that were asked."""
+        sensitive = str(request["settings"].get("spark.sql.caseSensitive")).lower()
+        rename = snapshot.files.cached(("renamer", sensitive), lambda: renamer(snapshot.header, request))
+        parts = tuple(parts_of(request["conditions"], Translator(names=rename), reasons))
+        entries = _concerned(snapshot, parts)
+        indexes = self._usable(root, snapshot, entries, request, reasons)
+        if not indexes:
+            return indexes
+        concerned = replace(snapshot.header, entries=tuple(entries))
+        reasons.extend(retyped(concerned, And(parts)))
+        reasons.extend(redefined(concerned, And(parts)))
+        deadline = time.monotonic() + float(request["budget"]) / 2
+        last = time.monotonic() + float(request["budget"]) * _EVALUATION
+        answers: Answers = {}
+        templates = self._templates(request, java)
+        for number, slots in enumerate(request["vectors"]):
+            if number and time.monotonic() > deadline:
+                reasons.append("too many different partitions for the planning budget: the files of some are all read")
+                break
+            if slots:
+                parts = tuple(parts_of(request["conditions"], Translator(slots=slots, names=rename), reasons))
+            evaluator = None
+            if java is not None:
+                evaluator = SparkEvaluator(java, request, slots=slots, names=rename, deadline=last, answers=answers)
+            decision = decide(snapshot, And(parts), indexes, evaluator=evaluator, watch=watch, templates=templates)
+            reasons.extend(decision.reasons)
+            decisions.append(decision)
+        return indexes
+
+    def _usable(
+        self, root: str, snapshot: Snapshot, entries: Sequence[IndexEntry], request: Json, reasons: list[str]
+    ) -> tuple[Index, ...]:
+        """The indexes among these that speak about what the query reads; of each other one the reason why not."""
+        key = ("unusable", request["environment"], root, same_place(root, snapshot.header.root))
+        checked: dict[str, str | None] = snapshot.files.cached(key, dict) if request["environment"] else {}
+        usable: list[Index] = []
+        for entry in entries:
+            why = current().quarantine.get(name_of(entry.name, root))
+            if why is None and (entry.name not in checked or not _is_settled(entry)):
+                checked[entry.name] = unusable(root, snapshot.header, entry, request)
+            why = why or checked[entry.name]
+            if why is None:
+                usable.append(entry.index)
+            else:
+                reasons.append(f"{entry.name} is not used: {why}")
+        return tuple(usable)
+
+    def _templates(self, request: Json, java: Any) -> list[Template]:
+        """The functions of SQL that mappings name, as what Spark replaces them by in this session."""
+        found = [self._template(name, request, java) for name in current().bare_names()] if java is not None else []
+        return [template for template in found if template is not None]
+
+    def _template(self, name: str, request: Json, java: Any) -> Template | None:
+        key = (name, request["environment"])
+        known = self._inlined.get(key)
+        if known is None or time.monotonic() > known[1]:
+            try:
+                made = inlined(name, java.inlined(request["number"], name))
+            except Exception:
+                made = None
+            known = self._inlined[key] = (made, time.monotonic() + _LOOKED_FOR_AGAIN)
+        return known[0]
+
+    def _changed(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
+        """Files to be skipped that have another content by now, where asking is cheap: local files, not too many.
+
+        A listing may be older than a file. Inode and change time also show a file that was replaced by one of the same
+        size and modification time.
+        """
+        path = local_path(root)
+        skipped = np.flatnonzero(np.logical_or.reduce(masks))
+        if path is None or len(skipped) > most_looked_at(request.get("settings", {})):
+            return None
+        names = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
+        etags = snapshot.files.cached("etags", lambda: snapshot.files.column("etag").to_pylist())
+        changed = np.zeros(len(names), dtype=bool)
+        prefix = path.rstrip("/") + "/"
+        for number in skipped:
+            if etags[number] is not None:
+                name = names[number]
+                where = local_path(name) if ":/" in name else prefix + name
+                changed[number] = where is not None and local_etag(where) != etags[number]
+        return changed
+
+
+def _lines(snapshot: Snapshot) -> str:
+    """The files for the JVM, which compares etags with a listing's, or with local files when a plan is run again."""
+    return snapshot.files.paths_text(etags=True).decode("utf-8")
+
+
+def _concerned(snapshot: Snapshot, parts: Sequence[Predicate]) -> list[IndexEntry]:
+    """The indexes over columns that the query's conditions read, in their order: of thousands, a few.
+
+    A user's mapping may be asked of any index, so that then all of them count.
+    """
+    entries = snapshot.header.entries
+    if has_rules_of_others(parts, current()):
+        return list(entries)
+    by_column = snapshot.files.cached("indexes by column", lambda: _by_column(entries))
+    read = set[str]().union(*map(top_level_columns, parts))  # a struct is compared by its fields, which may be indexed
+    return [entries[number] for number in sorted({n for name in ("", *read) for n in by_column.get(name, ())})]
+
+
+def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
+    """The places of indexes by the columns that they are over; under no name those over none."""
+    found: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries):
+        for name in set[str]().union(*map(top_level_columns, entry.index.bound)) or ("",):
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _is_settled(entry: IndexEntry) -> bool:
+    """Do a snapshot and a query's environment say once and for all whether an index may be used?
+
+    What defines a type of users' own may change while the driver runs, and so may what others need to answer.
+    """
+    kind = type(entry.index)
+    return kind.unavailable is Index.unavailable and is_own(kind)
+
+
+def _left_out(run: _Running, now: float) -> bool:
+    """Is it a mapping, or an index of others, that a decision still waits for? Then it is not asked again."""
+    name, rule = run.watch.running or ("", None)
+    if rule is None:
+        return False
+    why = f"has run for {now - run.since:.0f} s, and the planning budget is {run.until - run.since:g} s"
+    return leave_out(current(), name, rule, why, run.watch.root)
+
+
+def local_etag(path: str) -> str | None:
+    """Size, change time and inode of a local file: what changes with its content, whatever is set back."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return f"{found.st_size}-{found.st_ctime_ns}-{found.st_ino}"
+
+
+def _packed(mask: Mask) -> str:
+    return base64.b64encode(np.packbits(mask, bitorder="little").tobytes()).decode("ascii")

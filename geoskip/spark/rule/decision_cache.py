@@ -1,0 +1,194 @@
+"""The decisions of this driver: reports ask for them later, and the same question is answered from them again.
+
+A decision answers a later question that is written the same (its conditions, partition values, reader options and
+settings), over the same snapshots, while the registry is as it was. *Why that is sound*: such a decision was computed
+from nothing else (:func:`is_reproducible`), and whether the files are still those of the snapshot is looked at anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from geoskip.clauses import Mask
+from geoskip.indexes.base import Index
+from geoskip.metadata import Snapshot
+from geoskip.planner import Decision
+from geoskip.predicates import Call, Predicate, walk
+from geoskip.registry import Registry
+from geoskip.spark.rule.translate import CATALYST, Translator, parts_of
+
+__all__ = ["Decisions", "DecisionCache", "has_rules_of_others", "is_reproducible"]
+
+Json = Mapping[str, Any]
+Lasts = Callable[[], bool]
+"""Does an answer follow from its question, its snapshots and the registry alone?"""
+_MOST_DECISIONS = 1000
+_MOST_CELLS = 50_000_000
+_UNPACKED = 10
+"""So many times as much as its JSON a condition takes in memory, with what was made of it."""
+_OWN = ("geoskip", "udf_mappings")
+"""The packages whose indexes and mappings answer the same question alike, until another is registered."""
+
+
+@dataclass(frozen=True)
+class DecisionCache:
+    """What a report may ask for later, and what answers the same question again."""
+
+    decisions: tuple[Decision, ...]
+    conditions: tuple[Json, ...]
+    roots: tuple[str, ...] = ()
+    """Of each decision the dataset that it is about."""
+    length: int = 0
+    """That of the request: its conditions may hold very many values."""
+    reasons: tuple[str, ...] = ()
+
+    def predicate(self) -> str:
+        """The condition in words; empty where nothing was decided."""
+        if not self.decisions:
+            return ""
+        return " AND ".join(map(str, parts_of(self.conditions, Translator(), [])))
+
+    def masks(self, root: str) -> list[Mask]:
+        """The files of a dataset that are skipped, for each vector of partition values."""
+        return [~decision.keep for decision, of in zip(self.decisions, self.roots, strict=True) if of == root]
+
+    def cells(self) -> int:
+        """What remembering costs, in entries of masks, a byte each."""
+        return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
+
+    def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
+        """Each used clause with the files that it alone skips among those that a scan ``listed``.
+
+        ``listed`` holds a line ``bits vector dataset`` for each vector of partition values and dataset.
+        """
+        lines = (line.split(" ", 2) for line in listed.splitlines())
+        among = {(root, int(vector)): bits for bits, vector, root in lines}
+        sums: dict[str, int] = {}
+        vectors: dict[str, int] = {}
+        for root, decision in zip(self.roots, self.decisions, strict=True):
+            vector = vectors[root] = vectors.get(root, -1) + 1
+            packed = np.frombuffer(base64.b64decode(among.get((root, vector), "")), np.uint8)
+            mask = np.zeros(len(decision.keep), dtype=bool)
+            bits = np.unpackbits(packed, bitorder="little")[: len(mask)]
+            mask[: len(bits)] = bits
+            for text, count in decision.effects(mask):
+                sums[text] = sums.get(text, 0) + count
+        return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+
+class Decisions:
+    """The last decisions by their numbers, and by the questions that they answer again."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[int, tuple[DecisionCache, str]] = OrderedDict()
+        self._answers: dict[str, tuple[int, Hashable, tuple[Snapshot, ...], Lasts]] = {}
+        self._cells = 0
+        self._lock = threading.Lock()
+
+    def get(self, number: int) -> DecisionCache | None:
+        """The decisions behind an answer, while they are remembered."""
+        with self._lock:
+            return self._found.get(number, (None, ""))[0]
+
+    def put(self, number: int, made: DecisionCache) -> None:
+        """Remember decisions; the oldest are forgotten."""
+        with self._lock:
+            self._found[number] = (made, "")
+            self._cells += made.cells()
+            while len(self._found) > _MOST_DECISIONS or (self._cells > _MOST_CELLS and len(self._found) > 1):
+                oldest, (forgotten, question) = self._found.popitem(last=False)
+                self._cells -= forgotten.cells()
+                if self._answers.get(question, (None,))[0] == oldest:
+                    del self._answers[question]
+
+    def reuse(self, question: str, number: int, state: Hashable, snapshots: Iterable[Snapshot], lasts: Lasts) -> None:
+        """Let a decision answer its question again, over these snapshots and in this state of the registry.
+
+        Whether it ``lasts`` is asked when the question comes again.
+        """
+        with self._lock:
+            if number in self._found:
+                self._found[number] = (self._found[number][0], question)
+                self._answers[question] = (number, state, tuple(snapshots), lasts)
+
+    def again(
+        self, question: str, state: Hashable, snapshots: Sequence[Snapshot]
+    ) -> tuple[int, DecisionCache] | tuple[None, None]:
+        """The decision that answers a question again, with its number; None twice where there is none."""
+        with self._lock:
+            number, then, before, lasts = self._answers.get(question, (0, None, (), None))
+        is_same = then == state and len(before) == len(snapshots)
+        if (
+            lasts is None
+            or not is_same
+            or any(a is not b for a, b in zip(before, snapshots, strict=True))
+            or not lasts()
+        ):
+            return None, None
+        with self._lock:
+            if number not in self._found:
+                return None, None
+            self._found.move_to_end(number)
+            return number, self._found[number][0]
+
+
+def is_reproducible(
+    conditions: Iterable[Json], decisions: Iterable[Decision], indexes: Iterable[Index], registry: Registry
+) -> bool:
+    """Does a decision follow from its question, its snapshots and the registry alone?
+
+    It does where all expressions are Catalyst's, which their text identifies (two closures of Scala or Python may look
+    the same), and where all rules are geoskip's: those of others may read what changes.
+    """
+    predicates = [decision.predicate for decision in decisions]
+    calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
+    return (
+        all(map(_is_of_catalyst, _nodes(conditions)))
+        and all(_is_own(type(index)) and type(index).unavailable is Index.unavailable for index in indexes)
+        and not has_rules_of_others(predicates, registry)
+        and not any(registry.said_of(call) for call in calls)
+    )
+
+
+def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> bool:
+    """Are there mappings, or what evaluates or explains constants, that users wrote for calls in these predicates?
+
+    Those of bare names may be of functions that Spark has replaced by what they are made of.
+    """
+    calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
+    return bool(registry.bare_names()) or not all(_is_own(rule) for call in calls for rule in _rules(registry, call))
+
+
+def _is_of_catalyst(node: Json) -> bool:
+    kind = str(node.get("class", CATALYST))
+    return kind.startswith(CATALYST) and "." not in kind.removeprefix(CATALYST) and not node.keys() & _UNCLEAR
+
+
+_UNCLEAR = {"opaque", "python"}
+
+
+def _nodes(conditions: Iterable[Json]) -> Iterator[Json]:
+    waiting = list(conditions)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("children", "values", "array", "struct"):
+            below = node.get(name, [])
+            waiting.extend(below if isinstance(below, list) else [below])
+
+
+def _rules(registry: Registry, call: Call) -> Iterator[Any]:
+    yield from (mapping.rule for mapping in registry.rules_of(call))
+    yield from (constant.evaluate for constant in registry.constants_of(call))
+    yield from (denotation.meaning for denotation in registry.denotations_of(call))
+
+
+def _is_own(rule: Any) -> bool:
+    return str(getattr(rule, "__module__", "")).partition(".")[0] in _OWN

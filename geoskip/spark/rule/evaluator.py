@@ -1,0 +1,330 @@
+"""Spark's own evaluator at planning time: what a query's conditions become for single values (DESIGN, section 4).
+
+While Python decides, the rule holds the conditions (``jvm/Evaluation.java``). A vertex of the predicate is found among
+them by what it translates to; the indexed expression in it is replaced by a value, and Spark evaluates the rest in the
+driver, without a job and with its own semantics: collations, time zones, regular expressions of Java's. A dictionary of
+values is sent to the JVM once and named afterwards.
+
+A Python function in between is called here, once a value, under Spark's rules of conversion (SEMANTICS, section 6):
+what is of another type than declared is unknown, and so is what it raises.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.evaluation import (
+    ANY,
+    IS_FALSE,
+    IS_NULL,
+    IS_TRUE,
+    CandidateValues,
+    Declined,
+    Outcomes,
+    ZoneTransitions,
+    directly,
+    swapped,
+)
+from geoskip.labelling import fold_constants
+from geoskip.predicates import (
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Predicate,
+    children,
+    normalise,
+    walk,
+)
+from geoskip.registry import current
+from geoskip.spark.rule.blocks import block, unblocked
+from geoskip.spark.rule.python_udfs import called
+from geoskip.spark.rule.translate import Translator, type_name
+
+__all__ = ["Answers", "SparkEvaluator"]
+
+Json = Mapping[str, Any]
+_MOST_BYTES = 64 << 20
+"""Bytes of values that are sent to the JVM for one condition."""
+_BY_WIRE = 1 << 16
+_MOST_OTHERS = 100
+_VALUE = 8
+"""The outcome of what is no condition: a value that is not NULL."""
+
+
+@dataclass(frozen=True)
+class _Vertex:
+    """A vertex of the conditions: its path, its JSON, what it translates to."""
+
+    path: str
+    node: Json
+    predicate: Predicate
+    others: list[str] = field(default_factory=list, compare=False)
+    """The paths of further vertices that translate to the same: Spark says whether they are."""
+
+
+def _is_unsettled(node: Predicate) -> bool:
+    """Is it NULL or FALSE of NaN, by whether Spark compiles it? ``x IN (1.0, ..., NULL)``, as a set."""
+    if not isinstance(node, In) or node.child.type not in ("float", "double"):
+        return False
+    return any(value.value is None for value in node.values)
+
+
+def _depends_on_form(node: Predicate, over: Predicate) -> bool:
+    """May Spark cast a decimal of one value in two ways?
+
+    Of those with up to 18 digits it has two forms, which ``cast(x AS int)`` and ``cast(x AS double)`` take by different
+    ways (999999999.999999999 becomes 999999999 or 1000000000); up to 15 digits they meet. A row holds the one, what is
+    computed may have either. And of more than 28 digits, compiled code makes another time than its interpreter.
+    """
+    computed = not isinstance(over, Column) and _digits(over) > 15
+    return any(
+        isinstance(vertex, Cast)
+        and not vertex.type.startswith("decimal")
+        and ((computed and _digits(vertex.child) > 15) or (vertex.type == "timestamp" and _digits(vertex.child) > 28))
+        for vertex in walk(node)
+    )
+
+
+def _digits(node: Predicate) -> int:
+    found = re.match(r"decimal\((\d+),", node.type or "")
+    return int(found[1]) if found else 0
+
+
+_clocks: dict[str, ZoneTransitions | None] = {}
+
+Answers = dict[tuple[int, Predicate, Predicate], "Outcomes | None"]
+
+
+class SparkEvaluator:
+    """Evaluates what stands in the conditions of one request, until ``deadline`` (``time.monotonic``).
+
+    ``java`` is ``geoskip.Geoskip``; implements :class:`geoskip.evaluation.Evaluator`. Costs nothing until it is asked.
+    A request has an evaluator for each vector of partition values (``slots``); they share their ``answers``.
+    """
+
+    def __init__(
+        self,
+        java: Any,
+        request: Json,
+        *,
+        slots: Sequence[Json | None],
+        names: Callable[[str], str],
+        deadline: float,
+        answers: Answers,
+    ) -> None:
+        self.java = java
+        self.request = request
+        self.slots = slots
+        self.names = names
+        self.deadline = deadline
+        self.answers = answers
+        self._by_path: dict[str, _Vertex] = {}
+        self._by_predicate: dict[Predicate, _Vertex] = {}
+        self._sent: set[str] = set()
+
+    def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
+        """The outcomes of a condition, where it, its negation or what it tests stands in the query."""
+        key = (values.token, over, node)
+        if key not in self.answers:
+            self.answers[key] = self._answer(node, over, values)
+        return self.answers[key]
+
+    def _answer(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
+        place = self._place(node)
+        if place is not None:
+            found = self._outcomes(place, over, values)
+            return np.where(found == _VALUE, np.uint8(ANY), found)
+        opposite = self._place(normalise(Not(node)))
+        if opposite is not None:
+            found = self._outcomes(opposite, over, values)
+            return swapped(np.where(found == _VALUE, np.uint8(ANY), found))
+        match node:
+            case IsNull(child) if (place := self._place(child)) is not None:
+                found = self._outcomes(place, over, values)
+                test = np.where(found == IS_NULL, np.uint8(IS_TRUE), np.uint8(IS_FALSE))
+                return np.where(found == ANY, np.uint8(ANY), test)
+            case Comparison() | In() | Like():
+                return self._of_part(node, over, values)
+        return None
+
+    def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
+        """An expression's values, where it stands in the query; NULL also where it throws."""
+        place = self._place(node)
+        if place is None:
+            return None
+        found, thrown = self._values(place, over, values)
+        return pc.if_else(pa.array(thrown), pa.scalar(None, found.type), found) if thrown.any() else found
+
+    def clocks(self, zone: str) -> ZoneTransitions | None:
+        """By the JVM's tables; asked once a zone."""
+        if zone not in _clocks:
+            text = self.java.clocks(zone)
+            _clocks[zone] = None if text is None else ZoneTransitions.of(text)
+        return _clocks[zone]
+
+    def _of_part(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
+        """The outcomes of a condition that was put together from parts of the query: its left side is there."""
+        part = children(node)[0]
+        place = self._place(part)
+        if place is None or part == over:
+            return None
+        found, thrown = self._values(place, over, values)
+        decided = directly(node, part, CandidateValues(found))
+        return None if decided is None else np.where(thrown, np.uint8(ANY), decided)
+
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def _place(self, node: Predicate) -> _Vertex | None:
+        if not self._by_path:
+            self._find()
+        return self._by_predicate.get(node)
+
+    def _find(self) -> None:
+        translator = _RecordingTranslator(slots=self.slots, names=self.names)
+        for number, condition in enumerate(self.request["conditions"]):
+            translator.predicate(condition)
+            for path, node in _walk(str(number), condition):
+                made = translator.made.get(id(node))
+                if made is not None:
+                    predicate = normalise(fold_constants(made))
+                    place = _Vertex(path, node, predicate)
+                    self._by_path[path] = place
+                    first = self._by_predicate.setdefault(predicate, place)
+                    if first is not place:
+                        first.others.append(path)
+
+    # --- evaluation ---------------------------------------------------------------------------------------------------
+
+    def _outcomes(self, place: _Vertex, over: Predicate, values: CandidateValues) -> Outcomes:
+        if any(map(_is_unsettled, walk(place.predicate))):
+            return np.full(len(values), ANY, dtype=np.uint8)
+        bindings, thrown = self._bindings(place, over, values)
+        answer = self._evaluate(place, bindings, want_values=False)
+        found = np.frombuffer(answer, dtype=np.uint8)
+        return np.where(thrown, np.uint8(ANY), found)
+
+    def _values(self, place: _Vertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
+        """Values, and which of them were thrown."""
+        if place.predicate == over:
+            return values.array, np.zeros(len(values), dtype=bool)
+        if "python" in place.node:
+            return self._call(place, over, values)
+        bindings, thrown = self._bindings(place, over, values)
+        name, _, data = self._evaluate(place, bindings, want_values=True).partition(b"\n")
+        found, failed = unblocked(data, type_name(name.decode("utf-8")))
+        return found, failed | thrown
+
+    def _bindings(
+        self, place: _Vertex, over: Predicate, values: CandidateValues
+    ) -> tuple[dict[str, tuple[CandidateValues, str]], Any]:
+        """The values to put at paths below a place, each with the paths, and for which of them a function threw."""
+        if _depends_on_form(place.predicate, over):
+            raise Declined("what casts make of decimals of so many digits depends on how Spark computes them")
+        bindings: dict[str, tuple[CandidateValues, str]] = {}
+        thrown = np.zeros(len(values), dtype=bool)
+        name = f"v{values.token}"
+        waiting = [place]
+        while waiting:
+            part = waiting.pop()
+            if part.predicate == over:
+                _, paths = bindings.get(name, (values, ""))
+                bindings[name] = (values, f"{paths} {part.path}")
+            elif "python" in part.node:
+                found, failed = self._call(part, over, values)
+                thrown |= failed
+                made = CandidateValues(found)
+                bindings[f"v{made.token}"] = (made, f" {part.path}")
+            else:
+                below = (f"{part.path}.{number}" for number in range(len(part.node.get("children", ()))))
+                waiting.extend(self._by_path[path] for path in below if path in self._by_path)
+        if not bindings:
+            raise Declined("the indexed expression does not stand in it")
+        return bindings, thrown
+
+    def _call(self, place: _Vertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
+        """A Python function's values, and for which it raised or returned another type than declared."""
+        arguments: list[pa.Array | Literal] = []
+        kinds: list[str] = []
+        thrown = np.zeros(len(values), dtype=bool)
+        for number, child in enumerate(place.node["children"]):
+            below = self._by_path[f"{place.path}.{number}"]
+            if isinstance(below.predicate, Literal):
+                arguments.append(below.predicate)
+            else:
+                found, failed = self._values(below, over, values)
+                arguments.append(found)
+                thrown |= failed
+            kinds.append(type_name(child["type"]))
+        settings = self.request.get("settings", {})
+        pure = current().constant_itself(place.predicate) if isinstance(place.predicate, Call) else None
+        found, failed = called(place.node, arguments, kinds, settings, thrown, self.deadline, pure)
+        return found, failed | thrown
+
+    def _evaluate(
+        self, place: _Vertex, bindings: Mapping[str, tuple[CandidateValues, str]], *, want_values: bool
+    ) -> bytes:
+        if len(place.others) > _MOST_OTHERS:
+            raise Declined(f"it stands in the query {len(place.others) + 1} times")
+        paths = " ".join([place.path, *place.others])
+        lines = "\n".join(f"{name}{paths}" for name, (_, paths) in bindings.items())
+        for _ in range(len(bindings) + 1):  # each block may be missing once
+            left = int(1000 * (self.deadline - time.monotonic()))
+            if left <= 0:
+                raise Declined("the planning budget was spent")
+            answer = bytes(self.java.evaluate(self.request["number"], paths, lines, want_values, left))
+            letter, rest = answer[:1], answer[1:]
+            if letter in (b"o", b"v"):
+                return rest
+            if letter == b"d":
+                raise Declined(rest.decode("utf-8", "replace"))
+            self._send(rest.decode("utf-8"), bindings)
+        raise Declined("the JVM has no room for the values")
+
+    def _send(self, name: str, bindings: Mapping[str, tuple[CandidateValues, str]]) -> None:
+        values, _ = bindings[name]
+        if values.array.nbytes > _MOST_BYTES:
+            size = f"{values.array.nbytes / 2**20:,.0f} MiB"
+            raise Declined(f"its {len(values):,} values have {size}, more than are evaluated while a query is planned")
+        data = block(values.array)
+        if len(data) <= _BY_WIRE:
+            self.java.values(name, data)
+            return
+        with tempfile.NamedTemporaryFile(prefix="geoskip-") as file:  # Py4J takes 50 ms a megabyte
+            file.write(data)
+            file.flush()
+            self.java.valuesOf(name, file.name)
+
+
+class _RecordingTranslator(Translator):
+    """A translator that remembers what it made of each node."""
+
+    def __init__(self, *, slots: Sequence[Json | None], names: Callable[[str], str]) -> None:
+        super().__init__(slots=slots, names=names)
+        self.made: dict[int, Predicate] = {}
+
+    def predicate(self, node: Json) -> Predicate:
+        found = self.made[id(node)] = super().predicate(node)
+        return found
+
+
+def _walk(path: str, node: Json) -> Iterator[tuple[str, Json]]:
+    waiting = [(path, node)]
+    while waiting:
+        at, part = waiting.pop()
+        yield at, part
+        waiting.extend((f"{at}.{number}", child) for number, child in enumerate(part.get("children", ())))

@@ -1,0 +1,384 @@
+"""Catalyst's expressions, as the rule writes them in JSON, to geoskip's predicates.
+
+What is not known becomes a :class:`~geoskip.predicates.Call` with its implementing class where it is a function, else
+:class:`~geoskip.predicates.Opaque` with its columns. Nothing is lost by either: they keep every file unless a mapping
+knows them.
+
+Expressions over collated strings compare wider than bytes (SEMANTICS, section 4): each is a call of a function that no
+rule knows, so that only ValueList is of use, which has Spark evaluate it.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import pickle
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import shapely
+
+from geoskip.predicates import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    StartsWith,
+    columns_of,
+    normalise,
+    walk,
+)
+from geoskip.registry import SPELLINGS, current
+from geoskip.registry.fingerprint import Unidentifiable, qualified_name, restated, written
+from geoskip.rewrite.sql_functions import Template
+from geoskip.rewrite.structs import MOST_RECORDS, is_record, record
+from geoskip.spark.rule.lambdas import closed
+
+__all__ = ["CATALYST", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "parts_of", "quoted", "type_name"]
+
+Json = Mapping[str, Any]
+UNIDENTIFIED = "#unidentified"
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
+_BY_BYTES = re.compile(r" collate UTF8_BINARY\b")
+_AND = CATALYST + "And"
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+_OPERATORS = {"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Remainder": "%", "UnaryMinus": "negative"}
+_TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
+    "StartsWith": StartsWith,
+    "EndsWith": EndsWith,
+    "Contains": Contains,
+}
+
+
+SPATIAL = "org.apache.spark.sql.catalyst.util.STUtils."
+_SPATIAL = {
+    "stGeomFromWKB": "ST_GeomFromWKB",
+    "stAsBinary": "ST_AsBinary",
+    "stGeomAsBinary": "ST_AsBinary",
+    "stSetSrid": "ST_SetSRID",
+    "stGeomSetSrid": "ST_SetSRID",
+}
+"""The functions over Spark's own geometries, since 4.1, by the static methods that Spark replaces them with."""
+_SRID = 4
+"""Bytes before the WKB of such a geometry."""
+
+
+class Translator:
+    """Translates the conditions of one query.
+
+    ``slots`` are the values of expressions over partition columns, for one partition: a literal's JSON each, or None
+    where the evaluation threw. ``names`` maps a column's name as the query's relation has it to the one indexed.
+    """
+
+    def __init__(self, *, slots: Sequence[Json | None] = (), names: Callable[[str], str] = lambda name: name) -> None:
+        self.slots = slots
+        self.names = names
+
+    def predicate(self, node: Json) -> Predicate:
+        """One expression, and all below it."""
+        if "slot" in node and node["slot"] < len(self.slots):
+            value = self.slots[node["slot"]]
+            return Opaque("a partition's value that could not be had") if value is None else literal(value)
+        if "class" not in node:
+            return literal(node)
+        if "opaque" in node:
+            return Opaque(node["opaque"], tuple(map(self.names, node.get("columns", ()))))
+        if "column" in node:
+            return Column(self.names(quoted(node["column"])), type_name(node["type"]))
+        children = tuple(map(self.predicate, node.get("children", ())))
+        if any(_collated(child) for child in children):
+            return _of_collated(node, children)
+        if "field" in node:
+            return _field(children[0], node)
+        kind = node["class"].removeprefix(CATALYST)
+        return self._vertex(kind, node, children)
+
+    def _vertex(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
+        match kind, children:
+            case "And", _:
+                return And(children)
+            case "Or", _:
+                return Or(children)
+            case "Not", (child,):
+                return Not(child)
+            case "IsNull", (child,):
+                return IsNull(child)
+            case "IsNotNull", (child,):
+                return Not(IsNull(child))
+            case "In", (child, *values):
+                if all(isinstance(v, Literal) for v in values):
+                    return In(child, tuple(v for v in values if isinstance(v, Literal)))
+                return Or(tuple(Comparison("=", child, v) for v in values))
+            case "InSet", (child,):
+                members = tuple(map(literal, node["values"]))
+                if all(isinstance(v, Literal) for v in members):
+                    return In(child, tuple(v for v in members if isinstance(v, Literal)))
+                if len(members) <= MOST_RECORDS and all(map(is_record, members)):
+                    return Or(tuple(Comparison("=", child, v) for v in members))
+                return Opaque(f"{child} in a set of values without an order", tuple(columns_of(child)))
+            case "Like", (child, Literal(str() as pattern)):
+                return Like(child, pattern, node["args"][0] if node.get("args") else "\\")
+            case (("StartsWith" | "EndsWith" | "Contains"), (child, Literal(str() as text))):
+                return _TEXTS[kind](child, text)
+            case "Cast", (child,):
+                return _cast(child, node)
+            case "CaseWhen", _:
+                return _case(children, node)
+            case "If", (test, then, other):
+                return Call("if", (test, then, other), type=type_name(node["type"]))
+            case "NaNvl", (number, other):
+                is_nan = Call("isnan", (number,), CATALYST + "IsNaN", (), "boolean")
+                return Call("if", (is_nan, other, number), type=type_name(node["type"]))
+        if kind in _COMPARISONS and len(children) == 2:
+            return Comparison(_COMPARISONS[kind], *children)
+        return self._call(kind, node, children)
+
+    def _call(self, kind: str, node: Json, children: tuple[Predicate, ...]) -> Predicate:
+        result = type_name(node["type"])
+        if "python" in node:
+            flags = (f"eval:{node['evalType']}",)
+            implementation = _stated(node["name"], implementation_of(node["python"]))
+            return _believed(Call(node["name"], children, implementation, flags, result))
+        name: str = _OPERATORS.get(kind) or node.get("name", kind)
+        if kind == node["class"] and "$$Lambda" in kind:  # of any function of the JVM, and of another tomorrow
+            implementation = _stated(name, kind.partition("$$Lambda")[0] + UNIDENTIFIED)
+            return _believed(Call(name, children, implementation, (), result))
+        match kind, children:
+            case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
+                return Call("parse_url", tuple(arguments), CATALYST + "ParseUrl", (text,), result)
+            case "objects.StaticInvoke", _ if (method := _spatial(node)) is not None:
+                name, flags = _SPATIAL[method], tuple(node["args"])
+                return Call(name, children, f"{SPATIAL}{method}", flags, result)
+        if kind != node["class"]:
+            name = SPELLINGS.get(name.lower(), name.lower())
+        if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
+            name = node["class"].rpartition(".")[2]
+        call = Call(name, children, node["class"], tuple(node.get("args", ())), result)
+        return closed(call) if kind == "LambdaFunction" else call
+
+
+def _spatial(node: Json) -> str | None:
+    """The method of Spark's own spatial functions that a StaticInvoke calls."""
+    match node.get("args"):
+        case [str() as owner, _, str() as method, *_] if owner == f"class {SPATIAL[:-1]}" and method in _SPATIAL:
+            return method
+    return None
+
+
+def parts_of(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
+    """The conditions and the members of their ANDs; one that cannot be translated leaves the others in use."""
+    for node in conditions:
+        evaluated = "slot" in node and translator.slots  # over partition columns alone: Spark's own answer stands
+        if node.get("class") == _AND and not evaluated:
+            yield from parts_of(node["children"], translator, reasons)
+            continue
+        try:
+            yield translator.predicate(node)
+        except BaseException as error:
+            reasons.append(f"a condition could not be translated: {type(error).__name__}: {error}")
+
+
+def inlined(name: str, written: str | None) -> Template | None:
+    """A function of SQL as ``Geoskip.inlined`` wrote it; None where it is a function that stays a call."""
+    if written is None:
+        return None
+    *markers, body = (normalise(Translator().predicate(node)) for node in json.loads(written))
+    if isinstance(body, Call) and body.name.lower() == SPELLINGS.get(name.lower(), name.lower()):
+        return None
+    if not columns_of(body) or isinstance(body, Column) or body in markers or not all(map(_is_itself, walk(body))):
+        return None
+    return Template(name, body, tuple(markers), body.type)
+
+
+def _is_itself(vertex: Predicate) -> bool:
+    """Is a vertex that looks the same the same? Not what is unknown, nor a function nobody can tell from another."""
+    return not isinstance(vertex, Opaque) and not (getattr(vertex, "implementation", None) or "").endswith(UNIDENTIFIED)
+
+
+def _believed(call: Call) -> Predicate:
+    """The call, unless it was declared not to be deterministic, whatever Spark takes it for."""
+    said = current().said_of(call)
+    return Opaque(str(call), _columns([call])) if said is not None and said.deterministic is False else call
+
+
+def _stated(name: str, implementation: str) -> str:
+    """With the version declared for the name, where nobody can tell one version of the function from another."""
+    version = current().version_of(name) if implementation.endswith(UNIDENTIFIED) else None
+    return implementation if version is None else f"{implementation.removesuffix(UNIDENTIFIED)}#version:{version}"
+
+
+def literal(node: Json) -> Predicate:
+    """A literal with its type: physical values (see :mod:`geoskip.predicates`)."""
+    kind = type_name(node["type"])
+    if "opaque" in node:
+        return Opaque(node["opaque"])
+    if "array" in node:
+        parts = tuple(map(literal, node["array"]))
+        if all(isinstance(part, Literal) for part in parts):
+            return Literal(tuple(part.value for part in parts if isinstance(part, Literal)), kind)
+        return Opaque("an array of values that have no written form")
+    if "keys" in node:
+        keys, values = literal(node["keys"]), literal(node["values"])
+        if isinstance(keys, Literal) and isinstance(values, Literal):
+            return Literal(tuple(zip(keys.value, values.value, strict=True)), kind)
+        return Opaque("a map of values that have no written form")
+    if "struct" in node:
+        return record(tuple(map(literal, node["struct"])), kind)
+    if "bits" in node:
+        return Literal(struct.unpack("<d", struct.pack("<q", node["bits"]))[0], kind)
+    if "decimal" in node:
+        return Literal(Decimal(node["decimal"]), kind)
+    if "utf8" in node:
+        return Literal(base64.b64decode(node["utf8"]).decode("utf-8", "surrogateescape"), kind)
+    if "bytes" in node:
+        data = base64.b64decode(node["bytes"])
+        return _geometry(data, node["type"]) if kind == "geometry" else Literal(data, kind)
+    return Literal(node["literal"], kind)
+
+
+def _geometry(data: bytes, kind: str) -> Predicate:
+    if kind.startswith("geometry"):
+        own = shapely.from_wkb(data[_SRID:], on_invalid="ignore")
+        return Opaque("a geometry that GEOS cannot read") if own is None else Literal(own, "geometry")
+    try:
+        from sedona.spark.utils import geometry_serde
+    except ImportError:
+        return Opaque("a geometry, which needs the apache-sedona package to be read")
+    shape, _ = geometry_serde.deserialize(bytearray(data))
+    return Literal(shape, "geometry")
+
+
+def _field(child: Predicate, node: Json) -> Predicate:
+    kind = type_name(node["type"])
+    if isinstance(child, Column):
+        return Column(f"{child.name}.{quoted(node['field'])}", kind)
+    return Call("getfield", (child, Literal(node["field"], "string")), node["class"], (), kind)
+
+
+def _cast(child: Predicate, node: Json) -> Predicate:
+    texts = node.get("args", [])
+    mode = next((t for t in texts if t in ("ANSI", "LEGACY", "TRY")), "LEGACY")
+    zone = next((t for t in texts[1:] if t not in ("ANSI", "LEGACY", "TRY", "None", "true", "false")), None)
+    source = child.type
+    return Cast(child, type_name(node["type"]), source, mode == "ANSI", zone, mode == "TRY")
+
+
+def _case(children: tuple[Predicate, ...], node: Json) -> Predicate:
+    """``CASE WHEN a THEN x WHEN b THEN y ELSE z`` as ``if(a, x, if(b, y, z))``."""
+    kind = type_name(node["type"])
+    branches, other = children, Literal(None, kind)
+    result: Predicate = other
+    if len(children) % 2:
+        branches, result = children[:-1], children[-1]
+    for test, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
+        result = Call("if", (test, value, result), type=kind)
+    return result
+
+
+def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
+    """What Spark alone can tell of collated strings; that they are NULL is plain."""
+    kind = node["class"].removeprefix(CATALYST)
+    values = tuple(map(literal, node.get("values", ())))
+    if kind in ("IsNull", "IsNotNull"):
+        return IsNull(children[0]) if kind == "IsNull" else Not(IsNull(children[0]))
+    if "python" in node or kind == node["class"] or not all(isinstance(value, Literal) for value in values):
+        return Opaque(f"{node.get('name', 'expression')} of a collated string", _columns(children))
+    name = _COMPARISONS.get(kind) or node.get("name", kind)
+    flags = tuple(node.get("args", ()))
+    return Call(name, (*children, *values), f"collated {node['class']}", flags, type_name(node["type"]))
+
+
+def _collated(node: Predicate) -> bool:
+    return (node.type or "").startswith("string collate")
+
+
+def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
+    return tuple(sorted(set().union(*map(columns_of, nodes))))
+
+
+def type_name(text: str) -> str:
+    """Spark's catalogue name of a type; a geometry of Sedona's or Spark's own is ``geometry``, whatever its SRID, and
+    text compared by bytes ``string``, which Spark 4.3 calls so only where nobody has asked for it.
+
+    >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("geometry(4326)")
+    ('geometry', 'geometry')
+    >>> type_name("array<string collate UTF8_BINARY>"), type_name("string collate UTF8_BINARY_RTRIM")
+    ('array<string>', 'string collate UTF8_BINARY_RTRIM')
+    """
+    if text.startswith("udt "):
+        kind = text.rpartition(".")[2].rstrip("$")
+        return "geometry" if kind == "GeometryUDT" else kind
+    if text.startswith("geometry("):
+        return "geometry"
+    return _BY_BYTES.sub("", text)
+
+
+def quoted(part: str) -> str:
+    """One part of a column's name, in backquotes where dots or spaces need them.
+
+    >>> quoted("temp"), quoted("a.b"), quoted("odd`name")
+    ('temp', '`a.b`', '`odd``name`')
+    """
+    return part if part.replace("_", "a").isalnum() else "`" + part.replace("`", "``") + "`"
+
+
+def implementation_of(command: str) -> str:
+    """What identifies the Python function of a UDF, from Spark's pickled command in base64."""
+    data = base64.b64decode(command)
+    kind, colon, found = _implementation(hashlib.sha256(data).digest(), _UncachedBytes(data)).partition(":")
+    return f"{kind}{colon}{restated(found)}"
+
+
+class _UncachedBytes:
+    """Bytes that take no part in a cache's key."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _UncachedBytes)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@functools.lru_cache(maxsize=512)
+def _implementation(digest: bytes, command: _UncachedBytes) -> str:
+    # The bytes are the driver's own: Spark pickled the user's function a moment ago, in this very process.
+    try:
+        function: Any = pickle.loads(command.data)
+    except BaseException:  # too large a function is a broadcast variable, which only workers can read
+        return f"python:{digest.hex()}{UNIDENTIFIED}"
+    if isinstance(function, tuple):
+        function = function[0]
+    while str(getattr(function, "__globals__", {}).get("__name__")).startswith("pyspark."):  # its profilers wrap
+        if not hasattr(function, "__wrapped__"):
+            break
+        function = function.__wrapped__
+    try:
+        return "python:" + written(function)
+    except Unidentifiable:
+        return f"python:{qualified_name(function)}{UNIDENTIFIED}"

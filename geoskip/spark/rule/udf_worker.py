@@ -1,0 +1,132 @@
+"""The process that calls a query's Python functions while it is planned, as one of Spark's Python workers would.
+
+Its source is run by the worker's Python, which need not have geoskip (:mod:`geoskip.spark.rule.udf_process` starts it).
+It answers one pickled request after another: a function is unpickled for each from the bytes that Spark sends to
+workers, so that its modules, classes, environment, hashes and clocks are a worker's. What depends on the task that it
+would run in, or on what Spark tells a worker by its environment, is unknown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import importlib
+import os
+import pickle
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+from pyspark import BarrierTaskContext, SparkFiles, TaskContext
+from pyspark.sql.types import TimestampType
+
+__all__ = ["serve"]
+
+_PLAIN = (
+    type(None), bool, int, float, str, bytes, bytearray, decimal.Decimal, dt.date, dt.datetime, dt.timedelta,
+)  # fmt: skip
+_OF_SPARK = (b"SPARK_", b"PYSPARK_", b"PYTHON", b"OMP_NUM_THREADS")
+"""What Spark sets for a worker, in part for this one alone, by how the names begin."""
+_unknown: list[str] = []
+"""What was read that a worker may have otherwise, since the last call began."""
+Converter = Callable[[Any], Any]
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer requests until there are no more."""
+    _write(answers, b"ready")
+    while head := requests.read(4):
+        request = pickle.loads(requests.read(*struct.unpack("!i", head)))
+        try:
+            answer = _answer(**request)
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        _write(answers, pickle.dumps(answer))
+
+
+def _answer(
+    command: bytes, columns: list[list[Any]], clocks: list[bool], is_instant: bool, seconds: float, files: list[str]
+) -> tuple[list[Any], list[bool]] | str:
+    """The function's values and for which rows nothing is known, or why it was not called."""
+    deadline = time.monotonic() + seconds
+    SparkFiles._root_directory, SparkFiles._is_running_on_worker = files[0], True
+    for path in files:
+        if path not in sys.path:
+            sys.path.insert(1, path)
+    importlib.invalidate_caches()
+    _unknown.clear()
+    found = pickle.loads(command)
+    function: Converter = found[0] if isinstance(found, tuple) else found
+    if _unknown:
+        return f"it reads {_unknown[0]}"
+    given = [
+        [None if value is None else TimestampType().fromInternal(value) for value in column] if shown else column
+        for column, shown in zip(columns, clocks, strict=True)
+    ]
+    values: list[Any] = []
+    unknown: list[bool] = []
+    for row in zip(*given, strict=True):
+        if time.monotonic() > deadline:
+            return f"after {len(values):,} calls the planning budget was spent"
+        _unknown.clear()
+        try:
+            value = _plain(function(*row), is_instant)
+        except BaseException:  # a row for which it raises fails the query, unless Spark never comes to it
+            _unknown.append("what raises")
+        values.append(None if _unknown else value)
+        unknown.append(bool(_unknown))
+    return values, unknown
+
+
+def _plain(value: Any, is_instant: bool) -> Any:
+    """A result as it is, if another process can be given it; of a time the instant, or the reading of its clock."""
+    if type(value) not in _PLAIN:
+        raise TypeError(type(value))
+    if type(value) is not dt.datetime:
+        return value
+    if not is_instant:
+        return value.replace(tzinfo=None)
+    if value.tzinfo is None and value.replace(fold=0).timestamp() != value.replace(fold=1).timestamp():
+        raise ValueError("clocks show it twice, or never, where C's mktime is free to choose")
+    return TimestampType().toInternal(value)
+
+
+class _Environment(dict[bytes, bytes]):
+    """The environment, which notes when something is read of it that Spark sets for a worker."""
+
+    def __getitem__(self, name: bytes) -> bytes:
+        if name.startswith(_OF_SPARK):
+            _unknown.append(os.fsdecode(name))
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[bytes]:
+        _unknown.append("the whole environment")
+        return super().__iter__()
+
+
+def _noted(name: str) -> Any:
+    def get(kind: type) -> None:
+        _unknown.append(name)
+
+    return classmethod(get)
+
+
+def _write(answers: IO[bytes], data: bytes) -> None:
+    answers.write(struct.pack("!i", len(data)) + data)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)  # what functions print is no answer
+    if sys.path[0] == "":
+        sys.path[0] = os.getcwd()
+    daemon, *sys.argv[1:] = sys.argv[1:]  # Spark's own looks at the first when it is imported
+    sys.argv[0] = str(importlib.import_module(daemon).__file__)
+    TaskContext.get, BarrierTaskContext.get = _noted("the task's context"), _noted("the task's context")  # type: ignore[method-assign]
+    os.environ._data = _Environment(os.environ._data)  # type: ignore[attr-defined]
+    serve(requests, answers)

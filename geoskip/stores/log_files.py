@@ -1,0 +1,263 @@
+"""Numbered entries as files: JSON with a checksum (see :mod:`geoskip.stores.parquet`), sealed where metadata are
+protected (:mod:`geoskip.stores.encryption`). What is wrong raises MetadataError, never another error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from typing import Any
+
+from geoskip.errors import MetadataError, MissingKeyError
+from geoskip.metadata import FORMAT, Header
+from geoskip.metadata.header import check_format
+from geoskip.stores.base import header_json
+from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, Vault, is_sealed
+from geoskip.stores.folders import Folder
+
+__all__ = [
+    "LogFiles",
+    "checked",
+    "header_of",
+    "identity_of",
+    "identity_text",
+    "operation_name",
+    "parsed",
+    "snapshot_name",
+    "written",
+]
+
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
+LARGEST_SNAPSHOT = 32 << 20
+LARGEST_OPERATION = 1 << 20
+
+
+class _UnprotectedError(MetadataError):
+    """Metadata that should be protected and are not: nothing is written after them either."""
+
+
+class LogFiles:
+    """The entries in a folder, of snapshots and of the operation log."""
+
+    def __init__(self, folder: Folder, encryption: Encryption | None) -> None:
+        self.folder = folder
+        self.vault = None if encryption is None else Vault(encryption, folder.location)
+        self._first: dict[str, SnapshotProtection] = {}
+        self._met: SnapshotProtection | None = None
+
+    def read(self, name: str, limit: int) -> bytes:
+        """A whole file, which has no more than ``limit`` bytes."""
+        try:
+            data = self.folder.read(name, limit + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise MetadataError(f"cannot read {name} in {self.folder.location}: {error}") from error
+        if len(data) > limit:
+            raise MetadataError(f"{name} in {self.folder.location} has more than {limit} bytes")
+        return data
+
+    def snapshot(self, identity: str, number: int) -> tuple[Header, SnapshotProtection | None]:
+        """A snapshot's header, and how it is protected."""
+        name = snapshot_name(identity, number)
+        try:
+            text = self.read(name, LARGEST_SNAPSHOT)
+        except FileNotFoundError:
+            raise MetadataError(f"there is no snapshot {number} in {self.folder.location}") from None
+        what = f"{name} in {self.folder.location}"
+        data, protection = self._opened(checked(text, "header", what), "snapshot", identity, number)
+        header = header_of(data, what)
+        if (header.identity, header.number) != (identity, number):
+            raise MetadataError(f"{what} is the entry of another snapshot")
+        self._met = protection or self._met
+        return header, protection
+
+    def operation(self, identity: str, number: int) -> dict[str, Any]:
+        """An entry of the operation log."""
+        name = operation_name(identity, number)
+        try:
+            text = self.read(name, LARGEST_OPERATION)
+        except FileNotFoundError:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.folder.location}") from None
+        entry = checked(text, "entry", f"{name} in {self.folder.location}")
+        return self._opened(entry, "operation", identity, number)[0]
+
+    def snapshot_text(self, header: Header, protection: SnapshotProtection | None) -> bytes:
+        """What to write of a header."""
+        data = header_json(header)
+        if self.vault is not None and protection is not None:
+            data = self.vault.seal(protection, "snapshot", header.identity, header.number, data)
+        return written("header", data, LARGEST_SNAPSHOT)
+
+    def operation_text(self, data: dict[str, Any], identity: str, number: int, latest: int | None) -> bytes:
+        """What to write of an entry of the operation log, protected as the latest snapshot is."""
+        protection = self._protection(identity, latest)
+        if self.vault is not None and protection is not None:
+            data = self.vault.seal(protection, "operation", identity, number, data)
+        return written("entry", data, LARGEST_OPERATION)
+
+    def keys(self, protection: SnapshotProtection | None) -> PartKeys | None:
+        """What the parts of a snapshot that is protected so are encrypted with."""
+        return PartKeys(self.vault, protection) if self.vault is not None and protection is not None else None
+
+    def has_indexes_apart(self, identity: str, latest: int | None) -> bool:
+        """Has an index a key of its own, so that what is under the base key must not tell of it?"""
+        if self.vault is None:
+            return False
+        if self._how(self.vault).indexes:
+            return True
+        header, protection = self._last(identity, latest) if latest is not None else (None, None)
+        sealed = header is not None and any(map(is_sealed, (*header.unread, *header.unread_deleted)))
+        return sealed or (protection is not None and any(key != protection.base for key in protection.indexes.values()))
+
+    def protection_of(self, header: Header) -> SnapshotProtection | None:
+        """How a snapshot that is to be written is protected; raises where it would lose what cannot be read."""
+        if self.vault is None:
+            self._refuse_if_protected(header.identity, header.number - 1)
+            return None
+        before, how = self._first.get(header.identity), self._how(self.vault)
+        if header.number > 1:
+            how = self.vault.encryption
+            last, before = self._last(header.identity, header.number - 1)
+            unread = next(filter(is_sealed, (*last.unread, *last.unread_deleted)), None) if last else None
+            if unread is not None:
+                raise MissingKeyError(
+                    f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "
+                    f"it would lose; {unread.get('why')}"
+                )
+        if before is None and how.key is None:
+            return None  # keys to read with, and metadata in clear
+        return self.vault.protection(before, [entry.name for entry in header.stored], how)
+
+    def _how(self, vault: Vault) -> Encryption:
+        """How to protect a log without a snapshot: as the one that this handle has met here, and which is dropped."""
+        return vault.encryption if self._met is None else self._met.again(vault.encryption)
+
+    def _last(self, identity: str, number: int) -> tuple[Header | None, SnapshotProtection | None]:
+        """The snapshot that is there before something is written; none where it is damaged, and may be replaced."""
+        assert self.vault is not None
+        try:
+            return self.snapshot(identity, number)
+        except (MissingKeyError, _UnprotectedError):
+            raise
+        except MetadataError:
+            if self.vault.encryption.key is None:
+                raise
+            return None, None
+
+    def _refuse_if_protected(self, identity: str, number: int) -> None:
+        """Raise where what a snapshot holds is sealed: what comes after it must not be in clear."""
+        name = snapshot_name(identity, number)
+        try:
+            data = checked(self.read(name, LARGEST_SNAPSHOT), "header", name)
+        except (FileNotFoundError, MetadataError):
+            return
+        if is_sealed(data):
+            self._opened(data, "snapshot", identity, number)
+
+    def _protection(self, identity: str, latest: int | None) -> SnapshotProtection | None:
+        """How the latest snapshot is protected; of a log without one how its first one is going to be."""
+        if self.vault is None:
+            return None
+        last, found = (None, None) if latest is None else self._last(identity, latest)
+        if last is not None:
+            return found
+        how = self._how(self.vault)
+        if identity not in self._first and how.key is not None:
+            self._first[identity] = self.vault.protection(None, (), how)
+        return self._first.get(identity)
+
+    def _opened(
+        self, data: dict[str, Any], kind: str, identity: str, number: int
+    ) -> tuple[dict[str, Any], SnapshotProtection | None]:
+        """What an entry holds, and how it was protected: sealed if this handle protects, or else maybe."""
+        if is_sealed(data):
+            if self.vault is None:
+                raise MissingKeyError(
+                    f"the metadata in {self.folder.location} are protected and no keys were given: give them as "
+                    "dataset(..., encryption=Encryption(keys)) or in spark.geoskip.keys"
+                )
+            return self.vault.open(data, kind, identity, number)
+        if self.vault is not None and self.vault.encryption.key is not None:
+            raise _UnprotectedError(
+                f"the metadata in {self.folder.location} are in clear, where protected ones are expected: use them "
+                "without encryption=, or remove them and index again"
+            )
+        return data, None
+
+
+def identity_text(identity: str) -> bytes:
+    """What ``_identity.json`` holds."""
+    return json.dumps({"format": FORMAT, "identity": identity, "crc": checksum(identity)}).encode("ascii")
+
+
+def identity_of(text: bytes, what: str) -> str:
+    """The identity in ``_identity.json``; the first ones had no checksum."""
+    try:
+        data = parsed(text, what)
+        check_format(data)
+        found = data.get("identity")
+        if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
+            raise MetadataError(f"{what} holds no identity")
+        if data.get("crc", checksum(found)) != checksum(found):
+            raise MetadataError(f"{what} is damaged: its checksum differs")
+    except MetadataError as error:
+        newer = "upgrade geoskip" in str(error)
+        way_out = "" if newer else "; nothing there is found without it: remove the folder, and create the indexes anew"
+        told = str(error) if what in str(error) else f"{what}: {error}"
+        raise MetadataError(f"{told}{way_out}") from None
+    return found
+
+
+def snapshot_name(identity: str, number: int) -> str:
+    return f"_log/_{identity}/_{number:08d}.json"
+
+
+def operation_name(identity: str, number: int) -> str:
+    return f"_operations/_{identity}/_{number:08d}.json"
+
+
+def checksum(data: Any) -> int:
+    return zlib.crc32(json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii"))
+
+
+def written(member: str, data: dict[str, Any], limit: int) -> bytes:
+    """The text of an entry; raises MetadataError where it is longer than what is read."""
+    text = json.dumps({"crc": checksum(data), member: data}, indent=1).encode("ascii")
+    if len(text) > limit:
+        raise MetadataError(f"a {member} of {len(text)} bytes is more than the {limit} that are read")
+    return text
+
+
+def parsed(text: bytes, what: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MetadataError(f"{what} is damaged: {error}") from None
+    if not isinstance(data, dict):
+        raise MetadataError(f"{what} is damaged: no JSON object")
+    return data
+
+
+def header_of(data: dict[str, Any], what: str) -> Header:
+    try:
+        return Header.from_json(data)
+    except MetadataError:
+        raise
+    except Exception as error:  # whatever hostile JSON makes of it
+        raise MetadataError(f"{what} is damaged: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def checked(text: bytes, member: str, what: str) -> dict[str, Any]:
+    """What an entry holds, its format one that is known and its checksum right."""
+    data = parsed(text, what)
+    held = data.get(member)
+    if isinstance(held, dict) and isinstance(held.get("format"), int):
+        check_format(held)  # first: a newer format may have another checksum
+    try:
+        if isinstance(held, dict) and data.get("crc") == checksum(held):
+            return held
+    except (ValueError, RecursionError):
+        pass
+    raise MetadataError(f"{what} is damaged: its checksum differs")

@@ -1,0 +1,252 @@
+"""The index that holds a dataset's metadata: how it is made, and its entries, which are numbered texts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from geoskip.errors import MetadataError
+from geoskip.metadata import FORMAT
+from geoskip.metadata.header import check_format
+from geoskip.stores.base import new_identity
+from geoskip.stores.search.server import AlreadyExistsError, ForbiddenError, Json, NotFoundError, RefusedError, Server
+
+__all__ = ["DIGITS", "OF_ENTRIES", "OF_PARTS", "SearchIndex", "is_one_of"]
+
+DIGITS = "[0-9a-f]{32}"
+"""Of identities and names of parts."""
+_IDENTITY = re.compile(DIGITS)
+_MOST_FIELDS = 3000
+_LOG = "log"
+_FEW = 10
+_ALONE, _TOGETHER = 2, 1000
+"""Up to how many entries are removed one by one, and how many with one request."""
+_AT_ONCE, _BATCH = 100_000, 5000
+"""Documents that a request removes, so that it takes seconds, and that the server takes at a time: OpenSearch tells of
+each time in a header, and Python takes no answer of more than a hundred."""
+
+_MAPPINGS: Json = {
+    "dynamic": False,
+    "properties": {
+        "kind": {"type": "keyword"},
+        "identity": {"type": "keyword"},
+        "number": {"type": "long"},
+        "text": {"type": "keyword", "index": False, "doc_values": False},
+        "part": {"type": "keyword"},
+        "row": {"type": "integer"},
+        "column": {"type": "keyword"},
+        "path": {"type": "keyword", "ignore_above": 4096},
+        "size": {"type": "long"},
+        "mtime": {"type": "long"},
+        "rows": {"type": "long"},
+        "summaries": {"type": "object", "enabled": False},
+        "keys": {"type": "object", "dynamic": False},
+    },
+}
+
+
+class SearchIndex:
+    """One alias of a server, and the index behind it."""
+
+    def __init__(self, server: Server, name: str, settings: Mapping[str, Any]) -> None:
+        self.server, self.name = server, name
+        self.location = f"{server.location}/{name}"
+        self._settings = settings
+
+    # --- the log -------------------------------------------------------------------------------------------------
+
+    def identity(self) -> str | None:
+        """The identity of the log, as it is at this moment; None where there is none."""
+        try:
+            return self._identity_in(self.server.document(self.name, _LOG))
+        except NotFoundError:
+            return None
+
+    def begin(self) -> None:
+        """Make the index and the log, where they are not there."""
+        known = self._is_there() or self._make()
+        document = {"kind": _LOG, "identity": new_identity(), "number": 2**63 - 1, "format": FORMAT}
+        path = f"/{self.name}/_create/{_LOG}"
+        try:
+            with contextlib.suppress(AlreadyExistsError):
+                self.server.tell("PUT", path, document, require_alias="true", refresh="true")
+        except NotFoundError:
+            if known:
+                raise
+            raise MetadataError(
+                f"{self.server.location} has an index {self.name}-000001 without the alias {self.name}: give it that "
+                "alias again, or remove it if nobody needs it, or give the store another name"
+            ) from None
+
+    def _is_there(self) -> bool | None:
+        """Is there the alias with an index of ours? None where we may not know.
+
+        Raises MetadataError where the name is that of something else: nothing is written there, and less removed.
+        """
+        try:
+            found = self.server.ask("GET", f"/{self.name}/_mapping")
+        except NotFoundError:
+            return False
+        except ForbiddenError:
+            return None
+        with self.server.understanding():
+            known = {name: kind.get("mappings", {}).get("properties", {}) for name, kind in found.items()}
+        if len(known) == 1 and self.name not in known and all(map(_is_ours, known.values())):
+            return True
+        raise MetadataError(
+            f"{self.location} should be an alias of one index, made by geoskip, and is "
+            f"{'an index' if self.name in known else f'one of {sorted(known)}'}; give the store a name of its own"
+        )
+
+    def _make(self) -> bool:
+        """Make the index; False if it was there already."""
+        body = {
+            "aliases": {self.name: {}},
+            "settings": {"index.mapping.total_fields.limit": _MOST_FIELDS, **self._settings},
+            "mappings": _MAPPINGS,
+        }
+        try:
+            self.server.tell("PUT", f"/{self.name}-000001", body)
+        except RefusedError as error:
+            if "already exists" not in str(error):
+                raise
+            return False
+        return True
+
+    def latest(self) -> int | None:
+        """The highest number of a snapshot. The log's own document, above all in order, comes with the same search."""
+        order = {"number": {"order": "desc", "unmapped_type": "long"}}  # somebody else's index may have no numbers
+        query = is_one_of("kind", _LOG, "snapshot")
+        body = {"query": query, "sort": [order], "size": _FEW, "_source": ["kind", "identity", "format"]}
+        try:
+            answer = self.server.search(self.name, body)
+        except NotFoundError:
+            return None
+        with self.server.understanding():
+            hits = answer["hits"]["hits"]
+            if not hits or hits[0]["_source"].get("kind") != _LOG:
+                return None
+            identity = self._identity_in(hits[0]["_source"])
+            found = [int(hit["sort"][0]) for hit in hits[1:] if hit["_source"].get("identity") == identity]
+            if found or len(hits) < _FEW:
+                return max(found, default=None)
+        return max(self.numbers("snapshot", identity), default=None)
+
+    def end(self) -> None:
+        """Remove the log's own document, so that nobody finds the rest, and then the rest; the empty index stays."""
+        if self._is_there() is False:
+            return
+        self.delete(_LOG)
+        with contextlib.suppress(NotFoundError):
+            self.delete_all({"bool": {"should": [OF_PARTS, OF_ENTRIES], "minimum_should_match": 1}})
+
+    def _identity_in(self, source: Json) -> str:
+        if source.get("kind") != _LOG:
+            raise MetadataError(
+                f"{self.location} is somebody else's, who has a {_LOG!r} there; give the store a name of its own"
+            )
+        check_format(source)
+        found = source.get("identity")
+        if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
+            raise MetadataError(f"the log in {self.location} has no identity")
+        return found
+
+    # --- entries -------------------------------------------------------------------------------------------------
+
+    def create(self, kind: str, identity: str, number: int, text: bytes) -> None:
+        """Create an entry exclusively; raises Taken where the number has another, Absent where there is no index.
+
+        One that this very call has created, so that only the answer was lost, is created.
+        """
+        mark = new_identity()
+        document = {"kind": kind, "identity": identity, "number": number, "mark": mark, "text": text.decode("ascii")}
+        path = f"/{self.name}/_create/{_entry(kind, identity, number)}"
+        try:
+            self.server.tell("PUT", path, document, require_alias="true", refresh="true")
+        except NotFoundError:
+            raise
+        except MetadataError:
+            with contextlib.suppress(NotFoundError):
+                if self.server.document(self.name, _entry(kind, identity, number)).get("mark") == mark:
+                    return
+            self.refresh()  # who tries again finds what took the number
+            raise
+
+    def text(self, kind: str, identity: str, number: int) -> bytes:
+        """An entry; raises Absent where it is not there."""
+        source = self.server.document(self.name, _entry(kind, identity, number))
+        if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
+            raise MetadataError(f"{kind} {number} in {self.location} is another's")
+        return str(source.get("text")).encode("utf-8", "replace")
+
+    def numbers(self, kind: str, identity: str) -> tuple[int, ...]:
+        """The numbers of the entries of one kind, ascending."""
+        query = {"bool": {"filter": [is_one_of("kind", kind), is_one_of("identity", identity)]}}
+        body = {"query": query, "sort": [{"number": "asc"}], "_source": False}
+        try:
+            self.refresh()
+            pages = self.server.pages(self.name, body, 0, 10_000)
+            with self.server.understanding():
+                return tuple(int(hit["sort"][0]) for page in pages for hit in page["hits"]["hits"])
+        except NotFoundError:
+            return ()
+
+    def forget(self, kind: str, identity: str, *numbers: int) -> None:
+        """Remove entries, those that are there."""
+        names = [_entry(kind, identity, number) for number in numbers]
+        if len(names) <= _ALONE:
+            for name in names:
+                self.delete(name)
+            return
+        for start in range(0, len(names), _TOGETHER):
+            with contextlib.suppress(NotFoundError):
+                self.delete_all({"ids": {"values": names[start : start + _TOGETHER]}})
+
+    # --- documents -----------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Let searches find what was written, by whomever; who may only read finds it a second later."""
+        with contextlib.suppress(NotFoundError, ForbiddenError):
+            self.server.tell("POST", f"/{self.name}/_refresh")
+
+    def delete(self, name: str) -> None:
+        """Remove a document, if it is there."""
+        with contextlib.suppress(NotFoundError):
+            self.server.tell("DELETE", f"/{self.name}/_doc/{name}", refresh="true")
+
+    def delete_all(self, query: Json) -> int:
+        """Remove all documents that a query finds; returns how many."""
+        self.refresh()
+        path, body = f"/{self.name}/_delete_by_query", {"query": query, "max_docs": _AT_ONCE}
+        removed = 0
+        while True:
+            answer = self.server.tell("POST", path, body, conflicts="proceed", refresh="true", scroll_size=str(_BATCH))
+            with self.server.understanding():
+                deleted, seen = int(answer.get("deleted", 0)), int(answer.get("total", 0))
+            removed += deleted
+            if not deleted or seen < _AT_ONCE:
+                return removed
+
+
+def is_one_of(member: str, *values: str) -> Json:
+    """The query for documents whose member has one of these values."""
+    return {"terms": {member: list(values)}}
+
+
+OF_PARTS: Json = {"bool": {"filter": [is_one_of("kind", "file", "block"), {"regexp": {"part": DIGITS}}]}}
+OF_ENTRIES: Json = {"bool": {"filter": [is_one_of("kind", "snapshot", "operation"), {"regexp": {"identity": DIGITS}}]}}
+"""The queries for documents that geoskip wrote, all but the log's own: somebody may have others in the same index."""
+
+
+def _is_ours(properties: Mapping[str, Any]) -> bool:
+    """Are these the types of documents' members that an index of geoskip's has?"""
+    types = {name: properties.get(name, {}).get("type") for name in ("kind", "identity", "part", "number", "row")}
+    return types == {name: _MAPPINGS["properties"][name]["type"] for name in types} and (
+        properties.get("summaries", {}).get("enabled") is False
+    )
+
+
+def _entry(kind: str, identity: str, number: int) -> str:
+    return f"{kind}-{identity}-{number:08d}"

@@ -1,0 +1,297 @@
+"""Listed values on the server: those of ValueList, Formatted and Hybrid, and the entries of Prefix and Suffix.
+
+A document has each list of the file as a member of many values, which the server indexes: numbers, dates and times as
+the keys of :mod:`geoskip.bounds.sort_keys`, strings and binary as hexadecimal digits (Suffix's read backwards, as they
+are compared). Beside them are ``nulls``, is some value NULL, and ``open``, may there be values that are not listed.
+
+A file whose list is long, or holds a long value, has no keys: every query keeps it, and :attr:`Keys.whole` says that
+what was kept has to be looked at here.
+
+A condition leaves a set of values, as intervals, and says whether NULL passes, and a value of which nothing is known: a
+*unit* is one of these, and a row has one. So AND meets and OR unites the sets, as clauses evaluated here are merged
+value by value, and a file is kept that has a value in the set. Equality, IN, order, ``LIKE 'ab%'`` and IS NULL are such
+conditions, and their negations. Other conditions (LIKE in general, functions) are evaluated here, over the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.bounds.interval import counts_of, plain
+from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, folded
+from geoskip.bounds.strings import successor
+from geoskip.clauses import Clause, Files, Mask
+from geoskip.evaluation import IS_FALSE, IS_NULL, IS_TRUE, physical, value_in
+from geoskip.indexes.affix_postings import EntryPasses, mirrored
+from geoskip.indexes.minmax import HasNulls
+from geoskip.indexes.postings import ListMeets
+from geoskip.metadata import IndexEntry
+from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.stores.search.intervals import Interval, Intervals, common, outside, united
+from geoskip.stores.search.queries import KeyField, Query, ServerKeys, TranslatedQuery, any_of
+
+__all__ = ["ListedValueQuery", "fields_of", "keys_of", "of_affixes", "of_list", "translated"]
+
+_MOST_LISTED = 1000
+"""Values of a file that the server is given."""
+_LONGEST = 500
+"""Bytes of such a value, and of a literal that is compared there."""
+_MOST_BYTES = 1 << 16
+_MOST_TERMS = 2000
+_MOST_RANGES = 200
+_DIGITS = Context(prec=100)
+
+Cells = list[Any]
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def fields_of(entry: IndexEntry) -> dict[str, Any] | None:
+    """The server's types of the keys; None where the summaries have no lists."""
+    found: dict[str, Any] = {}
+    for part, members in _lists_in(entry.arrow):
+        for member in members:
+            text = _is_text(entry.arrow.field(member).type.value_type)
+            found[member] = {"type": "keyword" if text else "long"}
+        found |= {f"{part}{flag}": {"type": "boolean"} for flag in ("nulls", "open")}
+    return found or None
+
+
+def _lists_in(summary: pa.DataType) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What begins the names of each list's members, and the members that are lists."""
+    names = {field.name for field in summary}
+    if names >= {"whole", "cut", "nulls", "rows"}:
+        yield "", ("whole", "cut")
+        return
+    for name in sorted(names):
+        part = name.removesuffix("values")
+        if name.endswith("values") and pa.types.is_list(summary.field(name).type) and {f"{part}nulls", "rows"} <= names:
+            yield part, (name,)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
+    """The keys of all files, of each list where it is short enough."""
+    rows: list[dict[str, Any]] = [{} for _ in range(len(files))]
+    whole = True
+    for part, members in _lists_in(entry.arrow):
+        (nulls, counted), (_, known) = (counts_of(files, entry.name, name) for name in (f"{part}nulls", "rows"))
+        stored = [plain(files.summary(entry.name, member)) for member in members]
+        listed = np.logical_and.reduce([np.asarray(array.is_valid()) for array in stored])
+        cells, short = _cells_of(stored, turned=bool(getattr(entry.index, "backwards", False)))
+        known = known & counted
+        whole &= bool(short[known].all())
+        for at in np.flatnonzero(known & short):
+            row: dict[str, Any] = {f"{part}nulls": bool(nulls[at] > 0), f"{part}open": not bool(listed[at])}
+            if listed[at]:
+                row |= {member: found[at] for member, found in zip(members, cells, strict=True)}
+            rows[at] |= row
+    return ServerKeys(rows, whole)
+
+
+def _cells_of(lists: Sequence[pa.Array], *, turned: bool) -> tuple[list[list[Cells]], Mask]:
+    """The keys in each list of each file, and which files have few enough of them, all of which are keys."""
+    length = len(lists[0])
+    count, size = np.zeros(length, dtype=np.int64), np.zeros(length, dtype=np.int64)
+    short = np.ones(length, dtype=bool)
+    found = []
+    for array in lists:
+        lengths = np.asarray(array.value_lengths().fill_null(0)).astype(np.int64)
+        owner = np.repeat(np.arange(length), lengths)
+        values = physical(array.flatten())
+        keys, sizes, fits = _keys(mirrored(values.cast(pa.large_binary())) if turned else values)
+        count += lengths
+        np.add.at(size, owner, sizes)
+        short[owner[~fits]] = False
+        ends = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+        found.append([keys[start:end] for start, end in pairwise(ends)])
+    return found, short & (count <= _MOST_LISTED) & (size <= _MOST_BYTES)
+
+
+def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
+    """The keys of physical values, how large each is, and which of the values have one."""
+    eights = np.full(len(values), 8, dtype=np.int64)
+    if pa.types.is_decimal(values.type):
+        scaled = [int(value.scaleb(values.type.scale, _DIGITS)) for value in values.to_pylist()]
+        return scaled, eights, np.array([FIRST <= key <= LAST for key in scaled], dtype=bool)
+    if pa.types.is_floating(values.type):
+        plain_values = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.where(np.isnan(plain_values), NAN_KEY, folded(plain_values)).tolist(), eights, eights > 0
+    if pa.types.is_integer(values.type):
+        return values.to_pylist(), eights, eights > 0
+    texts = values.to_pylist()
+    sizes = np.array([len(text) for text in texts], dtype=np.int64)
+    return [text.hex() for text in texts], sizes, sizes <= _LONGEST
+
+
+# --- clauses ----------------------------------------------------------------------------------------------------------
+
+
+def translated(clause: Clause, field: KeyField) -> TranslatedQuery | None:
+    """A query for a clause over counts, which Hybrid has beside its lists; None for another."""
+    if type(clause) is not HasNulls or clause.steps:
+        return None
+    return TranslatedQuery(any_of([field.is_true("nulls"), field.is_missing("nulls")]), field.whole)
+
+
+@dataclass(frozen=True)
+class ListedValueQuery:
+    """Which units pass: of each listed member the values in a set, NULL, and a value that is not listed."""
+
+    field: KeyField
+    part: str
+    members: Mapping[str, Intervals]
+    null: bool
+    unlisted: bool
+
+    def both(self, other: ListedValueQuery) -> ListedValueQuery:
+        """The units that pass both."""
+        return self._joined(other, common, self.null and other.null, self.unlisted and other.unlisted)
+
+    def either(self, other: ListedValueQuery) -> ListedValueQuery:
+        """The units that pass one of them."""
+        return self._joined(other, _united, self.null or other.null, self.unlisted or other.unlisted)
+
+    def _joined(
+        self, other: ListedValueQuery, join: Callable[[Intervals, Intervals], Intervals], null: bool, unlisted: bool
+    ) -> ListedValueQuery:
+        members = {name: join(found, other.members[name]) for name, found in self.members.items()}
+        return ListedValueQuery(self.field, self.part, members, null, unlisted)
+
+    def translated(self) -> TranslatedQuery | None:
+        """The query for files that have such a unit; None where it would be too long."""
+        found: list[Query] = []
+        for member, intervals in self.members.items():
+            terms = [low for low, high in intervals if _is_one(low, high)]
+            ranges = [(low, high) for low, high in intervals if not _is_one(low, high)]
+            if len(terms) > _MOST_TERMS or len(ranges) > _MOST_RANGES:
+                return None
+            if any(isinstance(end, bytes) and len(end) > _LONGEST + 1 for interval in intervals for end in interval):
+                return None
+            if terms:
+                found.append({"terms": {f"{self.field.path}.{member}": list(map(_shown, terms))}})
+            found += [self.field.compared(member, **_limits(low, high)) for low, high in ranges]
+        flags = [flag for flag, passes in (("nulls", self.null), ("open", self.unlisted)) if passes]
+        found += [self.field.is_true(f"{self.part}{flag}") for flag in flags]
+        return TranslatedQuery(any_of([*found, self.field.is_missing(f"{self.part}nulls")]), self.field.whole)
+
+
+def _united(one: Intervals, other: Intervals) -> Intervals:
+    return united([*one, *other])
+
+
+def _is_one(low: Any, high: Any) -> bool:
+    return bool(high == (low + b"\0" if isinstance(low, bytes) else low + 1))
+
+
+def _shown(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _limits(low: Any, high: Any) -> dict[str, Any]:
+    """An interval as the limits of a range; the least value of all is no limit."""
+    lower = {} if low in (b"", FIRST) else {"gte": _shown(low)}
+    return lower if high is None else lower | {"lt": _shown(high)}
+
+
+def of_affixes(clause: EntryPasses, field: KeyField) -> ListedValueQuery:
+    """The units that a clause over entries passes."""
+    sides = {"whole": united(clause.whole), "cut": united(clause.cut)}
+    if clause.inverted:
+        sides = {name: outside(intervals, b"") for name, intervals in sides.items()}
+    return ListedValueQuery(field, "", sides, clause.null, clause.values)
+
+
+def of_list(clause: ListMeets, field: KeyField) -> ListedValueQuery | None:
+    """The units that a clause over a list passes; None where the condition does not say so plainly."""
+    member = f"{clause.part}values"
+    if field.entry.arrow.get_field_index(member) < 0:
+        return None
+    kind = physical(pa.array([], field.entry.arrow.field(member).type.value_type)).type
+    said = _said(clause.node, clause.over, kind)
+    if said is None:
+        return None
+    true, of_null = said
+    first = b"" if _is_text(kind) else FIRST
+    passing: list[Interval] = [*true] if clause.wanted & IS_TRUE else []
+    if clause.wanted & IS_FALSE:
+        if isinstance(clause.node, In) and any(v.value == 0 and pa.types.is_floating(kind) for v in clause.node.values):
+            return None  # among many values Spark hashes, and so tells -0.0 from 0.0
+        passing += outside(true, first)
+    found = united(passing)
+    if first == FIRST:
+        within = common(found, ((FIRST, LAST + 1),))  # a literal may lie outside
+        found = tuple((low, None if high == LAST + 1 else high) for low, high in within)
+    return ListedValueQuery(field, clause.part, {member: found}, bool(of_null & clause.wanted), clause.unlisted())
+
+
+def _said(node: Predicate, over: Predicate, kind: pa.DataType) -> tuple[Intervals, int] | None:
+    """Of which values a condition is TRUE (it is FALSE of all others), and what it is of NULL; None if it is other."""
+    first = b"" if _is_text(kind) else FIRST
+    match node:
+        case Not(child):
+            found = _said(child, over, kind)
+            if found is None or isinstance(child, In):
+                return None
+            swapped = {IS_TRUE: IS_FALSE, IS_FALSE: IS_TRUE, IS_NULL: IS_NULL}
+            return outside(found[0], first), swapped[found[1]]
+        case IsNull(child) | Comparison("<=>", child, Literal(None)) if child == over:
+            return (), IS_TRUE
+        case Comparison(op, child, Literal(value) as literal) if child == over and value is not None:
+            cut = _cut(literal, kind, over)
+            of_null = IS_FALSE if op == "<=>" else IS_NULL
+            return None if cut is None else (united([_compared(op, *cut, first)]), of_null)
+        case In(child, literals) if child == over and all(literal.value is not None for literal in literals):
+            cuts = [_cut(literal, kind, over) for literal in literals]
+            known = [cut for cut in cuts if cut is not None]
+            return (united(known), IS_NULL) if len(known) == len(cuts) else None
+        case StartsWith(child, text) if child == over and _is_text(kind):
+            prefix = text.encode("utf-8", "surrogateescape")
+            return united([(prefix, successor(prefix))]), IS_NULL
+    if node == over and over.type == "boolean":
+        return ((1, 2),), IS_NULL
+    return None
+
+
+def _cut(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval | None:
+    """The keys of the values that are equal to a literal; the interval is empty where it lies between two keys."""
+    value = value_in(literal, kind, over)
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value, value + b"\0"
+    if pa.types.is_floating(kind):
+        key = NAN_KEY if value != value else int(folded(np.array([value], dtype=np.float64))[0])
+        return key, key + 1
+    if not isinstance(value, Decimal):
+        return int(value), int(value) + 1
+    if not value.is_finite() or abs(value.adjusted()) > 80:
+        return None
+    scaled = Fraction(value) * Fraction(10) ** kind.scale
+    return ceil(scaled), floor(scaled) + 1
+
+
+def _compared(op: str, start: Any, end: Any, first: Any) -> Interval:
+    match op:
+        case "<":
+            return first, start
+        case "<=":
+            return first, end
+        case ">":
+            return end, None
+        case ">=":
+            return start, None
+    return start, end

@@ -1,0 +1,310 @@
+"""Bounds on the server: MinMax's, and those of any index whose summaries have ``min``, ``max``, ``nulls`` and ``rows``.
+
+A server's own doubles know no NaN, its strings order by another rule than bytes, its decimals are none. So it gets
+
+* ``low`` and ``high``: for types of fixed width the order-preserving 64-bit keys of :mod:`geoskip.bounds.sort_keys`,
+  for strings and binary the bytes as hexadecimal digits, which order as the bytes do whatever is in them; a bound of
+  strings that is missing is open;
+* ``present``: may the file hold a value at all; ``values``: is some value not NULL; ``nulls``: is some value NULL;
+* of floats, ``nan`` and ``numbers``: may it hold NaN, and other values than that; of strings, ``exact``: neither bound
+  was shortened.
+
+They are the arrays that clauses over bounds compare when they are evaluated here, and each clause becomes the very
+comparisons of :class:`geoskip.bounds.sort_keys.ServerKeys` and :class:`geoskip.bounds.strings.ByteStrings`, so the
+server keeps what would be kept here. Nothing is negated but equality of both bounds with a literal, which is a
+statement about the file and not the negation of a clause. Comparisons through monotone steps (casts, sums) are
+evaluated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.bounds.interval import Interval, bounds_of, kind_of
+from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, IncomparableError, Place
+from geoskip.bounds.strings import ByteStrings, encoded, successor
+from geoskip.clauses import Clause, Files, Mask
+from geoskip.indexes.minmax import (
+    HasNaN,
+    HasNulls,
+    HasNumbers,
+    HasValues,
+    PrefixLeaves,
+    PrefixMeets,
+    RangeLeaves,
+    RangeMeets,
+)
+from geoskip.metadata import IndexEntry
+from geoskip.predicates import Literal
+from geoskip.stores.search.queries import NONE, KeyField, Query, ServerKeys, TranslatedQuery, all_of, any_of, negated
+
+__all__ = ["RangeKeys", "fields_of", "keys_of", "keys_of_bounds", "of", "translated", "types_of"]
+
+_FIELDS = frozenset(["min", "max", "nulls", "rows"])
+_BOOLEAN = {"type": "boolean"}
+_MOST_LITERALS = 200
+_LONGEST = 1000
+"""Bytes of a string literal; longer ones are compared here."""
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def fields_of(entry: IndexEntry) -> dict[str, Any] | None:
+    """The server's types of the keys; None where the summaries have no bounds."""
+    if not {field.name for field in entry.arrow} >= _FIELDS:
+        return None
+    bound = entry.arrow.field("min").type
+    return types_of(bound) if bound == entry.arrow.field("max").type else None
+
+
+def types_of(bound: pa.DataType) -> dict[str, Any] | None:
+    """The server's types of the keys of bounds of this type; None for those that have no keys."""
+    flags: tuple[str, ...]
+    if pa.types.is_binary(bound) or pa.types.is_large_binary(bound):
+        types, flags = {"type": "keyword"}, ("present", "values", "nulls", "exact")
+    elif pa.types.is_floating(bound):
+        types, flags = {"type": "long"}, ("present", "values", "nulls", "nan", "numbers")
+    elif pa.types.is_decimal(bound) or kind_of(bound) is not None:
+        types, flags = {"type": "long"}, ("present", "values", "nulls")
+    else:
+        return None
+    return {"low": types, "high": types, **dict.fromkeys(flags, _BOOLEAN)}
+
+
+def keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
+    """The keys of all files; None where decimals are too long for them."""
+    found = keys_of_bounds(files, entry.name, entry.arrow.field("min").type)
+    return None if found is None else ServerKeys(found)
+
+
+def keys_of_bounds(files: Files, name: str, bound: pa.DataType) -> list[dict[str, Any]] | None:
+    """The keys of bounds of this type, an entry a file."""
+    spans = bounds_of(files, name)
+    flags = {"values": HasValues(name).keep(files), "nulls": HasNulls(name, ()).keep(files)}
+    match spans:
+        case ByteStrings():
+            flags |= {"present": spans.present, "exact": spans.exact}
+            return _rows(_digits(spans.low), _digits(spans.high), flags)
+        case Interval() if spans.scale == _scale_of(bound):
+            keys = spans.keys().hull()
+            flags["present"] = keys.present
+            if spans.kind == "real":
+                nan = np.zeros(len(files), dtype=bool) if spans.nan is None else spans.nan
+                flags |= {"nan": nan, "numbers": np.asarray(spans.low <= spans.high)}
+            return _rows(keys.low.tolist(), keys.high.tolist(), flags)
+    return None
+
+
+def _scale_of(bound: pa.DataType) -> int:
+    """The power of ten that keys are multiplied by."""
+    return int(bound.scale) if pa.types.is_decimal(bound) else 0
+
+
+def _digits(bounds: pa.Array) -> list[str | None]:
+    return [None if bound is None else bound.hex() for bound in bounds.to_pylist()]
+
+
+def _rows(low: list[Any], high: list[Any], flags: dict[str, Mask]) -> list[dict[str, Any]]:
+    names = ("low", "high", *flags)
+    columns = [low, high, *(mask.tolist() for mask in flags.values())]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+# --- clauses ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RangeKeys(KeyField):
+    """The keys of an index with bounds; ``bound`` is the Arrow type of these."""
+
+    bound: pa.DataType = None
+
+    @property
+    def textual(self) -> bool:
+        """Are its keys hexadecimal digits?"""
+        return bool(pa.types.is_binary(self.bound) or pa.types.is_large_binary(self.bound))
+
+    @property
+    def real(self) -> bool:
+        """Are its bounds floats?"""
+        return bool(pa.types.is_floating(self.bound))
+
+    def range(self) -> Interval:
+        """A range without files, for the places of literals."""
+        none = np.zeros(0, dtype=np.float64 if self.real else np.int64)
+        kind = "real" if self.real else kind_of(self.bound) or "number"
+        return Interval(kind, none, none, _scale_of(self.bound))
+
+
+def of(field: KeyField) -> RangeKeys:
+    """The keys of an index whose summaries have bounds."""
+    return RangeKeys(field.path, field.entry, field.whole, bound=field.entry.arrow.field("min").type)
+
+
+def translated(clause: Clause, field: RangeKeys) -> TranslatedQuery | None:
+    """A query for what a clause over bounds keeps; None where it is none of these, or has steps."""
+    translate = _CLAUSES.get(type(clause))
+    if translate is None or getattr(clause, "steps", None):
+        return None
+    try:
+        found = translate(clause, field)
+    except IncomparableError:  # nothing is proved but what every comparison needs: a value
+        found = TranslatedQuery(field.is_true("values"))
+    return None if found is None else TranslatedQuery(any_of([found.query, field.is_missing("values")]), found.exact)
+
+
+def _range_meets(clause: RangeMeets, field: RangeKeys) -> TranslatedQuery | None:
+    if field.textual:
+        values = _texts(clause.literals)
+        if values is None:
+            return None
+        if len(values) == 1 and len(clause.literals) == 1:
+            return TranslatedQuery(_text_meets(field, clause.op, values[0]))
+        return _any_of_texts(field, values)
+    if not field.real and any(isinstance(literal.value, float) for literal in clause.literals):
+        return None  # Spark compares them as doubles
+    places = field.range().places(clause.literals)
+    if len(places) == 1:
+        found = TranslatedQuery(_meets(field, clause.op, *places[0]))
+    else:
+        found = _any_of_places(field, places)
+    between = field.real and (clause.op == "=" or clause.numbers)  # numbers and NaN, which the upper bound includes
+    return replace(found, exact=False) if between else found
+
+
+def _range_leaves(clause: RangeLeaves, field: RangeKeys) -> TranslatedQuery | None:
+    if field.textual:
+        values = _texts(clause.literals)
+        if values is None or len(values) > _MOST_LITERALS:
+            return None
+        same = [all_of([_equal(field, "low", v.hex()), _equal(field, "high", v.hex())]) for v in values]
+        alone = all_of([any_of(same), field.is_true("exact")])
+        return TranslatedQuery(all_of([negated(alone), field.is_true("present")]))
+    keys = {at for at, exact in field.range().places(clause.literals) if exact and FIRST <= at <= LAST}
+    if len(keys) > _MOST_LITERALS:
+        return None
+    same = [all_of([_equal(field, "low", at), _equal(field, "high", at)]) for at in sorted(keys)]
+    between = field.real and NAN_KEY in keys
+    return TranslatedQuery(all_of([negated(any_of(same)), field.is_true("present")]), exact=not between)
+
+
+def _of_prefix(
+    ask: Callable[[RangeKeys, bytes, bytes | None], Query],
+) -> Callable[[Any, RangeKeys], TranslatedQuery | None]:
+    """How a clause about a prefix is translated: ``ask`` gets it, and the least string above all that begin with it."""
+
+    def translate(clause: PrefixMeets | PrefixLeaves, field: RangeKeys) -> TranslatedQuery | None:
+        if not field.textual:
+            return TranslatedQuery(field.is_true("values"))
+        prefix = encoded(Literal(clause.text))
+        if len(prefix) > _LONGEST:
+            return None
+        return TranslatedQuery(all_of([ask(field, prefix, successor(prefix)), field.is_true("present")]))
+
+    return translate
+
+
+def _prefix_meets(field: RangeKeys, prefix: bytes, above: bytes | None) -> Query:
+    begins = [] if above is None else [_reaches(field, "low", lt=above.hex())]
+    return all_of([_reaches(field, "high", gte=prefix.hex()), *begins])
+
+
+def _prefix_leaves(field: RangeKeys, prefix: bytes, above: bytes | None) -> Query:
+    ends = [] if above is None else [field.compared("high", lt=above.hex())]
+    return negated(all_of([field.compared("low", gte=prefix.hex()), *ends]))
+
+
+def _of_reals(flag: str) -> Callable[[Any, RangeKeys], TranslatedQuery | None]:
+    return lambda clause, field: TranslatedQuery(field.is_true(flag)) if field.real else None
+
+
+_CLAUSES: dict[type[Clause], Callable[[Any, RangeKeys], TranslatedQuery | None]] = {
+    RangeMeets: _range_meets,
+    RangeLeaves: _range_leaves,
+    PrefixMeets: _of_prefix(_prefix_meets),
+    PrefixLeaves: _of_prefix(_prefix_leaves),
+    HasValues: lambda clause, field: TranslatedQuery(field.is_true("values")),
+    HasNulls: lambda clause, field: TranslatedQuery(field.is_true("nulls")),
+    HasNaN: _of_reals("nan"),
+    HasNumbers: _of_reals("numbers"),
+}
+
+
+def _meets(field: RangeKeys, op: str, at: int, exact: bool) -> Query:
+    """:meth:`geoskip.bounds.sort_keys.Keys.meets`."""
+    if not FIRST <= at <= LAST:
+        above_all = (op[0] == ">") is (at < FIRST) and op != "="
+        return field.is_true("present") if above_all else _unknown(field)
+    match op:
+        case ">=" if exact:
+            return field.compared("high", gte=at)
+        case ">" | ">=":
+            return field.compared("high", gt=at) if at < LAST else _unknown(field)
+        case "<" if exact:
+            return field.compared("low", lt=at) if at > FIRST else _unknown(field)
+        case "<" | "<=":
+            return field.compared("low", lte=at)
+    if exact or at == LAST:
+        return all_of([field.compared("low", lte=at), field.compared("high", gte=at)])
+    return all_of([field.compared("low", lte=at), field.compared("high", gt=at)])
+
+
+def _unknown(field: RangeKeys) -> Query:
+    """Files of which nothing is known."""
+    return all_of([_equal(field, "low", FIRST), _equal(field, "high", LAST)])
+
+
+def _any_of_places(field: RangeKeys, places: Sequence[Place]) -> TranslatedQuery:
+    """:meth:`geoskip.bounds.sort_keys.Keys.meets_any`; of very many literals the least and the greatest."""
+    keys = sorted({at for at, exact in places if exact and FIRST <= at <= LAST})
+    if len(places) > _MOST_LITERALS:
+        ends = [at for at, _ in places if FIRST <= at <= LAST] or [FIRST]
+        least, most = min(ends), max(ends)
+        hull = all_of([field.compared("low", lte=most), field.compared("high", gte=least)])
+        return TranslatedQuery(any_of([hull, _unknown(field)]), exact=False)
+    rest = [_meets(field, "=", at, False) for at, exact in places if not exact]
+    if not keys:
+        rest.append(_unknown(field))
+    return TranslatedQuery(any_of([*(_meets(field, "=", at, True) for at in keys), *rest]))
+
+
+def _texts(literals: Sequence[Literal]) -> list[bytes] | None:
+    """The literals as bytes, in order; None where one is too long to be sent."""
+    values = sorted({encoded(literal) for literal in literals})
+    return None if any(len(value) > _LONGEST for value in values) else values
+
+
+def _text_meets(field: RangeKeys, op: str, value: bytes) -> Query:
+    """:meth:`geoskip.bounds.strings.Bytes.meets`."""
+    digits = value.hex()
+    limits = {
+        ">": [_reaches(field, "high", gt=digits)],
+        ">=": [_reaches(field, "high", gte=digits)],
+        "<": [_reaches(field, "low", lt=digits)],
+        "<=": [_reaches(field, "low", lte=digits)],
+    }
+    return all_of([*limits.get(op, limits[">="] + limits["<="]), field.is_true("present")])
+
+
+def _any_of_texts(field: RangeKeys, values: Sequence[bytes]) -> TranslatedQuery:
+    if not values:
+        return TranslatedQuery(NONE)
+    if len(values) <= _MOST_LITERALS:
+        return TranslatedQuery(any_of(_text_meets(field, "=", value) for value in values))
+    hull = [_reaches(field, "high", gte=values[0].hex()), _reaches(field, "low", lte=values[-1].hex())]
+    return TranslatedQuery(all_of([*hull, field.is_true("present")]), exact=False)
+
+
+def _reaches(field: RangeKeys, end: str, **limits: str) -> Query:
+    """A bound of strings compared; one that is missing is open."""
+    return any_of([field.compared(end, **limits), field.is_missing(end)])
+
+
+def _equal(field: RangeKeys, end: str, value: Any) -> Query:
+    return {"term": {f"{field.path}.{end}": value}}

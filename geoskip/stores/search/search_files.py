@@ -1,0 +1,253 @@
+"""The files of a snapshot on a server: columns are read when they are asked for, or the server is asked about clauses.
+
+Of few files the columns that a clause names are read once and kept, as from other stores. Of many, and as long as the
+columns are not here yet, the server is sent what can be translated of the clause, and answers with the files that it
+keeps; what cannot be translated is evaluated here, over the summaries of those files alone if they are few.
+
+*Why that is sound*: the query keeps what the clause keeps, or more. A server that has lost documents would take their
+files for skipped ones: so each answer says how many documents the snapshot's parts have at that moment, and one too
+few is an error, after which the query reads every file. It also says in which index they are, for somebody may have
+moved them into one that was made otherwise: if its keys are not of the types that they should, nothing is asked of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from geoskip.clauses import Clause, Mask, keep_mask
+from geoskip.errors import MetadataError
+from geoskip.metadata import FileMetadata, Header, PartFile, Wanted
+from geoskip.metadata.file_table import conformed
+from geoskip.stores.search.columns import CellsOf, Columns, field_of, is_typed, of_documents
+from geoskip.stores.search.documents import VALUES, SummaryField, slots_of
+from geoskip.stores.search.queries import ALL, KeyField, TranslatedQuery
+from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedError, Server
+from geoskip.stores.search.translate import conjuncts, translated
+
+__all__ = ["SearchFiles", "read_parts"]
+
+Json = dict[str, Any]
+_LARGEST_PAGE = 8 << 20
+_BLOCKS = 4096
+_BLOCKS_A_PAGE = 24
+_FEW = 2000
+"""So many files' summaries are asked for by name."""
+
+
+def read_parts(
+    server: Server,
+    index: str,
+    parts: Sequence[PartFile],
+    slots: Sequence[SummaryField],
+    wanted: Sequence[Wanted] | None,
+) -> pa.Table:
+    """The wanted columns of the rows that the snapshot has of some parts, in their order."""
+    columns = Columns(slots, wanted, server.location)
+    found: dict[str, list[Any]] = {part.name: [] for part in parts}
+    rows, size = sum(part.rows for part in parts), sum(columns.bytes(part) for part in parts)
+    page = max(100, _LARGEST_PAGE * rows // max(1, size))
+    if columns.in_blocks(parts):
+        return _together(columns, parts, _blocks(server, index, parts, columns))
+    body = {"query": _of(parts), "sort": _ORDER, "_source": columns.members() or False}
+    if rows:
+        for answer in server.pages(index, body, rows, page, filter_path=_HITS):
+            with server.understanding():
+                for hit in answer.get("hits", {}).get("hits", ()):
+                    name, row = hit["sort"]
+                    if row != len(found[name]):
+                        raise MetadataError(f"{server.location} has lost row {len(found[name])} of {name}")
+                    found[name].append(hit.get("_source", {}))
+    for part in parts:
+        if len(found[part.name]) != part.rows:
+            raise MetadataError(f"{server.location} has {len(found[part.name])} of {part.rows} rows of {part.name}")
+    return _together(columns, parts, {part.name: of_documents(found[part.name]) for part in parts})
+
+
+def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Columns) -> dict[str, CellsOf]:
+    """The values of columns, by part, read in blocks of rows."""
+    found: dict[tuple[str, str, str], list[Any]] = {}
+    rows: dict[tuple[str, str], int] = {}
+    wanted = {"bool": {"filter": [_of(parts, "block"), {"terms": {"column": columns.names()}}]}}
+    body = {"query": wanted, "sort": [{"part": "asc"}, {"column": "asc"}, {"row": "asc"}], "_source": columns.leaves()}
+    count = sum(part.rows for part in parts) // _BLOCKS + len(parts)
+    for answer in server.pages(index, body, count * len(columns.names()), _BLOCKS_A_PAGE, filter_path=_HITS):
+        with server.understanding():
+            for hit in answer.get("hits", {}).get("hits", ()):
+                part, column, row = hit["sort"]
+                if row != rows.get((part, column), 0):
+                    raise MetadataError(f"{server.location} has lost rows of {column} of {part}")
+                cells = hit["_source"]["summaries"]
+                for leaf, values in cells.items():
+                    found.setdefault((part, column, leaf), []).extend(values)
+                rows[part, column] = row + max(map(len, cells.values()), default=0)
+
+    def of_part(part: PartFile) -> CellsOf:
+        def cells(column: str, leaf: str) -> list[Any]:
+            values = found.get((part.name, column, leaf or VALUES), [])
+            if len(values) != part.rows:
+                raise MetadataError(f"{server.location} has {len(values)} of {part.rows} rows of {part.name}")
+            return values
+
+        return cells
+
+    return {part.name: of_part(part) for part in parts}
+
+
+def _together(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str, CellsOf]) -> pa.Table:
+    """The rows of some parts that were not removed."""
+    tables = [columns.schema.empty_table()]
+    for part in parts:
+        left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+        tables.append(columns.read(part, part.rows, cells[part.name]).take(pa.array(left)))
+    return pa.concat_tables(tables)
+
+
+class SearchFiles(FileMetadata):
+    """The files table of one snapshot on a server; of more than ``ask_above`` files it evaluates clauses there."""
+
+    def __init__(self, server: Server, index: str, header: Header, ask_above: int) -> None:
+        slots = slots_of(header.stored)  # those of deleted indexes stay until a vacuum, for who restores them
+        super().__init__(header.files, partial(read_parts, server, index, header.parts, slots))
+        self._server, self._index, self._parts = server, index, header.parts
+        self._slots = slots
+        self._ask_above = ask_above
+        found = {slot.entry.name: field_of(slot, header.parts) for slot in slots_of(header.entries)}
+        self._keys: dict[str, KeyField] = {name: field for name, field in found.items() if field is not None}
+        self._checked: set[str] = set()
+        """The server's indexes whose keys have the types that they should."""
+        self._rows: list[NDArray[np.int64]] = []
+        """The numbers of each part's rows among the files, -1 for removed ones."""
+        start = 0
+        for part in header.parts:
+            numbers = np.full(part.rows, -1, dtype=np.int64)
+            left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+            numbers[left] = np.arange(start, start + len(left))
+            start += len(left)
+            self._rows.append(numbers)
+
+    def kept(self, clause: Clause) -> Mask:
+        """What a clause keeps, as the server says where that is worth a request."""
+        if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
+            return super().kept(clause)
+        asked = translated(clause, self._keys)
+        if asked is None or asked.query == ALL:
+            return super().kept(clause)
+        try:
+            key = ("server", json.dumps(asked.query))
+            mask = self.cached(key, lambda: self._answered(asked)).copy()
+        except RefusedError:  # too many clauses for it, or fields that it does not know
+            return super().kept(clause)
+        return mask if asked.exact else self._rest(clause, mask)
+
+    def _rest(self, clause: Clause, mask: Mask) -> Mask:
+        """What is left of the mask by the parts of a clause that the server did not decide."""
+        rest = [part for part in conjuncts(clause) if (t := translated(part, self._keys)) is None or not t.exact]
+        chosen = np.flatnonzero(mask)
+        if not len(chosen):
+            return mask
+        if len(chosen) > _FEW:
+            for part in rest:
+                mask &= super().kept(part)
+            return mask
+        wanted = tuple(dict.fromkeys(column for part in rest for column in part.columns()))
+        few = self.cached(("some", chosen.tobytes()), lambda: FileMetadata(len(chosen), partial(self._some, chosen)))
+        few.prefetch(wanted)  # a clause may look at more than it names, where that does not tell it enough
+        for part in rest:
+            mask[chosen] &= keep_mask(part, few)
+        return mask
+
+    def _answered(self, asked: TranslatedQuery) -> Mask:
+        """What the server keeps; raises MetadataError where it has not got all documents."""
+        known = {part.name: numbers for part, numbers in zip(self._parts, self._rows, strict=True)}
+        mask: Mask = np.zeros(len(self), dtype=bool)
+        query = {"bool": {"filter": [_of(self._parts), asked.query]}}
+        body = {"query": query, "sort": _ORDER, "_source": False, "track_total_hits": True, "aggs": _all(self._parts)}
+        total: int | None = None
+        for answer in self._server.pages(self._index, body, len(self), _LARGEST_PAGE, filter_path=_NUMBERS):
+            if total is None:
+                total = answer["hits"]["total"]["value"]
+                here, all_of_them = answer["aggregations"]["all"]["here"]["doc_count"], sum(map(len, self._rows))
+                if here != all_of_them:
+                    raise MetadataError(f"{self._server.location} has {here} of the snapshot's {all_of_them} documents")
+                self._check_types(answer["aggregations"]["all"]["here"]["where"]["buckets"])
+            for hit in answer.get("hits", {}).get("hits", ()):
+                name, row = hit["sort"]
+                total -= 1
+                if known[name][row] >= 0:
+                    mask[known[name][row]] = True
+        if total != 0:
+            raise MetadataError(f"{self._server.location} found {total} documents that it did not send")
+        return mask
+
+    def _check_types(self, indexes: Sequence[Json]) -> None:
+        """Raise Refused where the documents are in an index whose keys are of other types: it was made otherwise."""
+        for name in {bucket["key"] for bucket in indexes} - self._checked:
+            try:
+                mappings = self._server.ask("GET", f"/{name}/_mapping")[name]["mappings"]
+                found = mappings["properties"]["keys"]["properties"]
+            except (NotFoundError, ForbiddenError, KeyError):
+                found = {}
+            others = [field for field in self._keys.values() if not is_typed(found, field)]
+            if others:
+                self._keys = {name: field for name, field in self._keys.items() if field not in others}
+                raise RefusedError(f"{name} has other types of {len(others)} indexes' keys than were asked for")
+            self._checked.add(name)
+
+    def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted] | None) -> pa.Table:
+        """The wanted columns of some files."""
+        columns = Columns(self._slots, wanted, self._server.location)
+        pairs = [
+            (part, row)
+            for part, numbers in zip(self._parts, self._rows, strict=True)
+            for row in _among(numbers, chosen)
+        ]
+        queries = [
+            {"bool": {"filter": [_of([part]), {"terms": {"row": [row for of, row in pairs if of is part]}}]}}
+            for part in {id(part): part for part, _ in pairs}.values()
+        ]
+        body = {
+            "query": {"bool": {"should": queries, "minimum_should_match": 1}},
+            "sort": _ORDER,
+            "_source": columns.members() or False,
+        }
+        found: dict[tuple[str, int], Any] = {}
+        size = sum(columns.bytes(part) for part in self._parts)
+        page = max(100, _LARGEST_PAGE * len(self) // max(1, size))
+        for answer in self._server.pages(self._index, body, len(pairs), page, filter_path=_HITS):
+            found |= {tuple(hit["sort"]): hit.get("_source", {}) for hit in answer.get("hits", {}).get("hits", ())}
+        tables = [columns.schema.empty_table()]
+        for part in self._parts:
+            names = [(of.name, row) for of, row in pairs if of is part]
+            if any(name not in found for name in names):
+                raise MetadataError(f"{self._server.location} has lost rows of {part.name}")
+            sources = of_documents([found[name] for name in names])
+            tables.append(columns.read(part, len(names), sources, whole=False))
+        return conformed(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
+
+
+_ORDER = [{"part": "asc"}, {"row": "asc"}]
+_WHOLE = "timed_out,_shards.failed,pit_id"
+_HITS = f"{_WHOLE},hits.hits.sort,hits.hits._source"
+_NUMBERS = f"{_WHOLE},hits.total.value,hits.hits.sort,aggregations"
+
+
+def _of(parts: Sequence[PartFile], kind: str = "file") -> Json:
+    return {"bool": {"filter": [{"terms": {"part": [part.name for part in parts]}}, {"term": {"kind": kind}}]}}
+
+
+def _all(parts: Sequence[PartFile]) -> Json:
+    """How many documents the parts have, whatever the query, and in which indexes of the server."""
+    where = {"where": {"terms": {"field": "_index"}}}
+    return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts), "aggs": where}}}}
+
+
+def _among(numbers: NDArray[np.int64], chosen: NDArray[np.int64]) -> Iterator[int]:
+    """The rows whose numbers are among the chosen ones, both ascending."""
+    return map(int, np.flatnonzero(np.isin(numbers, chosen)))

@@ -1,0 +1,328 @@
+"""The conversation with a server: what is asked, for how long, and what its refusals mean.
+
+A query's requests wait for ``timeout`` seconds and are not repeated on the same host, but for one over a connection
+that turned out to be closed. What took long to fail is not tried again at once: for five times as long every request
+of a query fails immediately, so that a server that hangs costs queries a part of their time and not a wait each.
+A build's requests are patient: they are repeated, with growing pauses, while the server is busy or away, for
+``patience`` seconds in all. Where that was in vain those after it, with which the build cleans up, are tried once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from geoskip.errors import GeoskipError, InvalidSpecificationError, MetadataError
+from geoskip.stores.search.hosts import checked, headers_with, is_private, opensearch
+
+__all__ = ["NotFoundError", "ForbiddenError", "Json", "RefusedError", "Server", "AlreadyExistsError"]
+
+Json = dict[str, Any]
+
+_BUSY = frozenset([408, 429, 500, 502, 503, 504])
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_PAUSES = 5
+"""How many times as long as a failure took the next request is put off."""
+_SLOW = 0.5
+"""A failure that took less seconds costs nobody anything."""
+_LONGEST_BULK, _SHORTEST_BULK = 5 << 20, 1 << 16
+_PAGE = 10_000
+"""What servers give at once, if nobody told them otherwise."""
+
+
+class NotFoundError(MetadataError):
+    """The index, alias or document is not there."""
+
+
+class AlreadyExistsError(MetadataError):
+    """The document is there already."""
+
+
+class RefusedError(MetadataError):
+    """A request that the server does not understand, or finds too large."""
+
+
+class _TooLargeError(RefusedError):
+    """A request that is longer than the server, or what stands before it, takes."""
+
+
+class ForbiddenError(MetadataError):
+    """A request that these credentials, or none, may not make."""
+
+
+class Server:
+    """One cluster, reached through any of its hosts."""
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        *,
+        user: str | None,
+        password: str | None,
+        headers: Mapping[str, str],
+        ca_certs: str | None,
+        verify_certs: bool,
+        timeout: float,
+        patience: float,
+    ) -> None:
+        urls = [checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts or ())]
+        if not urls:
+            raise InvalidSpecificationError("a search store needs the URL of a host, such as 'https://search:9200'")
+        if (user is None) is not (password is None):
+            raise InvalidSpecificationError("a search store needs user= and password= together")
+        secret = user is not None or bool(headers)
+        if secret and (plain := next((url for url in urls if not is_private(url)), None)) is not None:
+            raise InvalidSpecificationError(f"credentials would go to {plain} in clear: use https://, or a local host")
+        self.location = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1} others"
+        self.timeout, self.patience = timeout, patience
+        self._resting, self._why = 0.0, ""
+        self._longest = _LONGEST_BULK
+        self._local = threading.local()
+        client, self._errors = opensearch()
+        self._client = client(
+            urls,
+            headers=headers_with(headers, user, password),
+            ca_certs=ca_certs,
+            verify_certs=verify_certs,
+            ssl_show_warn=False,
+            http_compress=True,
+            timeout=timeout,
+            max_retries=max(1, len(urls) - 1),
+            pool_maxsize=8,
+        )
+
+    def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
+        """The answer to a query's request, within the timeout; raises MetadataError and its kinds above."""
+        if getattr(self._local, "patient", False):
+            return self.tell(method, path, body, **params)
+        now = time.monotonic()
+        if now < self._resting:
+            raise MetadataError(f"{self._why}; it is asked again in {self._resting - now:.0f} s")
+        try:
+            return self._answer(method, path, body, params, self.timeout)
+        except (NotFoundError, AlreadyExistsError, RefusedError, ForbiddenError):
+            raise
+        except MetadataError as error:
+            took = time.monotonic() - now
+            if took > _SLOW:
+                self._resting, self._why = time.monotonic() + _PAUSES * took, str(error)
+            raise
+
+    @contextmanager
+    def patiently(self) -> Iterator[None]:
+        """Within this, on this thread, all requests are those of a build."""
+        before, self._local.patient = getattr(self._local, "patient", False), True
+        self._local.gone = before and self._local.gone
+        try:
+            yield
+        finally:
+            self._local.patient = before
+
+    def tell(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
+        """The answer to a build's request, which is repeated while the server is busy; raises as :meth:`ask`."""
+        until, pause = time.monotonic() + (0 if getattr(self._local, "gone", False) else self.patience), _FIRST_PAUSE
+        while True:
+            left = max(until - time.monotonic(), self.timeout)
+            try:
+                return self._answer(method, path, body, params, left)
+            except _BusyError as error:
+                if time.monotonic() + pause > until:
+                    self._local.gone = True
+                    raise MetadataError(str(error)) from error
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def store(self, index: str, documents: Iterable[tuple[str, str]]) -> None:
+        """Write documents, given as (id, JSON), over those of the same ids: repeating it changes nothing."""
+        lines: list[str] = []
+        size = 0
+        for name, document in documents:
+            lines += [f'{{"index":{{"_id":"{name}"}}}}\n', document, "\n"]
+            size += len(document)
+            if size > self._longest:
+                self._bulk(index, lines)
+                lines, size = [], 0
+        if lines:
+            self._bulk(index, lines)
+
+    def _bulk(self, index: str, lines: list[str]) -> None:
+        until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
+        while lines:
+            try:
+                answer = self.tell("POST", f"/{index}/_bulk", "".join(lines), require_alias="true")
+            except _TooLargeError:
+                if len(lines) == 3:
+                    raise
+                self._longest = max(self._longest // 2, _SHORTEST_BULK)
+                half = len(lines) // 6 * 3
+                self._bulk(index, lines[:half])
+                lines = lines[half:]
+                continue
+            with self.understanding():
+                items = [item["index"] for item in answer["items"]]
+                failed = [(at, item) for at, item in enumerate(items) if item["status"] >= 300]
+            if len(items) != len(lines) // 3:
+                raise MetadataError(f"{self.location} answered for {len(items)} of {len(lines) // 3} documents")
+            lasting = next((item for _, item in failed if item["status"] not in _BUSY), None)
+            if failed and (lasting or time.monotonic() > until):
+                _, item = failed[0] if lasting is None else (0, lasting)
+                reason = item.get("error", {}).get("reason", "")
+                kind = NotFoundError if item["status"] == 404 else MetadataError
+                raise kind(f"{self.location} did not store a document: {item['status']} {reason}"[:500])
+            if failed:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            lines = [line for at, _ in failed for line in lines[3 * at : 3 * at + 3]]
+
+    def search(self, index: str, body: Json, **params: Any) -> Json:
+        """The answer to one search, which is whole or none at all."""
+        answer = self.ask("POST", f"/{index}/_search", body, allow_partial_search_results="false", **params)
+        self._check_whole(answer)
+        if "filter_path" not in params and not isinstance(answer.get("hits"), dict):
+            raise MetadataError(f"{self.location} was not understood: a search's answer without hits")
+        return answer
+
+    @contextmanager
+    def understanding(self) -> Iterator[None]:
+        """Within this, an answer that is JSON of another shape than it should be is said to be that."""
+        try:
+            yield
+        except GeoskipError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            told = f"{type(error).__name__}: {_short(error)}"
+            raise MetadataError(f"{self.location} was not understood: an answer of another shape: {told}") from None
+
+    def document(self, index: str, name: str) -> Json:
+        """What a document holds, as it is at this moment; raises Absent where it is not there."""
+        found = self.ask("GET", f"/{index}/_doc/{name}").get("_source")
+        if not isinstance(found, dict):
+            raise MetadataError(f"{self.location} was not understood: a document without content")
+        return found
+
+    def pages(self, index: str, body: Json, expected: int, size: int, **params: Any) -> Iterator[Json]:
+        """The answers to a search, page by page of at most ``size`` hits.
+
+        ``body`` sorts the hits by what tells each from the others. Where more than one page is expected they are all
+        from one point in time, if the server has such.
+        """
+        size = min(size, _PAGE)
+        request = {**body, "size": size}
+        pit = self._point_in_time(index) if expected > size else None
+        try:
+            while True:
+                if pit is None:
+                    answer = self.search(index, request, **params)
+                else:
+                    request["pit"] = {"id": pit, "keep_alive": "1m"}
+                    try:
+                        answer = self.ask("POST", "/_search", request, **params)
+                    except NotFoundError:  # it has ended, where the server was busy for long or began anew
+                        pit = None
+                        del request["pit"]
+                        if "search_after" in request:
+                            request["search_after"] = request["search_after"][: len(body["sort"])]
+                        continue
+                    self._check_whole(answer)
+                    pit = answer.get("pit_id", pit)
+                with self.understanding():
+                    hits = answer.get("hits", {}).get("hits", [])
+                    after = hits[-1]["sort"] if len(hits) >= size else None
+                    for hit in hits:  # Elasticsearch since 7.12 adds what tells equal ones apart, and wants it back
+                        hit["sort"] = hit["sort"][: len(body["sort"])]
+                yield answer
+                if after is None:
+                    return
+                request["search_after"] = after
+                request.pop("aggs", None)
+        finally:
+            if pit is not None:
+                self._close(pit)
+
+    def _point_in_time(self, index: str) -> str | None:
+        """A view that does not change; None where there is none for us.
+
+        Elasticsearch has none without its basic licence, and services that others run allow of requests what they know.
+        Pages are right without it: parts do not change, and what is deleted meanwhile is missing when they are counted.
+        """
+        for path, member in (("_search/point_in_time", "pit_id"), ("_pit", "id")):
+            with suppress(MetadataError, LookupError, TypeError):
+                return str(self._answer("POST", f"/{index}/{path}", None, {"keep_alive": "1m"}, self.timeout)[member])
+        return None
+
+    def _close(self, pit: str) -> None:
+        with suppress(MetadataError):  # it ends by itself
+            self._answer("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, {}, self.timeout)
+            return
+        with suppress(MetadataError):
+            self._answer("DELETE", "/_pit", {"id": pit}, {}, self.timeout)
+
+    def _check_whole(self, answer: Json) -> None:
+        if answer.get("timed_out") or answer.get("_shards", {}).get("failed"):
+            raise MetadataError(f"{self.location} answered a search in part")
+
+    def _answer(self, method: str, path: str, body: Any, params: Mapping[str, Any], timeout: float) -> Json:
+        errors = self._errors
+        try:
+            answer = self._client.transport.perform_request(
+                method, path, params=dict(params), body=body, timeout=timeout
+            )
+        except errors.NotFoundError as error:
+            raise NotFoundError(f"{self.location} has no {path[1:].partition('/')[0]}: {_reason(error)}") from None
+        except errors.ConflictError as error:
+            raise AlreadyExistsError(f"{self.location}: {_reason(error)}") from None
+        except errors.RequestError as error:
+            raise RefusedError(f"{self.location} refused a request: {_reason(error)}") from None
+        except (errors.AuthenticationException, errors.AuthorizationException) as error:
+            if error.error == "cluster_block_exception":  # nobody may: it is read-only, for one
+                raise MetadataError(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
+            raise ForbiddenError(
+                f"{self.location} refused the credentials: {error.status_code} {_reason(error)}"
+            ) from None
+        except errors.ConnectionTimeout:
+            raise _BusyError(f"{self.location} did not answer within {timeout:.1f} s") from None
+        except errors.SSLError as error:
+            raise MetadataError(f"{self.location} cannot be trusted: {_short(error.error)}") from None
+        except errors.ConnectionError as error:
+            raise _BusyError(f"{self.location} cannot be reached: {_short(error.error)}") from None
+        except errors.TransportError as error:
+            kind = (
+                _TooLargeError
+                if error.status_code == 413
+                else _BusyError
+                if error.status_code in _BUSY
+                else MetadataError
+            )
+            if "maxClauseCount" in _reason(error):  # OpenSearch answers 500
+                kind = RefusedError
+            raise kind(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
+        except GeoskipError:
+            raise
+        except Exception as error:  # an answer that is no JSON, for one
+            raise MetadataError(
+                f"{self.location} was not understood: {type(error).__name__}: {_short(error)}"
+            ) from None
+        if method == "HEAD" or not isinstance(answer, dict):
+            raise MetadataError(f"{self.location} was not understood: {_short(answer)}")
+        return answer
+
+
+class _BusyError(MetadataError):
+    """What may be otherwise in a moment."""
+
+
+def _reason(error: Any) -> str:
+    """What the server says was wrong, in short."""
+    info = error.info if isinstance(error.info, dict) else {}
+    told = info.get("error")
+    if isinstance(told, dict):
+        causes = told.get("root_cause") or [told]
+        return _short(causes[0].get("reason", told.get("reason", "")))
+    return _short(told or error.error)
+
+
+def _short(text: object) -> str:
+    return " ".join(str(text).split())[:300]

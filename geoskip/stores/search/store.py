@@ -1,0 +1,320 @@
+"""The store on an Elasticsearch or OpenSearch server; the package's text says what it keeps there."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
+from geoskip.metadata import BASE_SCHEMA, Header, PartFile, Snapshot, files_schema
+from geoskip.metadata.file_table import conformed
+from geoskip.stores.base import Store, dated, entry_json, header_json, is_late, lost, new_identity, stamped
+from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, written
+from geoskip.stores.part_changes import merged_from, without
+from geoskip.stores.search.documents import PartWriter, key_properties, slots_of
+from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
+from geoskip.stores.search.search_files import SearchFiles, read_parts
+from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
+from geoskip.stores.snapshot_cache import SnapshotCache
+
+__all__ = ["ElasticsearchStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+_OPERATION = re.compile(r"[0-9a-f]{24,32}")
+_OWNER = 24
+
+
+def _patiently(
+    method: Callable[Concatenate[ElasticsearchStore, P], T],
+) -> Callable[Concatenate[ElasticsearchStore, P], T]:
+    """A method that builds call: its requests are repeated while the server is busy, those that only read too."""
+
+    @wraps(method)
+    def patient(self: ElasticsearchStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.patiently():
+            return method(self, *args, **kwargs)
+
+    return patient
+
+
+class ElasticsearchStore(Store):
+    """Metadata of one dataset on an Elasticsearch or OpenSearch server, for ``dataset(..., store=...)``.
+
+    ``hosts`` is the URL of a node, or of several; ``name`` the alias under which the metadata are, a dataset each. TLS
+    certificates are verified against ``ca_certs`` (a file; default: the usual authorities). ``headers`` go with every
+    request: ``{"Authorization": "ApiKey ..."}``. A query's request waits for ``timeout`` seconds, then the query reads
+    every file; a build goes on trying for ``patience`` seconds while the server is busy. ``settings`` are those of the
+    index when it is made: ``{"number_of_replicas": 2}``. Of more files than ``ask_above`` the server evaluates the
+    clauses that it can, instead of sending columns.
+
+    Queries need to be allowed to search and to get, and should be to see mappings, without which they read columns, and
+    to open points in time; builds also to write, delete and refresh, and the first one to make the index.
+
+    Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of the data.
+    """
+
+    kind = "elasticsearch"
+    protection = (
+        "a search server compares what documents hold, and cannot compare what is encrypted: bounds and listed values "
+        "of the data are in clear there, whoever may read the index reads them; protect the server (who may read, TLS, "
+        "encrypted disks), or leave store= out, and metadata are kept in files that encryption= protects"
+    )
+    distant = True
+    costs = (
+        "two requests a query, but not more often than once a second; once a snapshot its header, the columns that "
+        "clauses name or a search a clause, of more than 10,000 files in pages between two requests more"
+    )
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        name: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca_certs: str | None = None,
+        verify_certs: bool = True,
+        timeout: float = 3.0,
+        patience: float = 60.0,
+        settings: Mapping[str, Any] | None = None,
+        ask_above: int = 2000,
+    ) -> None:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise InvalidSpecificationError(
+                f"a search store's name needs lower-case letters, digits, dots, dashes and underscores, got {name!r}"
+            )
+        seconds = all(isinstance(given, int | float) for given in (timeout, patience))
+        if not (seconds and timeout > 0 and patience >= 0):
+            raise InvalidSpecificationError(f"timeout={timeout!r} and patience={patience!r} are no seconds")
+        self.server = Server(
+            hosts,
+            user=user,
+            password=password,
+            headers=headers or {},
+            ca_certs=ca_certs,
+            verify_certs=verify_certs,
+            timeout=timeout,
+            patience=patience,
+        )
+        self.name = name
+        self.ask_above = ask_above
+        self._index = SearchIndex(self.server, name, {"number_of_shards": 1, **(settings or {})})
+        self.location = self._index.location
+        self._loaded = SnapshotCache()
+
+    def __repr__(self) -> str:
+        return f"ElasticsearchStore({self.location!r})"
+
+    def patiently(self) -> contextlib.AbstractContextManager[None]:
+        return self.server.patiently()
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def latest(self) -> int | None:
+        return self._index.latest()
+
+    def identity(self) -> str | None:
+        return self._index.identity()
+
+    def load(self, number: int) -> Snapshot:
+        identity = self.identity()
+        if identity is None:
+            raise MetadataError(f"there is no snapshot {number} in {self.location}")
+        return self._loaded.get(identity, number, self._read)
+
+    def reread(self) -> None:
+        self._loaded.set_aside()
+
+    def snapshots(self) -> tuple[int, ...]:
+        identity = self.identity()
+        return () if identity is None else self._index.numbers("snapshot", identity)
+
+    def operations(self) -> tuple[int, ...]:
+        identity = self.identity()
+        return () if identity is None else self._index.numbers("operation", identity)
+
+    def operation(self, number: int) -> dict[str, Any]:
+        try:
+            text = self._index.text("operation", self.identity() or "none", number)
+        except NotFoundError:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
+        return checked(text, "entry", f"entry {number} of the operation log in {self.location}")
+
+    def size(self) -> dict[str, int]:
+        number = self.latest()
+        if number is None:
+            return {}
+        sizes = {"files": 0}
+        for part in self.load(number).header.parts:
+            for column in part.columns.values():
+                name = "files" if column.name in BASE_SCHEMA.names else column.name
+                sizes[name] = sizes.get(name, 0) + column.bytes
+        return sizes
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    @_patiently
+    def begin(self) -> str:
+        identity = self.identity()
+        if identity is None:
+            self._index.begin()
+            identity = self.identity()
+        if identity is None:
+            raise ConflictError(f"the metadata in {self.location} were dropped while a log began; index again")
+        return identity
+
+    @_patiently
+    def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
+        self.check(header, expected)
+        identity = header.identity if expected is not None else self.begin()
+        header, table = stamped(header, table, number=(expected or 0) + 1, identity=identity)
+        return self._committed(header, (), table)
+
+    @_patiently
+    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
+        self.check(header, expected)
+        base = self._header(header.identity, expected)
+        if len(removed) != base.files:
+            raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
+        schema = files_schema(header.stored)
+        kept = without(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
+        first = merged_from(kept, added.num_rows)
+        table = conformed(added, schema)
+        if first < len(kept):
+            again = read_parts(self.server, self.name, kept[first:], slots_of(header.stored), None)
+            table = pa.concat_tables([conformed(again, schema), table])
+        files = sum(part.left for part in kept[:first]) + table.num_rows
+        header = dated(header, files=files, number=expected + 1, identity=header.identity)
+        return self._committed(header, tuple(kept[:first]), table)
+
+    @_patiently
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        text = written("entry", entry_json(entry), LARGEST_OPERATION)
+        if self.identity() != identity:
+            raise lost(self, number)
+        try:
+            self._index.create("operation", identity, number, text)
+        except (AlreadyExistsError, NotFoundError):
+            raise lost(self, number) from None
+        if self.identity() != identity:
+            self._index.forget("operation", identity, number)
+            raise lost(self, number)
+
+    @_patiently
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        identity, latest = self.identity(), self.latest()
+        if identity is None:
+            return
+        self._index.forget("snapshot", identity, *sorted(set(snapshots) - {latest}))
+        self._index.forget("operation", identity, *operations)
+        self._loaded.forget(identity, snapshots)
+
+    @_patiently
+    def sweep(self, running: Callable[[], Collection[str]]) -> int:
+        self._index.refresh()
+        identity = self.identity()
+        if identity is None:
+            return 0
+        parts = {"terms": {"field": "part", "size": 10_000, "include": DIGITS}}
+        found = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
+        with self.server.understanding():
+            there = {bucket["key"] for bucket in found["aggregations"]["parts"]["buckets"]}
+        owned = tuple(operation[:_OWNER] for operation in running()) or ("/",)
+        named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
+        left = [name for name in there - named if not name.startswith(owned)]
+        if left:
+            self._index.delete_all(is_one_of("part", *left))
+        others = {"bool": {"filter": [OF_ENTRIES], "must_not": [is_one_of("identity", identity)]}}
+        return len(left) + self._index.delete_all(others)
+
+    @_patiently
+    def drop(self) -> None:
+        self._index.end()
+        self._loaded.clear()
+
+    def _read(self, identity: str, number: int) -> Snapshot:
+        header = self._header(identity, number)
+        return Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
+
+    def _header(self, identity: str, number: int) -> Header:
+        what = f"snapshot {number} in {self.location}"
+        try:
+            text = self._index.text("snapshot", identity, number)
+        except NotFoundError:
+            raise MetadataError(f"there is no {what}") from None
+        header = header_of(checked(text, "header", what), what)
+        if (header.identity, header.number) != (identity, number):
+            raise MetadataError(f"{what} is the entry of another snapshot")
+        if header.files != sum(part.left for part in header.parts):
+            raise MetadataError(f"the parts of {what} do not have its {header.files} files")
+        return header
+
+    def _committed(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
+        """The header with the parts that it has now, once it is the latest snapshot."""
+        new: list[PartFile] = []
+        try:
+            if table.num_rows or not kept:
+                new = [self._write_part(header, table)]
+            header = replace(header, parts=(*kept, *new))
+            text = written("header", header_json(header), LARGEST_SNAPSHOT)
+            self._index.create("snapshot", header.identity, header.number, text)
+        except AlreadyExistsError:
+            self._forget_parts(new)
+            raise ConflictError(
+                f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
+            ) from None
+        except NotFoundError:
+            raise self._dropped() from None
+        if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
+            self._index.forget("snapshot", header.identity, header.number)
+            self._forget_parts(new)
+            raise self._dropped()
+        if is_late(self, header):
+            self._index.forget("snapshot", header.identity, header.number)
+            raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
+        return header
+
+    def _dropped(self) -> ConflictError:
+        return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")
+
+    def _write_part(self, header: Header, table: pa.Table) -> PartFile:
+        operation = str(header.operation.get("id", ""))
+        owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
+        name = f"{owner}{new_identity()[len(owner) :]}"
+        part = PartWriter(name, table, slots_of(header.stored), self._keyed(header))
+        try:
+            self.server.store(self.name, part.documents())
+            self._index.refresh()
+        except BaseException:
+            self._forget_parts([part.part()])
+            raise
+        return part.part()
+
+    def _keyed(self, header: Header) -> frozenset[str]:
+        """The slots of the indexes that documents get keys of, once the server knows the keys' types."""
+        properties = key_properties(slots_of(header.stored))
+        if not properties or self._takes(properties):
+            return frozenset(properties)
+        return frozenset(name for name, fields in properties.items() if self._takes({name: fields}))
+
+    def _takes(self, properties: Mapping[str, Any]) -> bool:
+        """Does the server take the types of some keys? Else the clauses over these are evaluated here."""
+        try:
+            self.server.tell("PUT", f"/{self.name}/_mapping", {"properties": {"keys": {"properties": properties}}})
+        except RefusedError:  # it has its limit of fields
+            return False
+        return True
+
+    def _forget_parts(self, parts: Sequence[PartFile]) -> None:
+        with contextlib.suppress(MetadataError):  # they are left for sweep
+            self._index.delete_all(is_one_of("part", *(part.name for part in parts)))

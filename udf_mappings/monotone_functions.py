@@ -1,0 +1,195 @@
+"""Spark's own functions that keep the order of one argument, or turn it round, when the others are literals.
+
+MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (SEMANTICS, sections 5 and
+6; :mod:`geoskip.bounds.engine_evaluated`). Each row: the Catalyst class, its SQL name, and which way it goes. To be
+listed, a function must be NULL for NULL, and where it is NULL, NaN or throws for another value, do so for all smaller
+ones or for all greater ones.
+
+Floating-point results keep the order too: Java promises so of exp, log, log10, expm1, log1p and pow (it does not of
+cbrt, sinh and tanh), and what is rounded correctly keeps it.
+
+Not here: what starts anew (``month``, ``hour``, ``%``) or falls and rises (``abs``), which MinMax does itself; what
+depends on a time zone whose clocks are set back; ``months_between``, for which the last days of two months
+are a whole number apart: from February 29th to March 30th it is more than to the 31st.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from geoskip.bounds.engine_evaluated import has_fixed_zone
+from geoskip.predicates import Call, Literal
+from geoskip.registry import Function, declare
+
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
+Direction = str | Callable[[Call], str | None]
+
+RISES = "increasing"
+_DAY = 86_400_000_000
+
+
+def by_sign(call: Call) -> str | None:
+    """``x / 3``, ``x * -2``, ``x div 7``: the literal's sign says which way; of ``3 / x`` nothing is said."""
+    match call:
+        case Call("*", (Literal(by), _)) | Call(_, (_, Literal(by))) if by is not None and by == by and by != 0:
+            return RISES if by > 0 else "decreasing"
+    return None
+
+
+def of_the_first(call: Call) -> str | None:
+    """Of the first argument alone: the others are literals, and not NULL."""
+    others = call.args[1:]
+    return RISES if all(isinstance(a, Literal) and a.value is not None for a in others) else None
+
+
+def rounded(call: Call) -> str | None:
+    """To so many digits; outside of ANSI mode whole numbers may wrap around."""
+    exact = call.type in ("float", "double") or (call.type or "").startswith("decimal")
+    return of_the_first(call) if exact or call.flags[:1] == ("true",) else None
+
+
+def of_the_second(call: Call) -> str | None:
+    """The unit comes first: ``date_trunc('month', ts)``. To seconds in any zone, else where clocks are never set back;
+    MinMax knows what to do elsewhere (:mod:`geoskip.bounds.time_zones`).
+    """
+    match call.args:
+        case (Literal(str() as unit), _):
+            short = unit.lower() in ("second", "millisecond", "microsecond")
+            return RISES if short or has_fixed_zone(call.flags[0] if call.flags else None) else None
+    return None
+
+
+def of_a_time(call: Call) -> str | None:
+    """Seconds since 1970 of a time or of the beginning of a date; of a time without a zone, where clocks are never set
+    back.
+    """
+    kind = call.args[0].type
+    if kind in ("timestamp", "date") or (kind == "timestamp_ntz" and in_fixed_zone(call)):
+        return RISES
+    return None
+
+
+def between_times(call: Call) -> str | None:
+    """Whole units from one time to another: which of them is the row's says which way it goes.
+
+    Of months up to a time nothing is said: up to noon of March 1st it is none from 2 p.m. on January 30th, and one from
+    the 31st at 10 a.m.
+    """
+    match call.args:
+        case (Literal(int()), _) if in_fixed_zone(call):
+            return RISES
+        case (_, Literal(int())) if in_fixed_zone(call) and _is_of_one_length(call):
+            return "decreasing"
+    return None
+
+
+def between_days(call: Call) -> str | None:
+    """Days from the second date to the first: which of them is the row's says which way it goes."""
+    match call.args:
+        case (Literal(int()), _):
+            return "decreasing"
+    return of_the_first(call)
+
+
+def by_days_and_seconds(call: Call) -> str | None:
+    """A time and an interval of days and seconds; months would make one end of the 29th, the 30th and the 31st.
+
+    Whole days are added to what the clocks show, so that they may be set back in between.
+    """
+    match call.args:
+        case (_, Literal(int() as micros, str() as kind)) if kind.startswith("interval") and (
+            in_fixed_zone(call) or abs(micros) < _DAY
+        ):
+            return RISES if "month" not in kind and "year" not in kind else None
+    return None
+
+
+_FIXED_UNITS = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+
+
+def by_a_fixed_unit(call: Call) -> str | None:
+    """A time and a number of units that are all of one length."""
+    match call.args:
+        case (Literal(int()), _) if in_fixed_zone(call) and _is_of_one_length(call):
+            return RISES
+    return None
+
+
+def _is_of_one_length(call: Call) -> bool:
+    """Is one of the call's settings a unit that is always as long, as queries may write it?"""
+    return any(flag.upper() in _FIXED_UNITS for flag in call.flags)
+
+
+def in_fixed_zone(call: Call) -> bool:
+    """Is one of the call's settings a time zone whose clocks are never set back?"""
+    return any(map(has_fixed_zone, call.flags))
+
+
+def above_one(call: Call) -> str | None:
+    """The logarithm to a base above 1."""
+    match call.args:
+        case (Literal(float() as base), _) if base > 1:
+            return RISES
+    return None
+
+
+def odd_power(call: Call) -> str | None:
+    """To the power of 1, 3, 5: what is below 0 stays there. (Of even ones MinMax takes the absolute value first.)"""
+    match call.args:
+        case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
+            return RISES
+    return None
+
+
+FUNCTIONS: dict[str, tuple[str, Direction]] = {
+    # dates and times
+    "Year": ("year", RISES),
+    "YearOfWeek": ("yearofweek", RISES),
+    "TruncDate": ("trunc", of_the_first),
+    "TruncTimestamp": ("date_trunc", of_the_second),
+    "LastDay": ("last_day", RISES),
+    "NextDay": ("next_day", of_the_first),
+    "UnixTimestamp": ("unix_timestamp", of_a_time),
+    "ToUnixTimestamp": ("to_unix_timestamp", of_a_time),
+    "TimestampDiff": ("timestampdiff", between_times),
+    "TimeAdd": ("timeadd", by_days_and_seconds),
+    "TimestampAddInterval": ("timestampaddinterval", by_days_and_seconds),  # the same from Spark 4.1 on
+    "TimestampAdd": ("timestampadd", by_a_fixed_unit),
+    "AddMonths": ("add_months", of_the_first),
+    "DateAddYMInterval": ("dateaddyminterval", of_the_first),  # to the last day of a shorter month, as add_months
+    "DateDiff": ("datediff", between_days),
+    "UnixDate": ("unix_date", RISES),
+    "UnixSeconds": ("unix_seconds", RISES),
+    "UnixMillis": ("unix_millis", RISES),
+    "UnixMicros": ("unix_micros", RISES),
+    "SecondsToTimestamp": ("timestamp_seconds", RISES),
+    "MillisToTimestamp": ("timestamp_millis", RISES),
+    "MicrosToTimestamp": ("timestamp_micros", RISES),
+    "DateFromUnixDate": ("date_from_unix_date", RISES),
+    # whole numbers of reals
+    "Floor": ("floor", RISES),
+    "Ceil": ("ceil", RISES),
+    "Round": ("round", rounded),
+    "BRound": ("bround", rounded),
+    "Rint": ("rint", RISES),
+    # arithmetic that MinMax does not do itself
+    "Multiply": ("*", by_sign),
+    "Divide": ("/", by_sign),
+    "IntegralDivide": ("integraldivide", by_sign),
+    # curves
+    "Sqrt": ("sqrt", RISES),
+    "Exp": ("exp", RISES),
+    "Expm1": ("expm1", RISES),
+    "Log": ("ln", RISES),
+    "Log1p": ("log1p", RISES),
+    "Log2": ("log2", RISES),
+    "Log10": ("log10", RISES),
+    "Logarithm": ("log", above_one),
+    "Pow": ("pow", odd_power),
+    "Signum": ("signum", RISES),
+    "ToDegrees": ("degrees", RISES),
+    "ToRadians": ("radians", RISES),
+}
+
+for _kind, (_name, _direction) in FUNCTIONS.items():
+    declare(Function(_name, classes=(CATALYST + _kind,)), monotone=_direction, null_in_null_out=True)
