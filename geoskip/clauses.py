@@ -57,7 +57,7 @@ class Files(Protocol):
         """One field of an index's summaries, one entry a file; null for a file without that summary."""
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` returned the first time: for arrays derived from summaries."""
+        """Return the cached result of ``compute``, for arrays derived from summaries."""
 
 
 class Clause(ABC):
@@ -122,7 +122,7 @@ class UnitClause(Clause):
         return self.files_of(files, self.keep_units(files))
 
     def implies(self, other: UnitClause) -> bool:
-        """Does every unit that this one keeps pass the other, so that beside this one the other has nothing to say?"""
+        """True if every unit that this clause keeps passes the other, which is then redundant."""
         return False
 
 
@@ -189,7 +189,7 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
 
     Clauses over the units of one index are merged unit by unit.
     """
-    parts = [c for c in _spread(clauses, every=True) if c is not KEEP_ALL]
+    parts = [c for c in _flatten(clauses, every=True) if c is not KEEP_ALL]
     if any(c is KEEP_NONE for c in parts):
         return KEEP_NONE
     units: dict[str, list[UnitClause]] = {}
@@ -207,7 +207,7 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
 
 def any_of(clauses: Iterable[Clause]) -> Clause:
     """The clause that keeps what any of them keeps; it represents the OR of what they represent."""
-    parts = [c for c in _spread(clauses, every=False) if c is not KEEP_NONE]
+    parts = [c for c in _flatten(clauses, every=False) if c is not KEEP_NONE]
     if any(c is KEEP_ALL for c in parts):
         return KEEP_ALL
     if not parts:
@@ -220,7 +220,7 @@ def any_of(clauses: Iterable[Clause]) -> Clause:
     return _MergedClause(tuple(parts), False)
 
 
-def _spread(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
+def _flatten(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
     seen: set[int] = set()
     for clause in clauses:
         same = isinstance(clause, _MergedClause | _MergedUnitClause) and clause.every is every
@@ -231,7 +231,7 @@ def _spread(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
 
 
 def size_of(clause: Clause) -> int:
-    """How many clauses are evaluated for this one."""
+    """Number of clauses that are evaluated for this one."""
     return clause.size if isinstance(clause, _MergedClause | _MergedUnitClause) else 1
 
 
@@ -267,7 +267,7 @@ def leaves_of(clause: Clause) -> Iterator[Clause]:
 
 
 def keep_mask(clause: Clause, files: Files) -> Mask:
-    """What a clause keeps, with null and "wrong answer" read as keep; lets exceptions through."""
+    """Evaluate a clause; null and answers of another type keep, exceptions pass through."""
     evaluate = guard.get() if clause.guarded else None
     return as_mask(clause.keep(files) if evaluate is None else evaluate(clause, files), len(files))
 

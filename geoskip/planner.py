@@ -28,7 +28,7 @@ __all__ = ["Decision", "decide"]
 
 @dataclass(frozen=True)
 class Decision:
-    """Which files of a snapshot a query has to read."""
+    """The files of a snapshot that a query has to read, and the reasons."""
 
     snapshot: Snapshot
     predicate: Predicate
@@ -41,7 +41,7 @@ class Decision:
     """What the clause was made of: each answer of an index or mapping, with its name."""
 
     def skippers(self, file: int) -> tuple[str, ...]:
-        """The names of what would skip a file: the mappings among them, else what is declared, else the indexes."""
+        """Names of what skips a file: mappings if any, else declarations, else indexes."""
         alone = [s.name for s in self.sources if not _safely(s.clause, self.snapshot, [])[file]]
         found = dict.fromkeys(alone or [s.name for s in self.sources])  # or boxes that skip it only together
         for kind in ("mapping ", "what is declared of "):
@@ -50,7 +50,7 @@ class Decision:
         return tuple(found)
 
     def effects(self, among: Mask | None = None) -> tuple[tuple[str, int], ...]:
-        """Each used clause with the number of files that it alone skips, of all or ``among`` some, the most first."""
+        """Used clauses with the number of files that each alone skips, in descending order."""
         found = []
         for part in parts_of(self.clause):
             if part is not KEEP_ALL:
@@ -96,7 +96,7 @@ def decide(
 
 
 def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list[BaseException] | None = None) -> Mask:
-    """The conjunction of a clause's parts, leaving out those that raise; what they raised goes to ``failed``."""
+    """Evaluate a clause part by part; a part that raises keeps every file and goes to ``failed``."""
     keep: Mask = np.ones(len(snapshot.files), dtype=bool)
     try:
         return keep & snapshot.files.kept(clause)
@@ -113,7 +113,7 @@ def _safely(clause: Clause, snapshot: Snapshot, reasons: list[str], failed: list
 
 
 def _find_fault(seen: Deadline, snapshot: Snapshot, failed: list[BaseException]) -> None:
-    """Which mapping has asked geoskip's own indexes for a clause that fails; not so where metadata cannot be read."""
+    """Blame the mappings whose clauses fail, unless metadata could not be read."""
     if seen.faults or all(isinstance(error, OSError | MetadataError) for error in failed):
         return
     for source in seen.of_functions():

@@ -1,4 +1,4 @@
-"""What was skipped and why: as text for a terminal, as a dict, as HTML for a notebook.
+"""Reports of what was skipped and why: text for a terminal, a dict, HTML for a notebook.
 
 A :class:`Scan` is one read of a file relation in a query's executed plan. Its totals are of all files of the relation,
 before Spark's own partition pruning, and the kept ones are those that Spark then read. Paths and clauses are made when
@@ -138,7 +138,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Report:
-    """What one query read, scan by scan."""
+    """The report of one query, scan by scan."""
 
     scans: tuple[Scan, ...]
     notes: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class Report:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What audits found of rows that were lost, over the scans."""
+        """Lost rows that audits found, over all scans."""
         return tuple(dict.fromkeys(text for scan in self.scans for text in scan.lost))
 
     @property
@@ -256,7 +256,7 @@ def _short(text: str, most: int) -> str:
 
 
 def unindexed_at_last(pending: Mapping[str, Any]) -> str:
-    """What a header's ``pending`` says, whatever stands there.
+    """Format a header's ``pending`` as a sentence, whatever its content.
 
     >>> unindexed_at_last({"files": 1}), unindexed_at_last({"files": 2})[:12]
     ('1 file was without metadata at the last quick refresh', '2 files were')

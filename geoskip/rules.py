@@ -48,7 +48,7 @@ class RuleSubject:
 
 @dataclass
 class Deadline:
-    """What is being asked or evaluated now, seen from another thread; longer than ``most`` seconds is too slow."""
+    """The rule that is running now, visible to another thread, with its limit of ``most`` seconds."""
 
     most: float = math.inf
     root: str = ""
@@ -61,7 +61,7 @@ class Deadline:
     """By the names of sources, what was wrong with their clauses when they were evaluated."""
 
     def source_of(self, clause: Clause) -> RuleSubject | None:
-        """Who made a clause: a mapping, what is declared, or an index that one of these has asked."""
+        """Return the subject that made a clause: a mapping, a declaration, or an index."""
         made = [source for source in self.sources if any(leaf is clause for leaf in leaves_of(source.clause))]
         return min(made, key=lambda source: not _of_function(source.name), default=None)
 
@@ -74,7 +74,7 @@ class Deadline:
         self.faults.setdefault(source.name, (source.rule, why))
 
     def call(self, name: str, function: Rule, *values: object) -> Any:
-        """What a function of constants returns; that it takes too long is its fault."""
+        """Call a function of constants; exceeding the time limit counts as its fault."""
         before, started = self.running, time.monotonic()
         self.running = (name, function)
         try:
@@ -94,7 +94,7 @@ class Deadline:
             guard.reset(before)
 
     def evaluate(self, clause: Clause, files: Files) -> Any:
-        """A clause's answer; that it fails, answers something else or takes too long is put down to its source."""
+        """Evaluate a clause; failures, answers of another type and long times are charged to its source."""
         source = self.source_of(clause)
         if source is None:
             return clause.keep(files)
@@ -103,7 +103,7 @@ class Deadline:
         try:
             answer = clause.keep(files)
         except BaseException as error:
-            self.blame(source, f"made a clause that failed: {_said(error)}")
+            self.blame(source, f"made a clause that failed: {_describe(error)}")
             raise
         finally:
             self.running, took = before, time.monotonic() - started
@@ -136,7 +136,7 @@ def _of_function(name: str) -> bool:
     return name.startswith(("mapping ", "what is declared of ", "constant "))
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -164,7 +164,7 @@ class RuleRunner:
         self._rules: dict[int, tuple[Call, list[Mapping]]] = {}
 
     def about(self, node: Predicate) -> list[Clause]:
-        """What indexes and mappings say of a vertex itself."""
+        """Return the clauses of indexes and mappings for a vertex itself."""
         found: list[Clause] = []
         read = columns_of(node)
         for (name, index), columns in zip(self._indexes, self._columns, strict=True):
@@ -181,7 +181,7 @@ class RuleRunner:
         return found
 
     def _map_each(self, node: Predicate, found: list[Clause]) -> None:
-        """What mappings that know nothing of an IN say of its equalities, or of a NOT IN's inequalities.
+        """Offer an IN to mappings as its equalities, and a NOT IN as its inequalities.
 
         IN is TRUE only where an equality is: no file is skipped unless every one of them skips it. NOT IN is TRUE only
         where all inequalities are, so that the first few do for it.
@@ -214,7 +214,7 @@ class RuleRunner:
                     self._map(Not(Comparison("=", child, value)), found)
 
     def _map(self, node: Predicate, found: list[Clause]) -> None:
-        """What the mappings of its calls say of a vertex."""
+        """Collect the clauses of the mappings of a vertex's calls."""
         rules = {id(mapping): mapping for call in calls_of(node) for mapping in self._mappings(call)}.values()
         single = [mapping for mapping in rules if not mapping.together]
         for _, index in self._indexes if single else ():
@@ -236,7 +236,7 @@ class RuleRunner:
         try:
             clause = rule(*arguments)
         except BaseException as error:
-            self._leave_out(name, rule, f"failed on {arguments[0]}: {_said(error)}")
+            self._leave_out(name, rule, f"failed on {arguments[0]}: {_describe(error)}")
             return
         finally:
             self.watch.running, took = before, time.monotonic() - started
@@ -257,7 +257,7 @@ class RuleRunner:
     def _mappings(self, call: Call) -> list[Mapping]:
         if id(call) not in self._rules:  # the call is kept with them, so that its id is not used again
             self._rules[id(call)] = (call, self.registry.rules_of(call))
-            for mapping in self.registry.strangers(call):
+            for mapping in self.registry.mismatched(call):
                 self.report(
                     f"mapping {mapping.name} is for another function that was named {call.name} when it was first "
                     "met; register the mapping again if it is meant for this one"
@@ -275,13 +275,13 @@ class RuleRunner:
 
 
 def _read_alone(index: Index) -> frozenset[str]:
-    """The columns without one of which an index says nothing of a vertex; empty where it may, as one of others."""
+    """Return the columns of which a vertex must name one for the index to apply; empty if unknown."""
     is_own = type(index).__module__.partition(".")[0] == "geoskip"
     return frozenset[str]().union(*map(columns_of, index.bound)) if is_own else frozenset()
 
 
 def _is_near(index: Index, columns: frozenset[str]) -> bool:
-    """Is an index over one of these columns?"""
+    """True if an index is over one of these columns."""
     return not index.bound or any(columns & columns_of(expression) for expression in index.bound)
 
 

@@ -149,7 +149,7 @@ def test_of_each_property_the_newest_word_counts() -> None:
         declare(halved, metric=True, monotone="increasing", deterministic=False)
         declare(halved, version="3")
         declare(halved, deterministic=True)
-        said = current().said_of(call(halved))
+        said = current().properties_of(call(halved))
     assert said is not None
     assert (said.metric, said.monotone, said.deterministic, said.version) == (True, "increasing", True, "3")
 

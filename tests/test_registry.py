@@ -86,7 +86,7 @@ def test_two_modules_do_not_contradict_each_other() -> None:
         says("two", metric=True, null_in_null_out=True)
         with pytest.raises(MappingError, match=r"'decreasing' by one, and is now .*'increasing' by two"):
             says("two", monotone="increasing")
-        said = current().said_of(call())
+        said = current().properties_of(call())
         assert said is not None
         assert (said.monotone, said.metric, said.null_in_null_out) == ("decreasing", True, True)
         constant(f)(lambda x: 1)
@@ -118,7 +118,7 @@ def test_a_declaration_meets_the_function_and_not_the_name() -> None:
         first, second = (Call("My_Distance", (X, X), f"python:mine.{name}#1") for name in ("km", "miles"))
         assert len(scope.rules_of(first)) == 1, "the function that is met first"
         assert len(scope.rules_of(second)) == 0
-        assert [mapping.indexes for mapping in scope.strangers(second)] == [(GeoBox,)]
+        assert [mapping.indexes for mapping in scope.mismatched(second)] == [(GeoBox,)]
         reasons: list[str] = []
         Labeller([OVER_X], report=reasons.append).true(replace_kind(second))
         assert len(reasons) == 1
@@ -135,7 +135,7 @@ def test_a_function_is_met_under_whatever_name_it_is_registered() -> None:
         assert len(scope.rules_of(call(name="anything"))) == 1
         partial = functools.partial(max, 3)
         declare(partial, version="1", null_in_null_out=True)
-        assert scope.said_of(Call("p", (X,), "python:" + identity(partial))) is not None
+        assert scope.properties_of(Call("p", (X,), "python:" + identity(partial))) is not None
 
 
 def test_a_lookup_goes_by_the_name() -> None:
@@ -153,7 +153,7 @@ def test_a_lookup_goes_by_the_name() -> None:
                 return bool(original(node))
 
             object.__setattr__(said.function, "is_called", is_called)
-        assert scope.said_of(Call("G7", (X,), "a.G7")) is not None
+        assert scope.properties_of(Call("G7", (X,), "a.G7")) is not None
         assert asked == ["g7"]
 
 

@@ -37,7 +37,7 @@ _ROW_BY_ROW = ((), ("eval:100",), _THROUGH_ARROW)
 
 def carried(node: Call, source: str | None) -> tuple[Callable[[Interval], Interval], bool] | None:
     """What a declared monotone function makes of a range, and whether NULL stays NULL; None where nothing is said."""
-    said = current().said_of(node)
+    said = current().properties_of(node)
     function = current().function_of(node)
     if said is None or not isinstance(said.monotone, str) or function is None or node.flags[:1] not in _ROW_BY_ROW:
         return None
@@ -135,7 +135,7 @@ def inverted(node: Predicate) -> Predicate | None:
             pass
         case _:
             return None
-    said = current().said_of(call)
+    said = current().properties_of(call)
     kind = x.type
     if said is None or said.inverse is None or kind is None or call.type is None or call.type == "float":
         return None
@@ -167,6 +167,6 @@ def values_needed(node: Predicate) -> Predicate | None:
         case _:
             return None
     scope = current()
-    strict = [call for call in calls if (said := scope.said_of(call)) is not None and said.null_in_null_out]
+    strict = [call for call in calls if (said := scope.properties_of(call)) is not None and said.null_in_null_out]
     needed = tuple(Not(IsNull(x)) for call in strict for x in call.args if not isinstance(x, Literal))
     return And(needed) if needed else None

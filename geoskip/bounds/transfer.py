@@ -295,7 +295,7 @@ def _shown(steps: tuple[TransferStep, ...]) -> str:
 
 def _by_the_engine(node: Call, child: Predicate) -> TransferStep | None:
     """A function that is declared to be monotone, evaluated by the engine for the bounds."""
-    said = current().said_of(node)
+    said = current().properties_of(node)
     if said is None or said.monotone is None or said.deterministic is False:
         return None
     direction = said.monotone(node) if callable(said.monotone) else said.monotone

@@ -100,7 +100,12 @@ def _plain(function: Any, name: str | None) -> tuple[Any, str | None]:
 
 def _require(subject: FunctionUnderTest) -> None:
     registry, call = current(), subject.called({})
-    some = (registry.rules_of(call), registry.said_of(call), registry.constants_of(call), registry.denotations_of(call))
+    some = (
+        registry.rules_of(call),
+        registry.properties_of(call),
+        registry.constants_of(call),
+        registry.denotations_of(call),
+    )
     if not any(some):
         raise MappingError(
             f"nothing is mapped or declared of {subject.name}: decorate a rule with "

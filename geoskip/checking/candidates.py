@@ -90,7 +90,7 @@ def lenses_for(
             known = tuple(index for index in together if index is not None)
             effect.indexes |= dict.fromkeys(map(str, known))
             found.append(Candidate(effect.name, known, _asking(rule, together), ", ".join(map(str, known)), rule))
-    said = registry.said_of(call)
+    said = registry.properties_of(call)
     if said is not None and said.deterministic is not False:
         found += _declared(call, said, expressions, tally)
     return found
@@ -125,7 +125,7 @@ def _declared(
     call: Call, said: FunctionProperties, expressions: Sequence[IndexedExpression], tally: Tally
 ) -> Iterator[Candidate]:
     """What is declared, asked through the indexes that believe it; the mappings of the function are left aside."""
-    words = {name: word for name, word in said.said().items() if name in _WORDS and word is not False}
+    words = {name: word for name, word in said.declared().items() if name in _WORDS and word is not False}
     if not words:
         return
     name = f"declare({call.name}, {', '.join(f'{name}={_shown(word)}' for name, word in words.items())})"

@@ -180,7 +180,7 @@ def monotone(subject: FunctionUnderTest, chance: random.Random) -> CounterExampl
     for name in names:
         constants = {other: subject.arguments[other].draw(chance) for other in names if other != name}
         call = subject.called(constants)
-        said = current().said_of(call)
+        said = current().properties_of(call)
         way = said.monotone if said is not None else None
         way = way(call) if callable(way) else way
         if way is None:

@@ -1,13 +1,13 @@
-"""What a condition becomes for single values put in place of an expression: TRUE, FALSE, NULL, or any where it throws.
+"""Evaluate conditions for single values of an expression: TRUE, FALSE, NULL, or any where they throw.
 
 An index that knows the very values of a file decides every deterministic condition over them by evaluating it once a
 distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :data:`IS_FALSE`, :data:`IS_NULL`, and
 :data:`ANY` where the evaluation throws or cannot be had.
 
-Who evaluates: equality, order, IN and the tests of text are looked up here, without an engine and with Spark's
-semantics (NaN equal to itself and above all, -0.0 equal to 0.0, strings by unsigned bytes). Everything else is asked
-of the *evaluator* of the decision under way, the engine's own (:func:`evaluating` sets it). A decision runs in one
-thread, and a clause keeps its answer: when a report asks again, the engine's expressions are gone.
+Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics (NaN equal to
+itself and above all, -0.0 equal to 0.0, strings by unsigned bytes). Everything else goes to the *evaluator* of the
+current decision, which is the engine's own (:func:`evaluating` sets it). A decision runs in one thread, and a clause
+caches its answer, because a report may need it when the engine's expressions are gone.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Evaluator(Protocol):
         """
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
-        """What an expression becomes with each value in place of ``over``, physical; None where it is not known.
+        """Evaluate an expression for each value of ``over``; physical values, None if unknown.
 
-        NULL stands for what the expression throws as well.
+        NULL also stands for values for which the expression throws.
         """
 
     def clocks(self, zone: str) -> ZoneTransitions | None:
-        """When the clocks of a time zone are set; None where it is not known."""
+        """Return the transitions of a time zone; None if unknown."""
         return None
 
 
@@ -96,7 +96,7 @@ def evaluating(evaluator: Evaluator | None, report: Callable[[str], None] = lamb
 
 
 def reads_only(node: Predicate, over: Predicate) -> bool:
-    """Is a condition decided by the value of one expression?
+    """True if a condition is decided by the value of one expression.
 
     >>> from geoskip.predicates import Literal
     >>> c = Column("c")
@@ -116,7 +116,7 @@ def reads_only(node: Predicate, over: Predicate) -> bool:
 
 
 def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
-    """A byte a value: what a condition may become with that value in place of ``over``; :data:`ANY` if unknown.
+    """Return the possible outcomes of a condition for each value of ``over``, one byte a value.
 
     >>> from geoskip.predicates import Literal
     >>> c = Column("c", "int")
@@ -133,14 +133,14 @@ def outcomes(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
         return _otherwise(node, over, values)
     key = (values.token, over, node)
     if key not in evaluation.known:
-        evaluation.known[key] = _asked(evaluation, node, over, values)
+        evaluation.known[key] = _ask_engine(evaluation, node, over, values)
     return evaluation.known[key]
 
 
 def values_of(node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
-    """What the engine says that an expression becomes with each value in place of ``over``, physical.
+    """Evaluate an expression by the engine for each value of ``over``; physical values.
 
-    NULL stands for what the expression throws as well; None for everything where there is no engine to ask.
+    NULL also stands for values for which the expression throws. None where there is no engine.
     """
     evaluation = _current.get()
     if evaluation is None or evaluation.evaluator is None:
@@ -154,12 +154,12 @@ def values_of(node: Predicate, over: Predicate, values: CandidateValues) -> pa.A
 
 
 def clocks_of(zone: str) -> ZoneTransitions | None:
-    """When the clocks of a time zone are set, by the tables of the engine; None where there is no engine to ask."""
+    """Return the transitions of a time zone by the tables of the engine; None without an engine."""
     evaluation = _current.get()
     return None if evaluation is None or evaluation.evaluator is None else evaluation.evaluator.clocks(zone)
 
 
-def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
+def _ask_engine(evaluation: _Evaluation, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
     if evaluation.evaluator is not None:
         try:
             found = evaluation.evaluator.outcomes(node, over, values)
@@ -174,7 +174,7 @@ def _asked(evaluation: _Evaluation, node: Predicate, over: Predicate, values: Ca
 
 
 def _otherwise(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes:
-    """What is left to do without an engine's answer for the whole: to take the condition apart."""
+    """Evaluate the parts of a condition that the engine did not answer as a whole."""
     match node:
         case Not(child):
             return swapped(outcomes(child, over, values))

@@ -61,9 +61,9 @@ def directly(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
 
 
 def places_equal(node: Predicate, over: Predicate, values: CandidateValues) -> list[tuple[int, int]] | None:
-    """From where to where ascending values can make an equality or a short IN right over the expression TRUE.
+    """Return the slices of ascending values for which an equality or a short IN is TRUE.
 
-    So a probe costs a search, whatever the number of values; None for all else.
+    A probe costs a binary search, whatever the number of values; None for other conditions.
     """
     match node:
         case Comparison("=" | "<=>", child, Literal() as literal) if child == over and literal.value is not None:
@@ -99,7 +99,7 @@ def _of_test(true: Any, null: Any) -> Outcomes:
 def _looked_up(
     values: CandidateValues, look: Callable[[pa.Array], Outcomes | None], *, null_safe: bool = False
 ) -> Outcomes | None:
-    """What ``look`` finds among ascending values without NULL, put where the values stand."""
+    """Apply ``look`` to ascending values without NULL, and scatter the results to all values."""
     array = values.array
     known = len(array) - array.null_count
     if values.ascending:
@@ -159,14 +159,14 @@ _FEW = 64
 
 
 def _spans(array: pa.Array, literals: Sequence[Literal], over: Predicate) -> list[tuple[int, int]] | None:
-    """From where to where ascending values are equal to each literal; None where one does not compare plainly."""
+    """Return the slices of ascending values equal to each literal; None if one is not comparable."""
     found = [_span(array, literal, over) for literal in literals]
     spans = [span for span in found if span is not None]
     return spans if len(spans) == len(found) else None
 
 
 def _span(array: pa.Array, literal: Literal, over: Predicate) -> tuple[int, int] | None:
-    """From where to where ascending values are equal to a literal; None where the two do not compare plainly."""
+    """Return the slice of ascending values equal to a literal; None if they are not comparable."""
     value = value_in(literal, array.type, over)
     if value is None:
         return None

@@ -15,7 +15,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class ZoneTransitions:
-    """When a zone's clocks were and will be set, and by how much they are ahead of UTC in between; in microseconds.
+    """Transitions of a time zone and its offsets from UTC between them, in microseconds.
 
     >>> clocks = ZoneTransitions.of("7258118400 0 10:3600 20:-1800")
     >>> clocks.at.tolist(), [ahead // 10**6 for ahead in clocks.ahead.tolist()]

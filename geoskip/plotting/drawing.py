@@ -1,6 +1,6 @@
-"""What a decision can draw: the boxes of its files, and the shapes that its clauses speak of.
+"""Geometries of a decision for maps: the boxes of its files and the shapes in its clauses.
 
-Everything is told in the coordinates of the index: a shape that a query compares with ``ST_FlipCoordinates(geom)`` is
+All coordinates are those of the index: a shape that a query compares with ``ST_FlipCoordinates(geom)`` is
 drawn flipped back.
 """
 
@@ -96,7 +96,7 @@ def boxes_of(decision: Decision, index: GeoBox, kept: Iterable[str], skipped: It
 
 
 def _among(paths: Iterable[str], root: str, number_of: dict[str, int]) -> NDArray[np.bool_]:
-    """Which files of a snapshot these paths are of; their names there are relative to its root, where below it."""
+    """Mark the files of a snapshot that have these paths, given relative to its root or in full."""
     found = np.zeros(len(number_of), dtype=bool)
     prefix = root.rstrip("/") + "/"
     for path in paths:

@@ -127,7 +127,7 @@ def _geometries(rows: Sequence[tuple[Any, ...]]) -> list[BaseGeometry]:
 
 
 def _window(picture: _Picture, extent: str | Window) -> Window:
-    """What the map shows; the region of the query with room around it, as far as there are boxes."""
+    """Return the window of the map: the region of the query with a margin, as far as boxes reach."""
     if isinstance(extent, tuple):
         return extent
     kept, skipped = _usual(picture.boxes.kept), _usual(picture.boxes.skipped)
@@ -174,7 +174,7 @@ def _grown(window: Window, share: float) -> Window:
 
 
 def _shrinking(window: Window, degrees: bool) -> float:
-    """How much shorter a degree of longitude is than one of latitude, in the middle of the map."""
+    """Ratio of a degree of longitude to one of latitude, in the middle of the map."""
     return float(np.cos(np.radians(min(abs(window[1] + window[3]) / 2, 80.0)))) if degrees else 1.0
 
 
@@ -279,7 +279,7 @@ def _enlarged(boxes: Boxes, least: float) -> Boxes:
 
 
 def _layers(boxes: Boxes) -> float:
-    """How many boxes lie over a place of their region."""
+    """Number of boxes that lie over a point of their region, on average."""
     whole = _bounds(_usual(boxes))
     if whole is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""The registry: what geoskip knows about functions, declared by decorators.
+"""The registry of what is known about functions, declared by decorators.
 
 Four declarations (DESIGN section 6), each returns its function unchanged and is validated when it is made:
 
@@ -15,12 +15,12 @@ name. A function is given as one of
 * a SQL name: it binds to the one implementation that geoskip first meets under that name, so that another function
   registered under it later does not meet the mapping.
 
-Declared again from the same module, a thing replaces what it was, so a notebook's cell can be run twice; what another
-module has said of the same function is not contradicted in silence (MappingError).
+A declaration repeated by the same module replaces the earlier one, so that a notebook's cell can be run twice. A
+declaration that contradicts one of another module raises MappingError.
 
 :func:`mappings` opens a scope for tests; the current scope is one for the process, because the planning thread is
-another one than the user's. What fails at query time is put in *quarantine* (:meth:`Registry.leave_out`): it is not
-asked again until it is registered anew, or released.
+not the user's. What fails at query time is put in *quarantine* (:meth:`Registry.leave_out`): it is not called until
+it is registered again or released.
 """
 
 from __future__ import annotations

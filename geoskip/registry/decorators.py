@@ -32,10 +32,15 @@ def maps(*functions: Any, index: type | tuple[type, ...]) -> Callable[[F], F]:
     it, or a comparison of its value. The returned clause must represent the vertex: no file that holds a row for which
     it is TRUE may fail the clause. None says that the rule knows nothing.
 
-    ``index`` is a type of index, or several. ``rule(node, index)`` is asked of each index of these types;
-    ``rule(node, first, second)`` is given one of each at once, and a parameter with a default may be without one.
-
     A rule declared again under its module and name replaces the older one; decorated twice, a rule has both mappings.
+
+    Parameters
+    ----------
+    functions
+        SQL names, Python functions, UDF objects or :class:`Function` values.
+    index
+        A type of index, or several. ``rule(node, index)`` is called for each index of these types;
+        ``rule(node, first, second)`` for one of each at once, where a parameter with a default may be missing.
     """
     kinds = _kinds(index)
     references = _references(functions, "maps() needs the functions that it maps")
@@ -70,10 +75,10 @@ def constant(*functions: Any) -> Callable[[F], F]:
 
 
 def denotes(*functions: Any) -> Callable[[F], F]:
-    """Say what a call of ``functions`` denotes: the decorated function takes the call, and returns the denotation.
+    """Declare what calls of ``functions`` denote; the decorated function maps a call to its denotation.
 
-    A denotation is what a kind of index understands, for GeoBox a ``Point`` or a ``Within``; None says that this call
-    has none.
+    A denotation is a value that a type of index understands, for GeoBox a ``Point`` or an ``InsideBox``; None means
+    that this call has none.
     """
     references = _references(functions, "denotes() needs the functions whose calls denote something")
 
@@ -96,21 +101,34 @@ def declare(
     inverse: Any = None,
     version: str | None = None,
 ) -> Any:
-    """State properties of a function, given as the object or by its SQL name; returns the function.
+    """Declare properties of a function, given as the object or by its SQL name; return the function.
 
-    Each is believed, and what is not true of every argument loses rows; :func:`geoskip.check_mapping` tries them.
+    Properties are trusted: one that does not hold for every argument loses rows. :func:`geoskip.check_mapping` tries
+    them. A property declared again by the same module is replaced.
 
-    * ``metric``: it may be MetricDist's; of a Python function only.
-    * ``monotone``: ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x serves f(x); or a
-      function from the call to one of these, or None, where that depends on its other arguments, which are literals.
-      A Python function is called for the bounds, any other is evaluated for them by Spark.
-    * ``null_in_null_out``: it is NULL where an argument is, so conditions on its value need those.
-    * ``deterministic=False``: nothing is concluded of it, nor any index built over it.
-    * ``inverse``: ``inverse(f(x)) == x``, in plain Python values, so that ``f(x) = 5`` asks for x.
-    * ``version``: it stands for the function's content, where it is an object; of a name, where nobody can tell one
-      version of the function from another. Raise it with every change.
+    Parameters
+    ----------
+    function
+        A Python function, a UDF object, a :class:`Function` or a SQL name.
+    metric
+        The function is a metric and may be used by MetricDist; for Python functions only.
+    monotone
+        ``"increasing"`` or ``"decreasing"`` in Spark's order, so that MinMax over x serves f(x); or a function from
+        the call to one of these, or to None, where it depends on the other arguments, which are literals. A Python
+        function is called for the bounds, any other is evaluated for them by Spark.
+    null_in_null_out
+        The value is NULL where an argument is, so that conditions on the value need non-null arguments.
+    deterministic
+        False: nothing is concluded about the function, and no index is built over it.
+    inverse
+        ``inverse(f(x)) == x``, in plain Python values, so that ``f(x) = 5`` becomes a condition on x.
+    version
+        A text in place of a digest of the function's content; raise it with every change.
 
-    Said again by the same module, a property is replaced; two modules may not contradict each other (MappingError).
+    Raises
+    ------
+    MappingError
+        For a value of another type, and where two modules contradict each other.
     """
     if callable(monotone):
         _check_arguments(monotone, 1, "declare(..., monotone=) takes a function of the call")
@@ -137,7 +155,7 @@ def declare(
         raise MappingError(f"declare({found.name!r}, metric=) needs a function to call: give the Python function")
     module = str(sys._getframe(1).f_globals.get("__name__", ""))
     said = FunctionProperties(found, metric, monotone, null_in_null_out, deterministic, inverse, version, module)
-    if not said.said():
+    if not said.declared():
         raise MappingError(f"declare({found.name!r}) states no property; give one, such as monotone='increasing'")
     _check_said(current(), said)
     current().add_properties(said)
@@ -166,7 +184,7 @@ def _references(functions: Iterable[Any], says: str) -> tuple[Reference, ...]:
 
 
 def _taken(rule: Any, kinds: tuple[type, ...]) -> tuple[bool, frozenset[int]]:
-    """Does a rule take one index of each kind at once, and which of them may be missing?"""
+    """True if a rule takes one index of each kind at once, and the kinds that may be missing."""
     if len(kinds) > 1 and callable(rule):
         try:
             inspect.signature(rule).bind(*range(1 + len(kinds)))
@@ -211,7 +229,7 @@ def _check_said(registry: Registry, said: FunctionProperties) -> None:
     for known in registry.properties:
         if known.module == said.module or not overlap(known.function, said.function):
             continue
-        before, now = known.said(), said.said()
+        before, now = known.declared(), said.declared()
         for name in before.keys() & now.keys():
             if name != "version" and before[name] != now[name]:
                 raise MappingError(

@@ -1,4 +1,4 @@
-"""What identifies a Python function: its name and a digest of everything that its result can depend on.
+"""Identities of Python functions: a name and a digest of everything that the result can depend on.
 
 An index over ``f(x)`` and a mapping for ``f`` hold only for the very same ``f``. A digest of its own code is not
 enough: ``def f(ua): return lib.parse(ua)`` keeps it when ``lib`` changes. So the digest covers, transitively, code,
@@ -48,16 +48,16 @@ __all__ = [
     "qualified_name",
     "restated",
     "state_version",
-    "written",
+    "own_identity",
 ]
 
 T = TypeVar("T")
 
 
 class _ByObject(Generic[T]):
-    """Values by the very object that they belong to, hashable or not, for as long as it lives.
+    """A weak table keyed by the identity of objects, hashable or not.
 
-    A bound method is made anew whenever it is read: it goes by its function and what it is bound to, and is kept.
+    A bound method is a new object at every access: its key is its function and its instance, and it is kept alive.
     """
 
     def __init__(self) -> None:
@@ -102,12 +102,13 @@ def identity(function: Any) -> str:
 
     Raises :class:`Unidentifiable`. Remembered per function object: redefine a function rather than mutate its globals.
     """
-    return restated(written(function))
+    return restated(own_identity(function))
 
 
 def restated(found: str) -> str:
-    """An identity, by the version that was stated of the very same content meanwhile: a session may have registered a
-    function, as a copy of it, before its version was stated.
+    """Return the identity with a version that was declared after the function was registered.
+
+    A session may have registered a copy of the function before its version was declared; the content is the same.
     """
     for function in _undigested.pop(found.rpartition("#")[0], ()):
         with contextlib.suppress(Unidentifiable):
@@ -115,8 +116,8 @@ def restated(found: str) -> str:
     return _identity(_versions[found]) if found in _versions else found
 
 
-def written(function: Any) -> str:
-    """What a function's identity is by itself, whatever was stated since it was copied."""
+def own_identity(function: Any) -> str:
+    """Return the identity of a function itself, without versions that were declared since it was copied."""
     found = _known.get(function)
     if found is None:
         found = _identity(function)
@@ -126,7 +127,7 @@ def written(function: Any) -> str:
 
 
 def checked(function: Any) -> None:
-    """Raises :class:`Unidentifiable` as :func:`identity` would, without remembering what the function reads by now."""
+    """Raise :class:`Unidentifiable` as :func:`identity` would, without caching the digest."""
     _identity(function)
 
 
@@ -196,7 +197,7 @@ def _parts(value: Any, seen: Seen, depth: int) -> Iterator[str]:
     if kind is types.CodeType:
         yield from _code(value, seen, depth)
     elif isinstance(value, types.ModuleType):
-        yield f"module:{_released(value.__name__) or value.__name__}"
+        yield f"module:{_distribution_version(value.__name__) or value.__name__}"
     elif kind is types.FunctionType:
         yield from _function(value, seen, depth)
     elif kind is types.MethodType:
@@ -224,7 +225,7 @@ def _builtin(value: Any, seen: Seen, depth: int) -> Iterator[str]:
     """A function of C; what it is bound to counts: ``{...}.get``, ``re.compile(...).match``."""
     bound = getattr(value, "__self__", None)
     owner = str(getattr(value, "__module__", None) or getattr(bound, "__name__", "builtins"))
-    yield f"builtin:{_released(owner) or owner}:{value.__qualname__}"
+    yield f"builtin:{_distribution_version(owner) or owner}:{value.__qualname__}"
     if bound is not None and not isinstance(bound, types.ModuleType):
         yield from _parts(bound, seen, depth + 1)
 
@@ -238,7 +239,7 @@ def _code(code: types.CodeType, seen: Seen, depth: int) -> Iterator[str]:
 
 
 def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[str]:
-    if (release := _released(function.__module__)) and _is_in_its_module(function):
+    if (release := _distribution_version(function.__module__)) and _is_in_its_module(function):
         yield f"function:{release}:{function.__qualname__}"
         return
     yield from _parts(function.__code__, seen, depth + 1)
@@ -257,8 +258,8 @@ def _function(function: types.FunctionType, seen: Seen, depth: int) -> Iterator[
             yield f"global:{name}"
             yield from _reached(function.__globals__[name], names, seen, depth + 1)
     for module in sorted(_imported(function)):
-        yield f"import:{_released(module) or module}"
-        if not _released(module):
+        yield f"import:{_distribution_version(module) or module}"
+        if not _distribution_version(module):
             for loaded in (_loaded(module), _loaded(module.partition(".")[0])):
                 yield from _reached(loaded, names, seen, depth + 1)
 
@@ -268,7 +269,7 @@ _OF_EVERY_FUNCTION = ("__wrapped__",)
 
 
 def _is_in_its_module(function: types.FunctionType) -> bool:
-    """Is it what the module that it names has under its name? A wrapper says so of another."""
+    """True if the module that a function names holds this very object; a wrapper names another one."""
     found: Any = sys.modules.get(function.__module__)
     for name in function.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -279,7 +280,7 @@ def _reached(value: Any, names: set[str], seen: Seen, depth: int) -> Iterator[st
     """A value, and of a module that no distribution vouches for what may be read from it by these names."""
     yield from _parts(value, seen, depth)
     key = (id(value), ",".join(sorted(names)))
-    if isinstance(value, types.ModuleType) and not _released(value.__name__) and key not in seen:
+    if isinstance(value, types.ModuleType) and not _distribution_version(value.__name__) and key not in seen:
         seen[key] = (len(seen), value)
         for name in sorted(names):
             if hasattr(value, name):
@@ -336,8 +337,8 @@ _OF_EVERY_CLASS = frozenset(
 
 
 def _class(kind: type, seen: Seen, depth: int) -> Iterator[str]:
-    yield f"class:{_released(kind.__module__) or kind.__module__}:{kind.__qualname__}"
-    if not _released(kind.__module__):
+    yield f"class:{_distribution_version(kind.__module__) or kind.__module__}:{kind.__qualname__}"
+    if not _distribution_version(kind.__module__):
         for name, value in sorted(vars(kind).items()):
             if name not in _OF_EVERY_CLASS:
                 yield name
@@ -388,8 +389,8 @@ def _is_editable(name: str) -> bool:
 
 
 @functools.cache
-def _released(module: str | None) -> str | None:
-    """``name==version`` of the distribution that a module belongs to, ``python==3.11.7`` for the standard library."""
+def _distribution_version(module: str | None) -> str | None:
+    """``name==version`` of a module's distribution; ``python==3.11.7`` for the standard library."""
     top = (module or "").partition(".")[0]
     if top in sys.stdlib_module_names and top != "__main__":
         return f"{module}@python=={sys.version.split()[0]}"

@@ -1,4 +1,4 @@
-"""What names a function in a declaration, and which calls are calls of it."""
+"""References to functions in declarations, and the calls that they match."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Function:
     arguments: str = field(default="", compare=False)
 
     def is_called(self, call: Call) -> bool:
-        """Is this call one of this function, by name (as SQL compares names) and by implementation?"""
+        """True if a call is one of this function, by its SQL name and its implementation."""
         if call.name.lower() != self.name.lower() or call.implementation is None:
             return False
         name = call.implementation.removeprefix("python:").partition("#")[0]
         return _is_among(name, self.python if call.implementation.startswith("python:") else self.classes)
 
     def spellings(self) -> tuple[str, ...]:
-        """What its calls are looked up by."""
+        """Return the keys by which its calls are looked up."""
         return (self.name.lower(),)
 
 
@@ -133,14 +133,14 @@ Reference = Function | Given | Named
 
 
 def keys_of(call: Call) -> Iterator[str]:
-    """What the references to a call's function may be kept under."""
+    """Return the keys under which references to a call's function are stored."""
     yield call.name.lower()
     if call.implementation is not None and call.implementation.startswith("python:"):
         yield call.implementation.partition("#")[0]
 
 
 def overlap(one: Reference, other: Reference) -> bool:
-    """May some call be one of both?"""
+    """True if some call can match both references."""
     if isinstance(one, Function) and isinstance(other, Function):
         both = ((one.classes, other.classes), (one.python, other.python))
         met = (any(_is_among(name, b) for name in a) or any(_is_among(name, a) for name in b) for a, b in both)
@@ -151,7 +151,7 @@ def overlap(one: Reference, other: Reference) -> bool:
 
 
 def reference(function: Any) -> Reference:
-    """What a declaration was given: a :class:`Function`, a SQL name, a Python function or a UDF object."""
+    """Return the reference for a :class:`Function`, a SQL name, a Python function or a UDF object."""
     if isinstance(function, Function):
         return function
     if isinstance(function, str):
@@ -165,7 +165,7 @@ def reference(function: Any) -> Reference:
 
 
 def plain_function(function: Any) -> Any:
-    """The user's function of a UDF of pyspark's; everything else itself, also what copied the attributes of a UDF."""
+    """Return the function inside a PySpark UDF; any other object is returned unchanged."""
     made_by = getattr(function, "__globals__", {}).get("__name__") or type(function).__module__
     return function.func if str(made_by).startswith("pyspark.") and hasattr(function, "evalType") else function
 

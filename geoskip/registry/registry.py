@@ -36,8 +36,8 @@ Rule = Callable[..., "Clause | None"]
 class Mapping:
     """One rule for predicates over these functions.
 
-    With ``together`` False it is asked of one index at a time, of any of the kinds: ``rule(node, index)``. With True
-    of one of each kind: ``rule(node, first, second)``; a kind in ``optional`` may be missing and is then left out.
+    With ``together`` False the rule is called with one index at a time, of any of the kinds: ``rule(node, index)``;
+    with True with one of each kind: ``rule(node, first, second)``, where a kind in ``optional`` may be missing.
     """
 
     functions: tuple[Reference, ...]
@@ -51,26 +51,26 @@ class Mapping:
         return f"{self.rule.__module__}.{self.rule.__qualname__}"
 
     def concerns(self, calls: Iterable[Call]) -> bool:
-        """Is any of these calls one of a function that this rule maps?"""
+        """True if one of these calls is of a function that this rule maps."""
         return any(function.is_called(call) for call in calls for function in self.functions)
 
 
 @dataclass(frozen=True)
 class ConstantDeclaration:
-    """What evaluates a function of literals."""
+    """An evaluator of a function of literals."""
 
     function: Reference
     evaluate: Callable[..., Any]
 
 
 def constant_name(evaluate: Callable[..., Any]) -> str:
-    """What reasons and quarantine call what evaluates constants."""
+    """Return the name of an evaluator of constants in reasons and in quarantine."""
     return f"constant {getattr(evaluate, '__module__', '')}.{getattr(evaluate, '__qualname__', evaluate)}"
 
 
 @dataclass(frozen=True)
 class DenotationDeclaration:
-    """What says which thing a call denotes."""
+    """A function from calls to their denotations."""
 
     function: Reference
     meaning: Callable[[Call], Any]
@@ -78,7 +78,7 @@ class DenotationDeclaration:
 
 @dataclass(frozen=True)
 class FunctionProperties:
-    """What :func:`declare` said of a function; None is unsaid."""
+    """The properties that :func:`declare` states for a function; None where it states none."""
 
     function: Reference
     metric: bool | None = None
@@ -88,16 +88,16 @@ class FunctionProperties:
     inverse: Any = None
     version: str | None = None
     module: str = ""
-    """Which module said so."""
+    """The module that declares them."""
 
-    def said(self) -> dict[str, Any]:
-        """The properties that are said."""
+    def declared(self) -> dict[str, Any]:
+        """Return the declared properties by name."""
         words = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("function", "module")}
         return {name: word for name, word in words.items() if word is not None}
 
 
 def _overlaid(old: FunctionProperties, new: FunctionProperties) -> FunctionProperties:
-    return replace(old, **new.said())
+    return replace(old, **new.declared())
 
 
 class _ByFunction(Generic[T]):
@@ -122,7 +122,7 @@ class _ByFunction(Generic[T]):
         return [thing for _, thing in self._found.get(key, ())]
 
     def of(self, call: Call) -> list[T]:
-        """What may be about a call's function, the oldest first."""
+        """Return the declarations that may match a call's function, the oldest first."""
         lists = [entries for key in keys_of(call) if (entries := self._found.get(key))]
         if len(lists) < 2:
             return [thing for entries in lists for _, thing in entries]
@@ -137,12 +137,11 @@ _places = itertools.count()
 
 
 class Registry:
-    """All declarations of one scope, and what of them is in quarantine.
+    """The declarations of one scope, and those of them in quarantine.
 
-    *Quarantine is the process's, not a session's.* What a mapping got wrong, it got wrong as the very function that all
-    sessions of the driver share, over metadata that they share as well: a sibling made by ``newSession`` would lose the
-    same rows, or wait as long, and nobody who was told of it once should meet it again. So a mapping comes back by
-    being registered anew, in whichever session, or by :func:`release`; a scope (:func:`mappings`) forgets at its end.
+    Quarantine belongs to the process, not to a session: all sessions of a driver share mappings and metadata, so that
+    another session would lose the same rows or wait as long. A mapping leaves quarantine when it is registered again,
+    in any session, or by :func:`release`; a scope (:func:`mappings`) ends with its quarantine.
     """
 
     def __init__(self, parent: Registry | None = None) -> None:
@@ -159,7 +158,7 @@ class Registry:
     # ---- registering
 
     def add_mapping(self, mapping: Mapping) -> None:
-        """Register a rule. Another rule of its name is replaced; the same one, decorated twice, has both mappings."""
+        """Register a rule; it replaces another rule of its name, and adds to the same rule's mappings."""
         name = mapping.name
         for key, known in list(self.mappings.items()):
             if known.name == name and known.rule is not mapping.rule:
@@ -187,7 +186,7 @@ class Registry:
         self._denotations.add((declared.function,), declared)
 
     def add_properties(self, said: FunctionProperties) -> None:
-        """Register what is said of a function."""
+        """Register properties of a function."""
         self.properties.append(said)
         self._said.add((said.function,), said)
         self.quarantine.pop(f"what is declared of {said.function.name}", None)
@@ -206,8 +205,8 @@ class Registry:
     # ---- looking up
 
     @property
-    def state(self) -> Hashable:
-        """What changes with every declaration, and with what is put into quarantine or released."""
+    def version_key(self) -> Hashable:
+        """A value that changes with every declaration and every change of quarantine."""
         newest = tuple(kept.newest for kept in (self._names, self._constants, self._denotations, self._said))
         return self, newest, tuple(self.quarantine.items())
 
@@ -229,7 +228,7 @@ class Registry:
             newest, names = self._bare = (self._names.newest, list(dict.fromkeys(found)))
         return names
 
-    def strangers(self, call: Call) -> list[Mapping]:
+    def mismatched(self, call: Call) -> list[Mapping]:
         """The mappings of the call's bare name that are bound to another function of that name."""
         found = (self.mappings.get(name) for name in self._names.under(call.name.lower()))
         named = [m for m in found if m is not None and any(isinstance(f, Named) for f in m.functions)]
@@ -237,7 +236,7 @@ class Registry:
         return [m for m in named if m.name not in met]
 
     def constants_of(self, call: Call) -> list[ConstantDeclaration]:
-        """What evaluates this call when its arguments are literals, the oldest first."""
+        """Return the evaluators of this call for literal arguments, the oldest first."""
         return [declared for declared in self._constants.of(call) if declared.function.is_called(call)]
 
     def evaluator(self, call: Call) -> Callable[..., Any] | None:
@@ -252,11 +251,11 @@ class Registry:
         return found
 
     def denotations_of(self, call: Call) -> list[DenotationDeclaration]:
-        """What says what a call denotes, the oldest first."""
+        """Return the denotation declarations of a call, the oldest first."""
         return [declared for declared in self._denotations.of(call) if declared.function.is_called(call)]
 
     def denotation(self, call: Call) -> Any:
-        """What a call denotes, or None: the newest declaration that answers."""
+        """Return the denotation of a call by the newest declaration that has one, or None."""
         for declared in reversed(self._denotations.of(call)):
             if declared.function.is_called(call) and (found := declared.meaning(call)) is not None:
                 return found
@@ -285,13 +284,13 @@ class Registry:
         named = (p for p in reversed(self._said.under(name.lower())) if isinstance(p.function, Named))
         return next((p.version for p in named if p.version is not None), None)
 
-    def said_of(self, call: Call) -> FunctionProperties | None:
-        """What was declared of the function of this call: of each property the newest word."""
+    def properties_of(self, call: Call) -> FunctionProperties | None:
+        """Return the properties of a call's function; of each property the newest declaration counts."""
         found = [p for p in self._said.of(call) if p.function.is_called(call)]
         return functools.reduce(_overlaid, found) if found else None
 
     def function_of(self, call: Call) -> Callable[..., Any] | None:
-        """What computes this call from plain values: a declared Python function, or what evaluates its constants."""
+        """Return the function that computes this call from plain values, or None."""
         for said in reversed(self._said.of(call)):
             if isinstance(said.function, Given) and said.function.is_called(call):
                 plain: Callable[..., Any] = said.function.function
@@ -309,7 +308,7 @@ class Registry:
     # ---- leaving out
 
     def leave_out(self, name: str, why: str, rule: object = None) -> None:
-        """Put something in quarantine, by the name that reasons give it; not what has replaced this rule meanwhile."""
+        """Put a mapping, declaration or index in quarantine, unless this rule was replaced meanwhile."""
         if rule is None or any(m.rule is rule for m in self.mappings.values() if f"mapping {m.name}" == name):
             self.quarantine.setdefault(name, why)
 
@@ -344,7 +343,7 @@ def mappings() -> Iterator[Registry]:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Declarations made within it stay when the scopes end that are open now: those of packages, imported once.
+    """Keep declarations made within this block when the open scopes end, as packages need.
 
     >>> from geoskip.registry import constant
     >>> with mappings(), mappings() as scope:
@@ -365,7 +364,7 @@ def lasting() -> Iterator[None]:
 
 
 def quarantined() -> dict[str, str]:
-    """What queries leave out by now, and why: mappings, declarations and indexes that failed or lost a row."""
+    """Return what is in quarantine with the reason: mappings, declarations and indexes."""
     return dict(current().quarantine)
 
 

@@ -277,7 +277,7 @@ class _FunctionTrial:
         """Two rows that a function of one argument puts in another order than is declared."""
         if found is None or not isinstance(call, Call) or len(rows) > 1:
             return None
-        said = current().said_of(call)
+        said = current().properties_of(call)
         way = said.monotone(call) if said is not None and callable(said.monotone) else said and said.monotone
         if not isinstance(way, str):
             return None

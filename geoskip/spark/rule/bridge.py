@@ -171,7 +171,7 @@ class Bridge:
         None is remembered for its question that took so long that it may have been cut short.
         """
         question, snapshots = f"{request['question']}\n{request['environment']}", [snapshot for _, snapshot in found]
-        state = current().state
+        state = current().version_key
         key, made = self.decisions.again(question, state, snapshots)
         if key is not None and made is not None:
             return key, made

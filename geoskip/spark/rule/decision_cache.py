@@ -153,7 +153,7 @@ def is_reproducible(
         all(map(_is_of_catalyst, _nodes(conditions)))
         and all(_is_own(type(index)) and type(index).unavailable is Index.unavailable for index in indexes)
         and not has_rules_of_others(predicates, registry)
-        and not any(registry.said_of(call) for call in calls)
+        and not any(registry.properties_of(call) for call in calls)
     )
 
 

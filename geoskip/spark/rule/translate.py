@@ -45,7 +45,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import SPELLINGS, current
-from geoskip.registry.fingerprint import Unidentifiable, qualified_name, restated, written
+from geoskip.registry.fingerprint import Unidentifiable, own_identity, qualified_name, restated
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rewrite.structs import MOST_RECORDS, is_record, record
 from geoskip.spark.rule.lambdas import closed
@@ -220,7 +220,7 @@ def _is_itself(vertex: Predicate) -> bool:
 
 def _believed(call: Call) -> Predicate:
     """The call, unless it was declared not to be deterministic, whatever Spark takes it for."""
-    said = current().said_of(call)
+    said = current().properties_of(call)
     return Opaque(str(call), _columns([call])) if said is not None and said.deterministic is False else call
 
 
@@ -379,6 +379,6 @@ def _implementation(digest: bytes, command: _UncachedBytes) -> str:
             break
         function = function.__wrapped__
     try:
-        return "python:" + written(function)
+        return "python:" + own_identity(function)
     except Unidentifiable:
         return f"python:{qualified_name(function)}{UNIDENTIFIED}"
