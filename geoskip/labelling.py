@@ -57,6 +57,7 @@ from geoskip.rewrite.conditionals import is_catalysts, spread
 from geoskip.rewrite.sql_functions import Template, grouped
 from geoskip.rewrite.structs import field_by_field
 from geoskip.rules import Deadline, RuleRunner, calls_of
+from geoskip.types import sql_type
 
 __all__ = ["Labeller", "clause_for", "fold_constants"]
 
@@ -255,11 +256,10 @@ class Labeller:
             case Comparison("<=>", test, Literal(False)):
                 return any_of([self.true(test), self.null(test)])
             case In(child, values) if any(v.value is None for v in values):
-                kind = child.type
-                if kind not in ("float", "double"):
+                if not sql_type(child.type).is_floating:
                     return KEEP_NONE
                 # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
-                return self.true(Comparison("=", child, Literal(math.nan, kind)))
+                return self.true(Comparison("=", child, Literal(math.nan, child.type)))
             case In(child, values) if _same(node) is None:
                 # NOT IN is the AND of the single inequalities, so each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
@@ -316,7 +316,7 @@ class Labeller:
         match value:
             case Literal(content):
                 return KEEP_ALL if content is None else KEEP_NONE
-            case Cast(Column() as child, kind) if (value.source, kind) in _WIDENINGS:
+            case Cast(Column() as child, kind) if sql_type(kind).widens(sql_type(value.source)):
                 return self.true(IsNull(child))
             case Call() if is_catalysts(value):
                 return self.true(IsNull(value))
@@ -357,11 +357,3 @@ def _equality(node: Predicate) -> Predicate | None:
         case Like(child, pattern, escape) if (text := literal_text(pattern, escape)) is not None:
             return Comparison("=", child, Literal(text, "string"))
     return None
-
-
-_WIDENINGS = {
-    (narrow, wide)
-    for kinds in (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
-    for i, narrow in enumerate(kinds)
-    for wide in kinds[i + 1 :]
-} | {(i, f) for i in ("tinyint", "smallint", "int", "bigint") for f in ("float", "double")}

@@ -18,10 +18,10 @@ import datetime as dt
 import re
 
 from geoskip.predicates import And, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
+from geoskip.types import SqlType, sql_type
 
 __all__ = ["read_back"]
 
-_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
 _TIME = re.compile(
     r"(?P<year>\d{4})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d)"
@@ -47,17 +47,17 @@ def read_back(node: Predicate) -> Predicate | None:
     match node:
         case Comparison("=" | "<" | "<=" | ">" | ">=" as op, Cast(child, "string") as cast, Literal(str() as text)):
             kind = _source(cast)
-            if kind in _WHOLE:
+            if kind.is_integral:
                 return _among(child, kind, (text,)) if op == "=" else None
             return _compared(op, cast, text)
         case In(Cast(child, "string") as cast, values) if values and all(isinstance(v.value, str) for v in values):
             kind = _source(cast)
-            if kind in _WHOLE:
+            if kind.is_integral:
                 return _among(child, kind, tuple(v.value for v in values))
             single = [_compared("=", cast, v.value) for v in values[: _MOST + 1]]
             known = tuple(one for one in single if one is not None)
             return Or(known) if len(known) == len(single) <= _MOST else None
-        case StartsWith(Cast(_, "string") as cast, text) if _source(cast) not in _WHOLE:
+        case StartsWith(Cast(_, "string") as cast, text) if not _source(cast).is_integral:
             return _beginning(cast, text)
     return None
 
@@ -65,15 +65,14 @@ def read_back(node: Predicate) -> Predicate | None:
 _MOST = 16
 
 
-def _source(cast: Cast) -> str:
-    return cast.child.type or cast.source or ""
+def _source(cast: Cast) -> SqlType:
+    return sql_type(cast.child.type or cast.source)
 
 
-def _among(child: Predicate, kind: str, texts: tuple[str, ...]) -> Predicate:
+def _among(child: Predicate, kind: SqlType, texts: tuple[str, ...]) -> Predicate:
     """The numbers that are written so; a text such as 05 or 1e3 is that of none."""
-    least = -(1 << (_WHOLE[kind] - 1))
     numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
-    found = tuple(Literal(number, kind) for number in numbers if least <= number < -least)
+    found = tuple(Literal(number, kind.name) for number in numbers if number in kind.values)
     return Comparison("=", child, found[0]) if len(found) == 1 else In(child, found)
 
 
@@ -107,7 +106,7 @@ def _beginning(cast: Cast, text: str) -> Predicate | None:
 
 def _shown(cast: Cast) -> Predicate | None:
     """The date, or what the clocks show: what the text is of."""
-    match _source(cast):
+    match _source(cast).kind:
         case "date" | "timestamp_ntz":
             return cast.child
         case "timestamp" if cast.zone is not None:

@@ -36,6 +36,7 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
 )
+from geoskip.types import sql_type
 
 __all__ = ["is_catalysts", "spread"]
 
@@ -150,28 +151,14 @@ def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tu
 def _looked_up(call: Call, test: Callable[[Literal], bool | None]) -> Predicate | None:
     """``map(k, v, ...)[x]``: x is one of the keys whose values pass; all must be known to pass or not."""
     match call.args:
-        case (Literal(tuple() as entries, str() as kind), key, *_) if kind.startswith("map<"):
-            key_type, value_type = _types_of(kind)
+        case (Literal(tuple() as entries, kind), key, *_) if sql_type(kind).kind == "map":
+            key_type, value_type = sql_type(kind).key.name, sql_type(kind).value.name
             found = [
                 (k, test(Literal(v, value_type)) if v is not None else False) for k, v in entries[: _MOST_KEYS + 1]
             ]
             if len(found) <= _MOST_KEYS and all(passes is not None for _, passes in found):
                 return In(key, tuple(Literal(k, key_type) for k, passes in found if passes))
     return None
-
-
-def _types_of(kind: str) -> tuple[str, str]:
-    """The types of a map's keys and values.
-
-    >>> _types_of("map<decimal(3,1),array<map<int,string>>>")
-    ('decimal(3,1)', 'array<map<int,string>>')
-    """
-    inner, depth = kind.removeprefix("map<").removesuffix(">"), 0
-    for at, letter in enumerate(inner):
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            return inner[:at], inner[at + 1 :]
-    return inner, ""
 
 
 def _nothing(part: Predicate) -> Predicate | None:

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from geoskip.predicates import Call, Cast, Literal, Predicate, walk
+from geoskip.types import sql_type
 
 __all__ = ["is_so", "solved"]
 
 Bound = Mapping[Predicate, Predicate]
-_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
 def solved(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bound) -> Literal | None:
@@ -72,7 +72,7 @@ def _guesses(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bo
 
 
 def _uncast(value: Any, kind: str | None) -> Iterator[Any]:
-    if kind in _WHOLE:
+    if sql_type(kind).is_integral:
         if isinstance(value, float) and value.is_integer():
             yield int(value)
         elif isinstance(value, int):
@@ -146,8 +146,8 @@ def _value(node: Predicate, bound: Bound) -> Literal | None:
 
 def _cast(inner: Literal, kind: str) -> Literal | None:
     value = inner.value
-    if inner.type in _WHOLE and type(value) is int:
-        if kind in _WHOLE:
+    if sql_type(inner.type).is_integral and type(value) is int:
+        if sql_type(kind).is_integral:
             return _within(value, kind)
         if kind == "double":
             return Literal(float(value), kind)
@@ -158,8 +158,8 @@ def _cast(inner: Literal, kind: str) -> Literal | None:
 
 def _within(value: Any, kind: str | None) -> Literal | None:
     """A value as a literal of a type, if it is one: overflow wraps around, or throws."""
-    if kind in _WHOLE and type(value) is int:
-        return Literal(value, kind) if -(1 << (_WHOLE[kind] - 1)) <= value < 1 << (_WHOLE[kind] - 1) else None
+    if type(value) is int:
+        return Literal(value, kind) if value in sql_type(kind).values else None
     if kind == "double" and type(value) is float:
         return Literal(value, kind) if math.isfinite(value) else None
     return Literal(value, kind) if kind == "string" and isinstance(value, str) else None

@@ -40,6 +40,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.rewrite.literal_arguments import is_so, solved
+from geoskip.types import sql_type
 
 __all__ = ["Template", "grouped", "recognised"]
 
@@ -49,7 +50,6 @@ Match = tuple[Bound, tuple[tuple[Predicate, Literal], ...]]
 _MOST_MEMBERS = 40
 _MOST_WAYS = 500
 _MOST_OPERANDS = 8
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,7 @@ def _ways(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], m
 
 def _sums(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], match: Match) -> Iterator[Match]:
     """The ways for sums and products of whole numbers: Spark makes one constant of all that are, and puts it last."""
-    if not (
-        isinstance(pattern, Call) and isinstance(node, Call) and pattern.type in _WHOLE and _same_sum(pattern, node)
-    ):
+    if not (isinstance(pattern, Call) and isinstance(node, Call) and _same_sum(pattern, node)):
         return
     parts, (*others, constant) = _operands(pattern, pattern), _operands(node, node)
     if not isinstance(constant, Literal) or not len(others) < len(parts) <= _MOST_OPERANDS:
@@ -234,7 +232,7 @@ def _sums(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], m
 
 def _same_sum(one: Call, other: Call) -> bool:
     kind = (one.implementation or "").removeprefix("org.apache.spark.sql.catalyst.expressions.")
-    whole = kind in ("Add", "Multiply") and one.type in _WHOLE
+    whole = kind in ("Add", "Multiply") and sql_type(one.type).is_integral
     return whole and replace(one, args=()) == replace(other, args=())
 
 

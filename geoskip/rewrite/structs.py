@@ -17,17 +17,15 @@ from __future__ import annotations
 import re
 
 from geoskip.predicates import FALSE, TRUE, And, Call, Cast, Column, Comparison, IsNull, Literal, Not, Or, Predicate
+from geoskip.types import SqlType, sql_type
 
 __all__ = ["MOST_RECORDS", "field_by_field", "is_record", "record"]
 
 MOST_RECORDS = 100
 _WRITTEN = "a struct of literals"
 _MADE = "org.apache.spark.sql.catalyst.expressions.CreateNamedStruct"
-_PLAIN = re.compile(
-    r"(tinyint|smallint|int|bigint|float|double|boolean|string|binary|date|timestamp(_ntz)?|decimal\(\d+,\s*\d+\))"
-)
-_FIELD = r"[A-Za-z]\w*:[a-z_]+(?:\(\d+,\d+\))?"
-_STRUCT = re.compile(rf"struct<({_FIELD}(?:,{_FIELD})*)>")
+_PLAIN = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
+_PLAIN_NAME = re.compile(r"[A-Za-z]\w*")
 _FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -73,7 +71,7 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
     fields: Fields = []
     for part, value in zip(made.args[1::2], values, strict=True):
         kind, source = value.type, part.type
-        if not isinstance(value, Literal) or not _PLAIN.fullmatch(kind or "") or not _PLAIN.fullmatch(source or ""):
+        if not (isinstance(value, Literal) and _is_plain(sql_type(kind)) and _is_plain(sql_type(source))):
             return None
         if source != kind:
             if cast is None:
@@ -85,16 +83,19 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
 
 def _of_column(left: Predicate, right: Predicate) -> Fields | None:
     """The fields of a column of structs, where both are of one type and all fields of plain ones."""
-    kind, made = left.type or "", right if isinstance(right, Call) else None
-    found = _STRUCT.fullmatch(kind)
-    if not isinstance(left, Column) or made is None or made.type != kind or found is None:
+    if not isinstance(left, Column) or not isinstance(right, Call) or left.type != right.type:
         return None
-    columns = [Column(f"{left.name}.{name}", of) for name, of in (f.split(":") for f in re.findall(_FIELD, found[1]))]
+    parts = sql_type(left.type).fields
     fields: Fields = [
-        (part, value) for part, value in zip(columns, made.args, strict=False) if isinstance(value, Literal)
+        (Column(f"{left.name}.{name}", kind.name), value)
+        for (name, kind), value in zip(parts, right.args, strict=False)
+        if isinstance(value, Literal) and _PLAIN_NAME.fullmatch(name) and _is_plain(kind)
     ]
-    plain = len(fields) == len(columns) and all(_PLAIN.fullmatch(part.type or "") for part in columns)
-    return fields if plain else None
+    return fields if len(fields) == len(parts) else None
+
+
+def _is_plain(kind: SqlType) -> bool:
+    return kind.is_integral or kind.is_floating or kind.is_decimal or kind.kind in _PLAIN
 
 
 def _equal(fields: Fields) -> Predicate:
