@@ -279,7 +279,14 @@ def test_a_literal_of_another_type_keeps():
 
 def test_a_cast_that_changes_numbers_keeps():
     narrowed = Cast(LNG, "decimal(10,1)", "decimal(10,2)")
-    for cast in (Cast(LNG, "int", "double"), Cast(LNG, "float", "double"), Cast(LNG, "double", "string"), narrowed):
+    wraps = Cast(LNG, "tinyint", "decimal(3,0)")  # 261 becomes 5
+    for cast in (
+        Cast(LNG, "int", "double"),
+        Cast(LNG, "float", "double"),
+        Cast(LNG, "double", "string"),
+        narrowed,
+        wraps,
+    ):
         assert keeps_all(Q("<", cast, Literal(0)))
 
 

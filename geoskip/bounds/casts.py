@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from geoskip.predicates import Cast, Predicate
+from geoskip.types import sql_type
 
 __all__ = ["keeps_numbers", "rounds", "uncast"]
-
-_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
 
 def uncast(node: Predicate) -> Predicate:
     """An expression without the casts over it that keep every number, or round it to a double as collecting does."""
-    while isinstance(node, Cast) and node.source is not None and keeps_numbers(node.source, node.type):
+    while isinstance(node, Cast) and keeps_numbers(node):
         node = node.child
     return node
 
@@ -25,32 +22,20 @@ def rounds(node: Predicate) -> bool:
     >>> [rounds(Cast(Column("n", kind), "double", kind)) for kind in ("int", "bigint", "decimal(5,2)")]
     [False, True, True]
     """
-    while isinstance(node, Cast) and node.source is not None and keeps_numbers(node.source, node.type):
-        if node.type == "double" and (node.source == "bigint" or node.source.startswith("decimal")):
+    while isinstance(node, Cast) and keeps_numbers(node):
+        if node.type == "double" and sql_type(node.source).kind in ("bigint", "decimal"):
             return True
         node = node.child
     return False
 
 
-def keeps_numbers(source: str, target: str) -> bool:
-    """Does a cast between these types keep every number, or round it to the next double?
+def keeps_numbers(cast: Cast) -> bool:
+    """Does a cast keep every number, or round it to the next double?
 
-    >>> keeps_numbers("decimal(10,2)", "decimal(12,4)"), keeps_numbers("int", "decimal(11,1)")
-    (True, True)
-    >>> keeps_numbers("decimal(10,2)", "decimal(12,5)"), keeps_numbers("double", "float")
-    (False, False)
+    >>> from geoskip.predicates import Column
+    >>> d = Column("d", "decimal(10,2)")
+    >>> [keeps_numbers(Cast(d, kind, d.type)) for kind in ("decimal(12,4)", "decimal(12,5)", "double", "float")]
+    [True, False, True, False]
     """
-    if target == "double":
-        return source in _WHOLE or source in ("float", "double") or source.startswith("decimal")
-    if source in _WHOLE and target in _WHOLE:
-        return _WHOLE[source] <= _WHOLE[target]
-    before, after = _digits(source), _digits(target)
-    return before is not None and after is not None and all(b <= a for b, a in zip(before, after, strict=True))
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    """The digits before and after the point of a whole or decimal type."""
-    if kind in _WHOLE:
-        return _WHOLE[kind], 0
-    found = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
-    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
+    source, target = sql_type(cast.source), sql_type(cast.type)
+    return source.is_numeric if target.kind == "double" else target.holds(source)

@@ -154,7 +154,7 @@ def _axes(node: Predicate, coordinates: Sequence[Predicate]) -> Iterator[int]:
         parts = [list(_axes(arg, coordinates)) for arg in node.args if not _is_constant(arg)]
         if all(parts):
             yield from (each for part in parts for each in part)
-    elif isinstance(node, Cast) and node.source is not None and keeps_numbers(node.source, node.type):
+    elif isinstance(node, Cast) and keeps_numbers(node):
         yield from _axes(node.child, coordinates)
 
 
