@@ -95,6 +95,11 @@ class SqlType:
         return self.kind == "decimal" and self.precision > 0 <= self.scale
 
     @property
+    def is_exact(self) -> bool:
+        """An integral type, or a decimal whose digits are known."""
+        return self.is_integral or self.is_decimal
+
+    @property
     def is_numeric(self) -> bool:
         """An integral type, ``float``, ``double`` or any decimal."""
         return self.kind in _RANKS or self.kind == "decimal"
@@ -105,13 +110,12 @@ class SqlType:
         return self.kind in ("string", "char", "varchar")
 
     def holds(self, other: SqlType) -> bool:
-        """Whether every value of another type is one of this type, both integral or decimal.
+        """Whether every value of another type is one of this type, both exact.
 
         >>> sql_type("decimal(12,4)").holds(sql_type("decimal(10,2)")), sql_type("int").holds(sql_type("decimal(10,0)"))
         (True, False)
         """
-        exact = all(kind.is_integral or kind.is_decimal for kind in (self, other))
-        return exact and other.scale <= self.scale and other._end <= self._end
+        return self.is_exact and other.is_exact and other.scale <= self.scale and other._end <= self._end
 
     @property
     def _end(self) -> int:

@@ -21,6 +21,7 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import NoBoxReason, units_of
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
+from geoskip.types import SqlType, sql_type
 from tests.geobox_oracle import collected, pair_rows
 from tests.mapped import kept, metadata
 
@@ -192,7 +193,7 @@ def test_a_number_is_compared_with_what_it_was_rounded_to(
 def test_the_bounds_of_decimals_fit_their_type() -> None:
     """The engine takes no others, and would evaluate nothing for any file."""
     box = np.array([-99.99]), np.array([99.99])
-    ends = arithmetic._bounds("decimal(4,2)", *box, np.array([False]))
+    ends = arithmetic._bounds(sql_type("decimal(4,2)"), *box, np.array([False]))
     assert [end.to_pylist() for end in ends] == [[Decimal("-99.99")], [Decimal("99.99")]]
 
 
@@ -335,17 +336,17 @@ def _either(self: BoxArithmetic) -> tuple[NoBoxReason, ...]:
     return (NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y)
 
 
-def _paired(op: str, kind: str, left: Any, right: Any) -> Any:
+def _paired(op: str, kind: SqlType, left: Any, right: Any) -> Any:
     (a, b, _), (c, d, _) = left, right
     low, high = (a - c, b - d) if op == "-" else (a * c, b * d) if op == "*" else (a + c, b + d)
     return low, high, True
 
 
-def _of_doubles(op: str, kind: str, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
-    return right_one(op, "double", left, right)
+def _of_doubles(op: str, kind: SqlType, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
+    return right_one(op, sql_type("double"), left, right)
 
 
-def _of_ends(op: str, kind: str, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
+def _of_ends(op: str, kind: SqlType, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
     low, high, sure = right_one(op, kind, left, right)
     return (np.minimum(left[0] ** 2, left[1] ** 2) if op == "square" else low), high, sure
 

@@ -26,7 +26,7 @@ _OPERATIONS: dict[str, Corners] = {"+": np.add, "-": np.subtract, "*": np.multip
 _SAFE = 2.0**62
 
 
-def together(sign: str, kind: str, limits: tuple[int, int] | None, left: Interval, right: Interval) -> Interval:
+def together(sign: str, kind: str, limits: range, left: Interval, right: Interval) -> Interval:
     """What an operation makes of two ranges of one type, ``double`` or a whole number within limits."""
     wanted = "real" if kind == "double" else "number"
     if left.kind != wanted or right.kind != wanted or left.scale or right.scale or sign not in _OPERATIONS:
@@ -35,7 +35,6 @@ def together(sign: str, kind: str, limits: tuple[int, int] | None, left: Interva
     unknown = left.keys().unknown | right.keys().unknown
     if wanted == "real":
         return _of_reals(sign, left, right, empty, unknown)
-    assert limits is not None
     low, high, fits = _of_numbers(sign, left, right, limits)
     unknown |= ~fits & ~empty
     low, high = np.where(unknown, FIRST, low), np.where(unknown, LAST, high)
@@ -43,10 +42,10 @@ def together(sign: str, kind: str, limits: tuple[int, int] | None, left: Interva
     return Interval("number", low, high)
 
 
-def _of_numbers(sign: str, left: Interval, right: Interval, limits: tuple[int, int]) -> tuple[Any, Any, Any]:
+def _of_numbers(sign: str, left: Interval, right: Interval, limits: range) -> tuple[Any, Any, Any]:
     """The least and the greatest corner, and where all corners are within the limits: as doubles, and then exactly."""
     operation = _OPERATIONS[sign]
-    least, most = limits
+    least, most = limits[0], limits[-1]
     corners = []
     fits = np.ones(len(left.low), dtype=bool)
     for one in (left.low, left.high):

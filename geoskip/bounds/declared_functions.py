@@ -24,11 +24,10 @@ from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
 from geoskip.predicates import And, Call, Comparison, In, IsNull, Literal, Not, Or, Predicate, StartsWith
 from geoskip.registry import current
+from geoskip.types import sql_type
 
 __all__ = ["carried", "inverted", "python_value", "values_needed"]
 
-_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_REAL = ("float", "double")
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _THROUGH_ARROW = ("eval:101",)
 _ROW_BY_ROW = ((), ("eval:100",), _THROUGH_ARROW)
@@ -50,7 +49,7 @@ def carried(node: Call, source: str | None) -> tuple[Callable[[Interval], Interv
 
 
 def _has_python_type(kind: str | None) -> bool:
-    return kind in _WHOLE or kind in _REAL or kind == "date"
+    return kind == "date" or sql_type(kind).is_integral or sql_type(kind).is_floating
 
 
 def _range_of(function: Callable[..., Any], spans: Interval, source: str, target: str, falls: bool) -> Interval:
@@ -66,7 +65,7 @@ def _range_of(function: Callable[..., Any], spans: Interval, source: str, target
     lows, highs = ([found.get(end) for end in ends.tolist()] for ends in (spans.low, spans.high))
     if falls:
         lows, highs = highs, lows
-    real = target in _REAL
+    real = sql_type(target).is_floating
     low, high = _ends(real, len(empty), falling=False), _ends(real, len(empty), falling=True)
     for at in np.flatnonzero(usable):
         least, most = lows[at], highs[at]
@@ -95,7 +94,8 @@ def _called(function: Callable[..., Any], value: Any, source: str, target: str) 
 
 def python_value(value: Any, kind: str) -> Any:
     """A physical value as Spark gives it to a Python function; raises ValueError where it has no plain form."""
-    if value is None or (kind in _WHOLE and type(value) is int) or (kind in _REAL and type(value) is float):
+    of = sql_type(kind)
+    if value is None or (of.is_integral and type(value) is int) or (of.is_floating and type(value) is float):
         return value
     if kind == "date" and type(value) is int:
         return dt.date.fromordinal(value + _EPOCH)
@@ -107,10 +107,9 @@ def python_value(value: Any, kind: str) -> Any:
 
 def physical_value(value: Any, kind: str) -> Any:
     """A Python function's result as Spark keeps it; None for NaN, NULL and all that is not of the declared type."""
-    if kind in _WHOLE and type(value) is int:
-        most = 2 ** (_WHOLE[kind] - 1)
-        return value if -most <= value < most else None
-    if kind in _REAL and type(value) is float and not math.isnan(value):
+    if type(value) is int:
+        return value if value in sql_type(kind).values else None
+    if sql_type(kind).is_floating and type(value) is float and not math.isnan(value):
         with np.errstate(over="ignore"):
             return float(np.float32(value)) if kind == "float" else value
     if kind == "date" and type(value) is dt.date:

@@ -27,10 +27,10 @@ from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
 from geoskip.bounds.time_zones import LocalTimeFunction
 from geoskip.evaluation import CandidateValues, values_of
 from geoskip.predicates import Call, Cast, Predicate
+from geoskip.types import sql_type
 
 __all__ = ["evaluated", "has_fixed_zone", "is_monotone_cast"]
 
-_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _OWN = ("date", "timestamp", "timestamp_ntz")
 _FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
 _WITH_ZONE = {
@@ -50,7 +50,6 @@ _OF_NAN = _BEGINNING | {
     for kind in ("Exp", "Expm1", "Pow", "Rint", "Signum", "ToDegrees", "ToRadians")
 }
 """Functions that are NaN of NaN (``pow(NaN, 0)`` is 1, but it is no step)."""
-_REALS_AND_DECIMALS = re.compile(r"float|double|decimal")
 
 
 def is_monotone_cast(node: Cast, source: str | None) -> bool:
@@ -64,16 +63,16 @@ def is_monotone_cast(node: Cast, source: str | None) -> bool:
     >>> [is_monotone_cast(Cast(ts, "date", zone=zone), ts.type) for zone in ("UTC", "America/New_York")]
     [True, False]
     """
-    target = node.type
+    target, given = node.type, sql_type(source)
     if (source, target) == ("date", "timestamp"):
         return node.zone is not None
     if (source, target) in _WITH_ZONE:
         return has_fixed_zone(node.zone)
     if (source, target) in _WITHOUT:
         return True
-    if source in ("float", "double") and target.startswith("decimal"):
+    if given.is_floating and sql_type(target).kind == "decimal":
         return True
-    return node.ansi and target in _NUMBERS and _REALS_AND_DECIMALS.match(source or "") is not None
+    return node.ansi and sql_type(target).is_integral and (given.is_floating or given.kind == "decimal")
 
 
 def has_fixed_zone(zone: str | None) -> bool:
@@ -177,35 +176,33 @@ def _array(ends: Any, spans: Interval, source: str) -> pa.Array:
     """Bounds as physical values of the operand's type."""
     if spans.kind == "real":
         return pa.array(ends, pa.float64())
-    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", source)
-    if decimal is None and spans.scale == 0:
+    kind = sql_type(source)
+    if not kind.is_decimal and spans.scale == 0:
         return pa.array(ends, pa.int64())
-    if decimal is None or spans.scale != int(decimal[2]):
+    if not kind.is_decimal or spans.scale != kind.scale:
         raise IncomparableError(f"the bounds of a {source} are rounded")
     words = np.stack([ends, ends >> 63], axis=1).astype("<i8")  # sign-extended to 128 bits
-    kind = pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return pa.Array.from_buffers(kind, len(ends), [None, pa.py_buffer(words.tobytes())])
+    return pa.Array.from_buffers(kind.arrow, len(ends), [None, pa.py_buffer(words.tobytes())])
 
 
 def _plain(found: pa.Array | None, target: str) -> tuple[str, int, Any, Any]:
     """The kind and scale of a range of the results, their keys, and which of them are values."""
-    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", target)
-    if target in ("float", "double"):
+    result = sql_type(target)
+    if result.is_floating:
         array = pa.nulls(0, pa.float64()) if found is None else found.cast(pa.float64())
         values = np.asarray(array.fill_null(math.nan))
         return "real", 0, values, ~np.isnan(values)
-    if decimal:
+    if result.is_decimal:
         array = pa.nulls(0, pa.decimal128(38, 0)) if found is None else found
-        scale = int(decimal[2])
-        whole = [None if v is None else int(v.scaleb(scale)) for v in array.to_pylist()]
+        whole = [None if v is None else int(v.scaleb(result.scale)) for v in array.to_pylist()]
         fits = [v is not None and FIRST < v < LAST for v in whole]
         return (
             "number",
-            scale,
+            result.scale,
             np.array([v if ok else 0 for v, ok in zip(whole, fits, strict=True)], dtype=np.int64),
             np.array(fits, dtype=bool),
         )
-    if target not in (*_NUMBERS, *_OWN):
+    if not result.is_integral and target not in _OWN:
         raise IncomparableError(f"results of type {target} have no bounds here")
     array = pa.nulls(0, pa.int64()) if found is None else found
     kind = target if target in _OWN else "number"

@@ -18,6 +18,7 @@ from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
 from geoskip.bounds.time_zones import NO_OFFSET, shown
 from geoskip.predicates import Call, Literal, Predicate
+from geoskip.types import sql_type
 
 __all__ = ["periodic", "reads_clocks"]
 
@@ -27,7 +28,6 @@ Parts = Callable[[Ints], tuple[Ints, Ints]]
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
 def _in_year(unit: str, length: int) -> Parts:
@@ -90,10 +90,8 @@ def periodic(node: Call, source: str | None) -> tuple[Predicate, Callable[[Inter
             return child, taken if zone in NO_OFFSET else lambda spans: taken(shown(spans, zone))
         case (child,) if kind in _OF_TIMES and source == "timestamp_ntz":  # as it stands there, in any zone
             return child, _taking("timestamp_ntz", *_OF_TIMES[kind])
-        case (child, Literal(int() as by)) if (
-            kind in ("Remainder", "Pmod") and source == node.type and source in _WHOLE
-        ):
-            if not isinstance(by, bool) and 0 < by < LAST:
+        case (child, Literal(int() as by)) if kind in ("Remainder", "Pmod") and source == node.type:
+            if sql_type(source).is_integral and not isinstance(by, bool) and 0 < by < LAST:
                 return child, lambda spans: _remainder(spans, by, signed=kind == "Remainder")
     return None
 

@@ -15,7 +15,6 @@ Where clocks are set back, what reads them does not rise with the time; what it 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,18 +31,12 @@ from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, physical
 from geoskip.bounds.time_zones import local, or_shown
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from geoskip.registry import Function, current
+from geoskip.types import SqlType, sql_type
 
 __all__ = ["TransferStep", "apply", "steps_over"]
 
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_LIMITS = {
-    "tinyint": (-(2**7), 2**7 - 1),
-    "smallint": (-(2**15), 2**15 - 1),
-    "int": (-(2**31), 2**31 - 1),
-    "bigint": (FIRST, LAST),
-    "date": (-(2**31), 2**31 - 1),
-}
-_ALL = (FIRST, LAST)
+_ALL = sql_type("bigint").values
+_DATES = sql_type("int").values
 _DAY = 86_400_000_000
 
 
@@ -70,7 +63,7 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Tra
         return ()
     match node:
         case Cast(child, target):
-            source = _type_of(child) or node.source
+            source = child.type or node.source
             step = _cast(source, target)
             if step is None and (is_monotone_cast(node, source) or local(node, source) is not None):
                 clocks = None if is_monotone_cast(node, source) else local(node, source)
@@ -80,7 +73,7 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Tra
                 take = or_shown(take, node.zone or "") if told else take
                 step = TransferStep(f"CAST({{}} AS {target})", take, key=key, asks=True)
         case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):
-            step = _negation(node.type or _type_of(child))
+            step = _negation(node.type or child.type)
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _SUMS):
             step = _sum(node, 1, child, literal)
         case Call(_, (Literal() as literal, child)) if any(f.is_called(node) for f in _SUMS):
@@ -90,7 +83,7 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Tra
         case Call("*", (Literal() as literal, child)) if any(f.is_called(node) for f in _PRODUCTS):
             step = _product(node, child, literal)
         case Call(_, (child,)) if any(f.is_called(node) for f in _ABSOLUTES):
-            step = _absolute(node.type or _type_of(child))
+            step = _absolute(node.type or child.type)
         case Call(_, (child, Literal(float() as power))) if power > 0 and power % 2 == 0 and _POWER.is_called(node):
             step = _even_power(node, child)
         case Call(_, (left, right)) if not (isinstance(left, Literal) or isinstance(right, Literal)):
@@ -98,11 +91,11 @@ def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[Tra
             return None if step is None else (step,)
         case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
             step = _days(node.name, literal)
-        case Call(_, (first, *rest)) if (anew := periodic(node, _type_of(first))) is not None:
+        case Call(_, (first, *rest)) if (anew := periodic(node, first.type)) is not None:
             child, take = anew
             text = _around(node, child)
             step = TransferStep(text, take, constant=bool(rest), key=f"{text} {node.flags}", asks=reads_clocks(node))
-        case Call(_, (child,)) if (found := carried(node, _type_of(child))) is not None:
+        case Call(_, (child,)) if (found := carried(node, child.type)) is not None:
             text = _around(node, child)
             step = TransferStep(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])
         case Call(_, args) if len(found_args := [a for a in args if not isinstance(a, Literal)]) == 1:
@@ -147,30 +140,21 @@ def _around(node: Call, child: Predicate) -> str:
     return shown.replace("{", "{{").replace("}", "}}").replace("\0", "{}")
 
 
-def _type_of(node: Predicate) -> str | None:
-    return node.type if isinstance(node, Column | Call | Cast | Literal) else None
-
-
-def _decimal(name: str | None) -> tuple[int, int] | None:
-    found = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", name or "")
-    return (int(found[1]), int(found[2])) if found else None
-
-
 def _cast(source: str | None, target: str) -> TransferStep | None:
     text = f"CAST({{}} AS {target})"
-    narrow, wide = _decimal(source), _decimal(target)
+    narrow, wide = sql_type(source), sql_type(target)
     if source == target:
         return TransferStep(text, lambda spans: spans)
-    if source in _DIGITS or source == "boolean":
-        if target in _DIGITS:
-            return TransferStep(text, lambda spans: _affine(_number(spans), limits=_LIMITS[target]))
-        if source in _DIGITS and target in ("float", "double"):
+    if (narrow.is_integral or source == "boolean") and wide.is_integral:
+        return TransferStep(text, lambda spans: _affine(_number(spans), limits=wide.values))
+    if narrow.is_integral:
+        if wide.is_floating:
             return TransferStep(text, lambda spans: _of(spans, "number").as_real(target))
-        if source in _DIGITS and wide is not None:
+        if wide.is_decimal:
             return TransferStep(text, lambda spans: _within(spans, wide))
-    if narrow is not None:
-        if wide is not None:
-            return TransferStep(text, lambda spans: _within(_of(spans, "number").coarser(wide[1]), wide))
+    if narrow.is_decimal:
+        if wide.is_decimal:
+            return TransferStep(text, lambda spans: _within(_of(spans, "number").coarser(wide.scale), wide))
         if target == "double":
             return TransferStep(text, lambda spans: _of(spans, "number").as_real(target))
     match source, target:
@@ -183,13 +167,13 @@ def _cast(source: str | None, target: str) -> TransferStep | None:
     return None
 
 
-def _negation(kind: str | None) -> TransferStep | None:
-    if kind in ("float", "double"):
-        return TransferStep("-{}", lambda spans: real_sum(_of(spans, "real"), -1, 0.0, kind))
-    limits = _LIMITS.get(kind or "") if kind != "date" else None
-    if limits is None and _decimal(kind) is None:
+def _negation(name: str | None) -> TransferStep | None:
+    kind = sql_type(name)
+    if kind.is_floating:
+        return TransferStep("-{}", lambda spans: real_sum(_of(spans, "real"), -1, 0.0, kind.name))
+    if not kind.is_exact:
         return None
-    return TransferStep("-{}", lambda spans: _affine(_of(spans, "number"), -1, limits=limits or _ALL))
+    return TransferStep("-{}", lambda spans: _affine(_of(spans, "number"), -1, limits=kind.values or _ALL))
 
 
 def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> TransferStep | None:
@@ -201,17 +185,18 @@ def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> TransferS
     if node.name == "-" and sign == 1:
         value = -value
     if kind in ("float", "double"):
-        if not isinstance(value, int | float) or not math.isfinite(value) or _type_of(child) != kind:
+        if not isinstance(value, int | float) or not math.isfinite(value) or child.type != kind:
             return None  # with an infinity, NaN would appear between the bounds
         return TransferStep(text, lambda spans: real_sum(_of(spans, "real"), sign, float(value), kind), constant=True)
-    if kind in _DIGITS and isinstance(value, int) and _type_of(child) == kind:
+    limits = sql_type(kind).values
+    if limits and isinstance(value, int) and child.type == kind:
         return TransferStep(
-            text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=_LIMITS[kind]), constant=True
+            text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=limits), constant=True
         )
-    left, right, whole = _decimal(_type_of(child)), _decimal(literal.type), _decimal(kind)
-    if left is None or right is None or whole is None:
+    types = [sql_type(name) for name in (child.type, literal.type, kind)]
+    if not all(of.is_decimal for of in types):
         return None
-    (p, s), (q, t), (r, u) = left, right, whole
+    (p, s), (q, t), (r, u) = ((of.precision, of.scale) for of in types)
     if u < max(s, t) or r - u < max(p - s, q - t) + 1:  # the result may be rounded, or overflow
         return None
     return TransferStep(text, lambda spans: _decimal_sum(_of(spans, "number"), sign, value, t), constant=True)
@@ -220,36 +205,36 @@ def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> TransferS
 def _product(node: Call, child: Predicate, literal: Literal) -> TransferStep | None:
     """A value times a literal, or divided by one that is a double: monotone, rounded or not."""
     value, kind = physical(literal.value), node.type
-    if isinstance(value, bool) or value is None or not value or _type_of(child) is None:
+    if isinstance(value, bool) or value is None or not value or child.type is None:
         return None
     text = _around(node, child)
     if kind in ("float", "double"):
-        if not isinstance(value, float) or not math.isfinite(value) or _type_of(child) != kind:
+        if not isinstance(value, float) or not math.isfinite(value) or child.type != kind:
             return None  # infinity times zero is NaN
         divides = node.name == "/"
         return TransferStep(
             text, lambda spans: real_product(_of(spans, "real"), float(value), kind, divides=divides), constant=True
         )
-    if node.name == "*" and kind in _DIGITS and isinstance(value, int) and _type_of(child) == kind:
-        limits = _LIMITS[kind]
+    limits = sql_type(kind).values
+    if node.name == "*" and limits and isinstance(value, int) and child.type == kind:
         return TransferStep(text, lambda spans: _affine(_of(spans, "number"), value, limits=limits), constant=True)
-    return _by_the_engine(node, child) if _decimal(kind) else None
+    return _by_the_engine(node, child) if sql_type(kind).is_decimal else None
 
 
-def _absolute(kind: str | None) -> TransferStep | None:
+def _absolute(name: str | None) -> TransferStep | None:
     """No step, for it falls before it rises: but the range of the results follows from that of the operand."""
-    if kind in ("float", "double"):
+    kind = sql_type(name)
+    if kind.is_floating:
         return TransferStep("abs({})", lambda spans: absolute_reals(_of(spans, "real")))
-    limits = _LIMITS.get(kind or "") if kind != "date" else None
-    if limits is None and _decimal(kind) is None:
+    if not kind.is_exact:
         return None
-    return TransferStep("abs({})", lambda spans: absolute_numbers(_of(spans, "number"), (limits or _ALL)[0]))
+    return TransferStep("abs({})", lambda spans: absolute_numbers(_of(spans, "number"), (kind.values or _ALL)[0]))
 
 
 def _even_power(node: Call, child: Predicate) -> TransferStep | None:
     """Of the absolute value, with which it rises; Java's pow makes the same of that."""
-    absolute = _absolute(_type_of(child))
-    if absolute is None or _type_of(child) != "double":
+    absolute = _absolute(child.type)
+    if absolute is None or child.type != "double":
         return None
     take, text = evaluated(node, child, "double"), _around(node, child)
     return TransferStep(text, lambda spans: take(absolute.take(spans)), constant=True, partial=True, asks=True)
@@ -257,10 +242,10 @@ def _even_power(node: Call, child: Predicate) -> TransferStep | None:
 
 def _together(node: Call, left: Predicate, right: Predicate, reads: Callable[[Predicate], bool]) -> TransferStep | None:
     """A sum, difference or product of two expressions over the indexed one, as one step from that."""
-    limits = None if node.type == "double" else _LIMITS.get(node.type or "")
-    if not any(f.is_called(node) for f in _JOINED) or _type_of(left) != node.type or _type_of(right) != node.type:
+    limits = sql_type(node.type).values
+    if not any(f.is_called(node) for f in _JOINED) or left.type != node.type or right.type != node.type:
         return None
-    if node.type not in _DIGITS and node.type != "double":
+    if not limits and node.type != "double":
         return None
     one = steps_over(left, reads)
     other = one if left == right else steps_over(right, reads)
@@ -299,7 +284,7 @@ def _by_the_engine(node: Call, child: Predicate) -> TransferStep | None:
     if said is None or said.monotone is None or said.deterministic is False:
         return None
     direction = said.monotone(node) if callable(said.monotone) else said.monotone
-    source = _type_of(child)
+    source = child.type
     clocks = local(node, source) if direction is None and source == "timestamp" else None
     if (direction is None and clocks is None) or source is None:
         return None
@@ -323,7 +308,7 @@ def _days(name: str, literal: Literal) -> TransferStep | None:
         return None
     days = -value if name.lower() == "date_sub" else value
     text = f"{name}({{}}, {literal})"
-    return TransferStep(text, lambda spans: _affine(_of(spans, "date"), 1, days, limits=_LIMITS["date"]), constant=True)
+    return TransferStep(text, lambda spans: _affine(_of(spans, "date"), 1, days, limits=_DATES), constant=True)
 
 
 def _of(spans: Interval, kind: str) -> Interval:
@@ -337,12 +322,12 @@ def _number(spans: Interval) -> Interval:
 
 
 def _affine(
-    spans: Interval, factor: int = 1, plus: int = 0, *, limits: tuple[int, int] = _ALL, kind: str = "", digits: int = 0
+    spans: Interval, factor: int = 1, plus: int = 0, *, limits: range = _ALL, kind: str = "", digits: int = 0
 ) -> Interval:
     """``factor * x + plus``, exact; unknown where a bound of the result leaves the limits, which are of 64 bits."""
     if not (-LAST <= factor <= LAST and -LAST <= plus <= LAST):
         raise IncomparableError("a constant of more than 64 bits")
-    ends = sorted(Fraction(limit - plus, factor) for limit in limits)
+    ends = sorted(Fraction(limit - plus, factor) for limit in (limits[0], limits[-1]))
     least, most = max(math.ceil(ends[0]), FIRST), min(math.floor(ends[1]), LAST)
     if least > most:
         raise IncomparableError("no value stays within the type")
@@ -356,15 +341,14 @@ def _affine(
     return Interval(kind or spans.kind, low, high, spans.scale + digits)
 
 
-def _within(spans: Interval, decimal: tuple[int, int]) -> Interval:
+def _within(spans: Interval, decimal: SqlType) -> Interval:
     """The same numbers, unknown where they need more digits before the point than the decimal type has."""
-    precision, scale = decimal
-    most = math.floor((10**precision - 1) * Fraction(10) ** (spans.scale - scale))
-    limits = max(-most, FIRST), min(most, LAST)
+    most = math.floor((10**decimal.precision - 1) * Fraction(10) ** (spans.scale - decimal.scale))
+    limits = range(max(-most, FIRST), min(most, LAST) + 1)
     found = _affine(_of(spans, "number"), limits=limits)
     if spans.wide is None:
         return found
-    return replace(found, wide=spans.wide.where((spans.low >= limits[0]) & (spans.high <= limits[1])))
+    return replace(found, wide=spans.wide.where((spans.low >= limits[0]) & (spans.high <= limits[-1])))
 
 
 def _decimal_sum(spans: Interval, sign: int, value: Any, scale: int) -> Interval:

@@ -29,6 +29,7 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
 )
+from geoskip.types import sql_type
 
 __all__ = ["directly", "is_bytes", "liked", "places_equal", "value_in"]
 
@@ -193,9 +194,6 @@ class _ListedItems(Sequence[Any]):
         return self.array[at].as_py()
 
 
-_TEXTS = ("string", "char", "varchar")
-
-
 def value_in(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
     """A literal's physical value in the type of the values; None where it is of another."""
     value, ours, theirs = literal.value, over.type or "", literal.type or ""
@@ -210,9 +208,10 @@ def value_in(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
         return float(value) if exact else None
     if pa.types.is_decimal(kind):
         return Decimal(value) if type(value) in (int, Decimal) else None
-    if isinstance(value, str) and not ours.startswith("binary"):
+    if isinstance(value, str) and ours != "binary":
         return value.encode("utf-8", "surrogateescape")
-    return value if isinstance(value, bytes) and not ours.startswith(_TEXTS) else None
+    of_text = sql_type(ours).is_text or ours.startswith("string collate")
+    return value if isinstance(value, bytes) and not of_text else None
 
 
 def _numbers(array: pa.Array) -> NDArray[Any]:

@@ -29,6 +29,7 @@ from geoskip.predicates import (
     Predicate,
     StartsWith,
 )
+from geoskip.types import sql_type
 
 __all__ = ["Affix"]
 
@@ -61,8 +62,7 @@ class Affix(Index):
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<whole: list<binary>, cut: list<binary>, nulls, rows>``."""
         (column,) = columns
-        text = column.type.strip().lower()
-        if not (text == "string" or text.startswith(("varchar", "char"))):
+        if not sql_type(column.type).is_text:
             way = f"BloomFilter({column.text!r}) serves equality"
             try:
                 bound_type(column, self.kind)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -34,6 +33,7 @@ from geoskip.bounds.strings import encoded
 from geoskip.indexes.stored_bounds import ordered
 from geoskip.indexes.summary_cache import distinct, is_known, once
 from geoskip.predicates import Literal
+from geoskip.types import SqlType, sql_type
 
 __all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_each", "hashes_of_keys", "keys_of"]
 
@@ -42,7 +42,6 @@ Words = NDArray[np.uint64]
 Key = int | float | bytes | tuple[int, int]
 """What is hashed: an integer, a double, bytes, or a decimal as (unscaled, scale) where it is no integer of 64 bits."""
 
-_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _SHORT = 1 << 18
 """Bytes of distinct values up to which arrays are hashed together, and how many of them at once."""
 _TOGETHER = 256
@@ -149,9 +148,10 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
     ([1], [2], [])
     """
     value = physical(literal.value)
-    if kind in _INTEGERS or _digits(kind) is not None:
-        return _number_keys(kind, casts, value)
-    if kind in ("float", "double"):
+    column = sql_type(kind)
+    if column.is_exact:
+        return _number_keys(column, casts, value)
+    if column.is_floating:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise IncomparableError(f"{literal} is no number")
         if casts and (kind, *casts) != ("float", "double"):
@@ -159,7 +159,7 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
         return [_as_double(value, single=kind == "float" and not casts and literal.type == "float")]
     if casts:
         raise IncomparableError(f"a cast from {kind}")
-    if kind == "binary" or re.fullmatch(r"string|(var)?char\(\d+\)", kind):
+    if kind == "binary" or column.is_text:
         if isinstance(value, str) is (kind == "binary"):
             raise IncomparableError(f"{literal} is no {kind}")
         return [encoded(literal)]
@@ -170,61 +170,41 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
     return [int(value)]
 
 
-def _number_keys(kind: str, casts: Sequence[str], value: Any) -> list[Key]:
+def _number_keys(column: SqlType, casts: Sequence[str], value: Any) -> list[Key]:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise IncomparableError(f"{value!r} is no number")
-    exact, source = True, kind
-    for target in casts:
-        if target in ("float", "double") and (_digits(source) is not None or source == "float"):
+    exact, source = True, column
+    for target in map(sql_type, casts):
+        if target.is_floating and (source.is_exact or source.kind == "float"):
             exact = False
-        elif not (exact and _is_exact(source, target)):
-            raise IncomparableError(f"a cast from {source} to {target}")
+        elif not (exact and target.holds(source)):
+            raise IncomparableError(f"a cast from {source.name} to {target.name}")
         source = target
     if not exact or isinstance(value, float):  # the number is compared as a double
-        return _keys_near(kind, float(value), single="float" in casts)
+        return _keys_near(column, float(value), single="float" in casts)
     key = _number_key(value)
     return [] if key is None else [key]
 
 
-def _keys_near(kind: str, value: float, *, single: bool) -> list[Key]:
+def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
     """The keys of the numbers of a type that a cast may round to this double.
 
     It is off by half of the last bit, and where decimals are divided by a power of ten by a few.
     """
-    digits = _digits(kind)
-    assert digits is not None
     if not math.isfinite(value):
         return []
-    middle, most = Fraction(value) * 10 ** digits[1], 10 ** sum(digits)
-    certain = digits[1] == 0  # whole numbers are rounded once, to doubles alike here
+    middle, most = Fraction(value) * 10**column.scale, 10**column.precision
+    certain = column.scale == 0  # whole numbers are rounded once, to doubles alike here
     slack = abs(middle) / 2 ** (22 if single else 52 if certain else 49)
     low, high = max(math.ceil(middle - slack), -most), min(math.floor(middle + slack), most)
     if high - low >= _MOST_NEAR:
         raise IncomparableError("many numbers are rounded to this double")
     width: Any = np.float32 if single else float
     return [
-        _reduced(near, digits[1])
+        _reduced(near, column.scale)
         for near in range(low, high + 1)
         if not (certain and (not single or abs(near) < 2**53) and width(near) != value)
     ]
-
-
-def _is_exact(source: str, target: str) -> bool:
-    """Does a cast keep every number, so that it neither rounds nor overflows?"""
-    narrow, wide = _digits(source), _digits(target)
-    if narrow is None or wide is None:
-        return False
-    if target in _INTEGERS:
-        return source in _INTEGERS and _INTEGERS[source] <= _INTEGERS[target]
-    return narrow[0] <= wide[0] and narrow[1] <= wide[1]
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    """How many digits an exact type has before the point, and after it."""
-    if kind in _INTEGERS:
-        return {8: 3, 16: 5, 32: 10, 64: 19}[_INTEGERS[kind]], 0
-    found = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
-    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
 
 
 def _number_key(value: int | float | Decimal) -> Key | None:

@@ -16,26 +16,12 @@ import pyarrow.compute as pc
 from geoskip.bounds.strings import successor
 from geoskip.errors import UnsupportedColumnError
 from geoskip.indexes.base import SourceColumn
+from geoskip.types import sql_type
 
 __all__ = ["LONGEST", "bound_type", "bounds", "merged", "of_texts", "ordered", "shortened"]
 
 LONGEST = 32
 """Bytes of a string that a bound keeps."""
-
-_BOUNDS: dict[str, pa.DataType] = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.binary(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 
 _WAYS_OUT = (
     (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
@@ -49,17 +35,10 @@ _WAYS_OUT = (
 
 def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
     """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out, for this kind of index."""
+    of = sql_type(column.type)
+    if of.arrow is not None and of.kind != "array":
+        return pa.binary() if of.is_text else of.arrow
     name = column.type.strip().lower()
-    if name in _BOUNDS:
-        return _BOUNDS[name]
-    if decimal := re.fullmatch(r"decimal\((\d+),\s*(-?\d+)\)", name):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    if re.fullmatch(r"(var)?char\(\d+\)", name):
-        return pa.binary()
-    if re.fullmatch(r"interval (year|month)( to month)?", name):
-        return pa.int32()
-    if re.fullmatch(r"interval (day|hour|minute|second)( to (hour|minute|second))?", name):
-        return pa.duration("us")
     way = next((way for kind, way in _WAYS_OUT if re.match(kind, name)), "index an expression of an ordered type")
     raise UnsupportedColumnError(
         f"{kind}({column.text}) needs an ordered type, got {column.type}: {way.format(column.text)}"

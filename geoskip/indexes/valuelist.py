@@ -18,7 +18,6 @@ them differ, and equality finds both; all NaN are one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,6 +35,7 @@ from geoskip.indexes.postings import ListMeets, reals_as_bits
 from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import And, Literal, Not, Or, Predicate
+from geoskip.types import sql_type
 
 __all__ = ["MOST_BYTES", "ValueList", "bytes_of", "in_order", "list_clause", "list_type", "listed"]
 
@@ -70,7 +70,7 @@ class ValueList(Index):
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<values: list, nulls, rows>``; of collated text each spelling is a value, which Spark compares."""
         (column,) = columns
-        collated = re.match("string collate", column.type, re.IGNORECASE)
+        collated = sql_type(column.type).kind == "string collate"
         return list_type(replace(column, type="string") if collated else column, self.kind)
 
     def collect(self, *values: pa.Array) -> Summary | None:

@@ -95,7 +95,7 @@ def _of_column(left: Predicate, right: Predicate) -> Fields | None:
 
 
 def _is_plain(kind: SqlType) -> bool:
-    return kind.is_integral or kind.is_floating or kind.is_decimal or kind.kind in _PLAIN
+    return kind.is_exact or kind.is_floating or kind.kind in _PLAIN
 
 
 def _equal(fields: Fields) -> Predicate:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from geoskip.indexes.geobox.units import BoxUnits, NoBoxReason
 from geoskip.indexes.minmax import MinMax
 from geoskip.predicates import Call, Cast, Literal, Predicate, walk
 from geoskip.registry import Function
+from geoskip.types import SqlType, sql_type
 
 if TYPE_CHECKING:
     from geoskip.indexes.geobox.index import GeoBox
@@ -55,9 +55,7 @@ _BOTH = {
     "*": Function("*", classes=(_CATALYST + "Multiply",)),
 }
 _POWERS = tuple(Function(name, classes=(_CATALYST + "Pow",)) for name in ("pow", "power"))
-_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-"""Bits."""
-_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)$")
+_DOUBLE = sql_type("double")
 _MOST_PARTS = 128
 _MOST_WHOLE = 2.0**63 - 1024
 _MOST_UNSCALED = 10.0**18
@@ -71,9 +69,9 @@ class BoxArithmetic:
     coordinates: tuple[Predicate, ...]
 
     @property
-    def kind(self) -> str:
-        """Spark's name of the type."""
-        return self.expression.type or ""
+    def type(self) -> SqlType:
+        """The type of the values."""
+        return sql_type(self.expression.type)
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
@@ -84,7 +82,7 @@ class BoxArithmetic:
     def is_total(self) -> bool:
         """Has every row without a NULL a value? What leaves its type may be NULL, of all types but these."""
         calls = [vertex for vertex in walk(self.expression) if isinstance(vertex, Call)]
-        return len(self.axes) == 1 or all(call.type in ("float", "double") for call in calls)
+        return len(self.axes) == 1 or all(sql_type(call.type).is_floating for call in calls)
 
     def ends(self, boxes: Boxes) -> tuple[Floats, Floats, Mask]:
         """The least and the greatest value in each box, and whether it has one for every row of the box."""
@@ -133,7 +131,7 @@ def _is_short(node: Predicate) -> bool:
 
 
 def _is_number(kind: str | None) -> bool:
-    return kind in ("float", "double", *_WHOLE) or _DECIMAL.match(kind or "") is not None
+    return sql_type(kind).is_exact or sql_type(kind).is_floating
 
 
 def _operation(node: Predicate) -> str | None:
@@ -184,13 +182,13 @@ def _ends(node: Predicate, coordinates: Sequence[Predicate], sides: Sequence[tup
         case Call() if (wave := harmonic(node)) is not None:
             angle, *factors = wave
             product = [
-                functools.reduce(partial(_operated, "*", "double"), (_ends(f, coordinates, sides) for f in some), _ONE)
+                functools.reduce(partial(_operated, "*", _DOUBLE), (_ends(f, coordinates, sides) for f in some), _ONE)
                 for some in factors
             ]
             return _fitting(of_wave(_ends(angle, coordinates, sides), *product))
         case Call(op, (left, right), type=kind):
             operation = "square" if op == "*" and left == right else _operation(node) or op
-            return _operated(operation, kind or "", *(_ends(arg, coordinates, sides) for arg in (left, right)))
+            return _operated(operation, sql_type(kind), *(_ends(arg, coordinates, sides) for arg in (left, right)))
     raise AssertionError(f"{node} is not computed by operations")
 
 
@@ -199,10 +197,10 @@ _ONE: Ends = (1.0, 1.0, True)
 
 def _fitting(ends: Ends) -> Ends:
     low, high, sure = ends
-    return low, high, sure & _fits("double", low, high)
+    return low, high, sure & _fits(_DOUBLE, low, high)
 
 
-def _operated(op: str, kind: str, left: Ends, right: Ends) -> Ends:
+def _operated(op: str, kind: SqlType, left: Ends, right: Ends) -> Ends:
     (a, b, first), (c, d, second) = left, right
     if op in ("square", "pow"):
         corners = np.broadcast_arrays(a * a, b * b)
@@ -215,14 +213,14 @@ def _operated(op: str, kind: str, left: Ends, right: Ends) -> Ends:
         low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
     else:
         low, high = (a + c, b + d) if op == "+" else (a - d, b - c)
-    if kind == "float":
+    if kind.kind == "float":
         low, high = (np.asarray(end, dtype=np.float32) for end in (low, high))
         low, high = np.nextafter(low, -_ENDLESS), np.nextafter(high, _ENDLESS)
         low, high = low.astype(np.float64), high.astype(np.float64)
-    elif kind != "double":
+    elif kind.kind != "double":
         largest = np.maximum.reduce(np.broadcast_arrays(*map(np.abs, (a, b, c, d, low, high))))
         unsure = largest * _ROUNDINGS + _unit(kind)
-        exact = (kind in _WHOLE) & (largest < 2.0**53)
+        exact = kind.is_integral & (largest < 2.0**53)
         low, high = low - np.where(exact, 0.0, unsure), high + np.where(exact, 0.0, unsure)
     return low, high, first & second & _fits(kind, low, high)
 
@@ -232,19 +230,17 @@ _ROUNDINGS = 1e-15
 """Of a number, more than all roundings to doubles that a step and its operands go through."""
 
 
-def _unit(kind: str) -> float:
+def _unit(kind: SqlType) -> float:
     """What Spark may round by: decimals of the greatest precision, to their scale."""
-    decimal = _DECIMAL.match(kind)
-    return 10.0 ** -int(decimal[2]) if decimal is not None and int(decimal[1]) == 38 else 0.0
+    return 10.0**-kind.scale if kind.precision == 38 else 0.0
 
 
-def _fits(kind: str, low: Any, high: Any) -> Any:
+def _fits(kind: SqlType, low: Any, high: Any) -> Any:
     """Whether all between two ends is of a type, and finite."""
-    decimal = _DECIMAL.match(kind)
-    if decimal is not None:
-        most = 10.0 ** (int(decimal[1]) - int(decimal[2])) * (1 - 1e-12)
+    if kind.is_decimal:
+        most = 10.0 ** (kind.precision - kind.scale) * (1 - 1e-12)
     else:
-        most = min(2.0 ** (_WHOLE[kind] - 1) - 1, _MOST_WHOLE) if kind in _WHOLE else sys.float_info.max
+        most = min(float(kind.values[-1]), _MOST_WHOLE) if kind.is_integral else sys.float_info.max
     return (low >= -most) & (high <= most)
 
 
@@ -270,7 +266,7 @@ def _segments(line: BoxArithmetic, units: BoxUnits) -> Segments:
     null[units.boxless] = units.boxless_of(*line.null())
     told = np.zeros(length, dtype=bool)  # its bounds, and that it is neither NULL nor NaN
     told[:boxes] = sure
-    bounds = dict(zip(("min", "max"), _bounds(line.kind, np.where(sure, low, 0), np.where(sure, high, 0), ~told),
+    bounds = dict(zip(("min", "max"), _bounds(line.type, np.where(sure, low, 0), np.where(sure, high, 0), ~told),
                       strict=True))  # fmt: skip
     counted = known & (null | line.is_total)
     counted[:boxes] = sure
@@ -285,26 +281,25 @@ def _segments(line: BoxArithmetic, units: BoxUnits) -> Segments:
     )
 
 
-def _bounds(kind: str, low: Floats, high: Floats, lacks: Mask) -> tuple[pa.Array, pa.Array]:
+def _bounds(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tuple[pa.Array, pa.Array]:
     """Ends of boxes as bounds of a type, null for units that have none, and where the type does not reach so far."""
-    decimal = _DECIMAL.match(kind)
     ends = [np.zeros(len(lacks)) for _ in range(2)]
     ends[0][: len(low)], ends[1][: len(high)] = low, high
-    if decimal is None and kind not in _WHOLE:
+    if not kind.is_exact:
         return pa.array(ends[0], mask=lacks), pa.array(ends[1], mask=lacks)
-    if decimal is None:
+    if kind.is_integral:
         least, most, limit = np.ceil(ends[0]), np.floor(ends[1]), _MOST_WHOLE
     else:
-        scaled = [end * 10.0 ** int(decimal[2]) for end in ends]
+        scaled = [end * 10.0**kind.scale for end in ends]
         least, most = (np.floor(scaled[0] - np.abs(scaled[0]) * 1e-15), np.ceil(scaled[1] + np.abs(scaled[1]) * 1e-15))
         limit = _MOST_UNSCALED
     open_ = lacks | (np.abs(least) > limit) | (np.abs(most) > limit) | (least > most)
     words = [np.where(open_, 0, end).astype(np.int64) for end in (least, most)]
-    if decimal is None:
+    if kind.is_integral:
         return pa.array(words[0], mask=open_), pa.array(words[1], mask=open_)
-    last = min(10 ** int(decimal[1]) - 1, 2**63 - 1)
+    last = min(10**kind.precision - 1, 2**63 - 1)
     words = [np.clip(word, -last, last) for word in words]  # the engine takes no other for the type
-    return _decimals(words[0], open_, int(decimal[2])), _decimals(words[1], open_, int(decimal[2]))
+    return _decimals(words[0], open_, kind.scale), _decimals(words[1], open_, kind.scale)
 
 
 def _decimals(unscaled: Any, lacks: Mask, scale: int) -> pa.Array:

@@ -56,10 +56,10 @@ from geoskip.indexes.geobox.split import DEFAULT_BOXES
 from geoskip.indexes.geobox.units import NoBoxReason
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
+from geoskip.types import sql_type
 
 __all__ = ["Cap", "Earth", "GeoBox", "GeometryThroughIndex"]
 
-_NUMBERS = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)$")
 _PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
 _CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
 
@@ -224,7 +224,7 @@ class GeoBox(_GeometryQuestions, Index):
             self._check_geometry(columns[0])
             return GEOMETRY_TYPE
         for column in columns:
-            if not _NUMBERS.match(column.type):
+            if not sql_type(column.type).is_numeric:
                 raise UnsupportedColumnError(
                     f"{self} needs two numbers, got {column.type} for {column.text}; "
                     "index a numeric expression, or one geometry: GeoBox(geometry)"

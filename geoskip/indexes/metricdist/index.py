@@ -45,11 +45,10 @@ from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predi
 from geoskip.registry import current
 from geoskip.registry.fingerprint import Unidentifiable, identity
 from geoskip.registry.functions import plain_function
+from geoskip.types import sql_type
 
 __all__ = ["Distance", "MetricDist", "subject"]
 
-_LIMITS = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31}
-"""From which size on a whole number that a Python function returns wraps around; beyond bigint it is NULL."""
 _SOME_ORIGINS, _MANY_ORIGINS = 16, 64
 _MOST_ORIGINS = 1000
 
@@ -245,15 +244,16 @@ class MetricDist(Index):
             constants = [other.value for other in others if isinstance(other, Literal) and other.value is not None]
             if rows == self.bound and len(constants) == len(others) == half:
                 nulls = "" if current().keeps_nulls(metric.function) else "all"
-                limit = _LIMITS.get(called.type or "", math.inf)
-                return replace(self.distance_to(constants), nulls=nulls, limit=limit).answers(node)
+                # a whole number that a Python function returns wraps around; beyond bigint it is NULL
+                wraps = called.type != "bigint" and sql_type(called.type).values.stop
+                return replace(self.distance_to(constants), nulls=nulls, limit=wraps or math.inf).answers(node)
         return None
 
     def _is_called(self, call: Call) -> bool:
         """Is this the very function, called so that its distances are not rounded?"""
         if self.function is None or call.implementation != f"python:{self.function}":
             return False
-        whole = call.type in ("tinyint", "smallint", "int", "bigint")  # without Arrow, 2.5 becomes NULL and not 2
+        whole = sql_type(call.type).is_integral  # without Arrow, 2.5 becomes NULL and not 2
         return ("eval:100" in call.flags and (whole or call.type == "double")) or (
             "eval:101" in call.flags and call.type == "double"
         )
