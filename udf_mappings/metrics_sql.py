@@ -16,6 +16,7 @@ from geoskip.clauses import Clause
 from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.predicates import Call, Literal, Predicate
 from geoskip.registry import Function, maps
+from geoskip.types import sql_type
 
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 
@@ -134,7 +135,8 @@ def _absolute(node: Predicate, index: MetricDist) -> Offset | None:
         case Call(_, (difference,)) as call if is_catalyst(call, "Abs"):
             offset = _offset(difference, index)
             # of the least whole number there is no absolute value: it throws, or is that number itself
-            return offset and replace(offset, limit=min(offset.limit, _LIMITS.get(call.type or "bigint", math.inf)))
+            least = sql_type(call.type or "bigint").values.stop or math.inf
+            return offset and replace(offset, limit=min(offset.limit, least))
     return None
 
 
@@ -183,13 +185,9 @@ def _terms(node: Predicate) -> tuple[list[Predicate], float] | None:
     return parts, limit / len(parts)
 
 
-_LIMITS = {"tinyint": 2.0**7, "smallint": 2.0**15, "int": 2.0**31, "bigint": 2.0**63, "double": math.inf}
-
-
 def _limit(call: Call) -> float | None:
     """From which size of the result on arithmetic overflows; None where it is inexact or NULL then."""
-    if "TRY" in call.flags or call.type is None:
+    kind = sql_type(call.type)
+    if "TRY" in call.flags or not (kind.is_exact or kind.kind == "double") or kind.precision == 38:
         return None
-    if call.type.startswith("decimal("):
-        return math.inf if int(call.type[8:].partition(",")[0]) < 38 else None
-    return _LIMITS.get(call.type)
+    return float(kind.values.stop) or math.inf

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from geoskip.bounds.engine_evaluated import has_fixed_zone
 from geoskip.predicates import Call, Literal
 from geoskip.registry import Function, declare
+from geoskip.types import sql_type
 
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 Direction = str | Callable[[Call], str | None]
@@ -44,7 +45,7 @@ def of_the_first(call: Call) -> str | None:
 
 def rounded(call: Call) -> str | None:
     """To so many digits; outside of ANSI mode whole numbers may wrap around."""
-    exact = call.type in ("float", "double") or (call.type or "").startswith("decimal")
+    exact = sql_type(call.type).is_numeric and not sql_type(call.type).is_integral
     return of_the_first(call) if exact or call.flags[:1] == ("true",) else None
 
 
@@ -97,10 +98,8 @@ def by_days_and_seconds(call: Call) -> str | None:
     Whole days are added to what the clocks show, so that they may be set back in between.
     """
     match call.args:
-        case (_, Literal(int() as micros, str() as kind)) if kind.startswith("interval") and (
-            in_fixed_zone(call) or abs(micros) < _DAY
-        ):
-            return RISES if "month" not in kind and "year" not in kind else None
+        case (_, Literal(int() as micros, kind)) if sql_type(kind).kind == "interval second":
+            return RISES if in_fixed_zone(call) or abs(micros) < _DAY else None
     return None
 
 

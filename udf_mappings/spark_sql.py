@@ -39,6 +39,7 @@ from geoskip.predicates import (
     StartsWith,
 )
 from geoskip.registry import Function, maps
+from geoskip.types import sql_type
 
 BEGINNINGS = (MinMax, Prefix)
 """Indexes that know what texts begin with."""
@@ -138,7 +139,7 @@ def in_an_array(node: Predicate, index: Index) -> Clause | None:
     """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, a NULL among them included."""
     match node:
         case Call(_, (Literal(tuple() as values) as array, x)) | Not(Call(_, (Literal(tuple() as values) as array, x))):
-            kind = (array.type or "").removeprefix("array<").removesuffix(">") or None
+            kind = sql_type(array.type).element.name or None
             among = In(x, tuple(Literal(value, kind) for value in values))
             return clause_for(Not(among) if isinstance(node, Not) else among, [index])
     return None

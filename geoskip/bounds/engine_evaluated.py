@@ -39,7 +39,6 @@ _WITH_ZONE = {
     ("timestamp_ntz", "timestamp"),
 }
 _WITHOUT = {("timestamp", "bigint"), ("bigint", "timestamp"), ("int", "timestamp")}
-_WITHOUT |= {(real, whole) for real in ("float", "double") for whole in ("int", "bigint")}
 _BEGINNING = frozenset(
     f"org.apache.spark.sql.catalyst.expressions.{kind}"
     for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt")
@@ -68,9 +67,7 @@ def is_monotone_cast(node: Cast, source: str | None) -> bool:
         return node.zone is not None
     if (source, target) in _WITH_ZONE:
         return has_fixed_zone(node.zone)
-    if (source, target) in _WITHOUT:
-        return True
-    if given.is_floating and sql_type(target).kind == "decimal":
+    if (source, target) in _WITHOUT or (given.is_floating and sql_type(target).kind in ("int", "bigint", "decimal")):
         return True
     return node.ansi and sql_type(target).is_integral and (given.is_floating or given.kind == "decimal")
 

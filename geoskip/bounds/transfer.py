@@ -157,9 +157,9 @@ def _cast(source: str | None, target: str) -> TransferStep | None:
             return TransferStep(text, lambda spans: _within(_of(spans, "number").coarser(wide.scale), wide))
         if target == "double":
             return TransferStep(text, lambda spans: _of(spans, "number").as_real(target))
+    if narrow.is_floating and wide.is_floating:
+        return TransferStep(text, lambda spans: _rounded(spans, target))
     match source, target:
-        case ("float", "double") | ("double", "float"):
-            return TransferStep(text, lambda spans: _rounded(spans, target))
         case ("date", "timestamp_ntz"):
             return TransferStep(text, lambda spans: _affine(_of(spans, "date"), _DAY, kind="timestamp_ntz"))
         case ("timestamp_ntz", "date"):
@@ -178,22 +178,23 @@ def _negation(name: str | None) -> TransferStep | None:
 
 def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> TransferStep | None:
     """``sign * child`` and a literal, where both are of one type and the result's arithmetic is known."""
-    value, kind = physical(literal.value), node.type
+    value, kind = physical(literal.value), sql_type(node.type)
     text = _around(node, child)
-    if isinstance(value, bool) or value is None or kind is None:
+    if isinstance(value, bool) or value is None:
         return None
     if node.name == "-" and sign == 1:
         value = -value
-    if kind in ("float", "double"):
-        if not isinstance(value, int | float) or not math.isfinite(value) or child.type != kind:
+    if kind.is_floating:
+        if not isinstance(value, int | float) or not math.isfinite(value) or child.type != node.type:
             return None  # with an infinity, NaN would appear between the bounds
-        return TransferStep(text, lambda spans: real_sum(_of(spans, "real"), sign, float(value), kind), constant=True)
-    limits = sql_type(kind).values
-    if limits and isinstance(value, int) and child.type == kind:
         return TransferStep(
-            text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=limits), constant=True
+            text, lambda spans: real_sum(_of(spans, "real"), sign, float(value), kind.name), constant=True
         )
-    types = [sql_type(name) for name in (child.type, literal.type, kind)]
+    if kind.is_integral and isinstance(value, int) and child.type == node.type:
+        return TransferStep(
+            text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=kind.values), constant=True
+        )
+    types = (sql_type(child.type), sql_type(literal.type), kind)
     if not all(of.is_decimal for of in types):
         return None
     (p, s), (q, t), (r, u) = ((of.precision, of.scale) for of in types)
@@ -204,21 +205,22 @@ def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> TransferS
 
 def _product(node: Call, child: Predicate, literal: Literal) -> TransferStep | None:
     """A value times a literal, or divided by one that is a double: monotone, rounded or not."""
-    value, kind = physical(literal.value), node.type
+    value, kind = physical(literal.value), sql_type(node.type)
     if isinstance(value, bool) or value is None or not value or child.type is None:
         return None
     text = _around(node, child)
-    if kind in ("float", "double"):
-        if not isinstance(value, float) or not math.isfinite(value) or child.type != kind:
+    if kind.is_floating:
+        if not isinstance(value, float) or not math.isfinite(value) or child.type != node.type:
             return None  # infinity times zero is NaN
-        divides = node.name == "/"
+        width, divides = kind.name, node.name == "/"
         return TransferStep(
-            text, lambda spans: real_product(_of(spans, "real"), float(value), kind, divides=divides), constant=True
+            text,
+            lambda spans: real_product(_of(spans, "real"), float(value), width, divides=divides),
+            constant=True,
         )
-    limits = sql_type(kind).values
-    if node.name == "*" and limits and isinstance(value, int) and child.type == kind:
-        return TransferStep(text, lambda spans: _affine(_of(spans, "number"), value, limits=limits), constant=True)
-    return _by_the_engine(node, child) if sql_type(kind).is_decimal else None
+    if node.name == "*" and kind.is_integral and isinstance(value, int) and child.type == node.type:
+        return TransferStep(text, lambda spans: _affine(_of(spans, "number"), value, limits=kind.values), constant=True)
+    return _by_the_engine(node, child) if kind.is_decimal else None
 
 
 def _absolute(name: str | None) -> TransferStep | None:

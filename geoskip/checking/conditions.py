@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from geoskip.checking.strategies import physical_value
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
+from geoskip.types import sql_type
 
 __all__ = ["conditions", "values_to_compare"]
 
 _COMPARED, _COMPARED_ALONE, _ARGUMENTS = 3, 8, 2
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
 
 
 def conditions(
@@ -41,7 +41,7 @@ def conditions(
     values = values_to_compare(results, call.type or "", chance, most)
     given = [physical_value(value) for value in arguments if value is not None]
     values += chance.sample(given, min(_ARGUMENTS, len(given)))
-    if call.type in ("double", *_WHOLE):
+    if call.type == "double" or sql_type(call.type).is_integral:
         numbers = [c for c in constants if isinstance(c, int | float) and (c == c // 1 or call.type == "double")]
         numbers = [float(c) if call.type == "double" else int(c) for c in numbers if abs(c) < 100]
         values += chance.sample(numbers, min(2 * _COMPARED, len(numbers)))
@@ -71,10 +71,10 @@ def values_to_compare(results: pa.Array, kind: str, chance: random.Random, most:
 
 def _beside(values: Sequence[Any], kind: str, chance: random.Random) -> Iterator[Any]:
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if numbers and kind in _WHOLE:
+    if numbers and sql_type(kind).is_integral:
         near = chance.choice(numbers) + chance.choice([-1, 1])
         yield near if abs(near) < 2**7 else 0
-    elif numbers and kind in ("float", "double"):
+    elif numbers and sql_type(kind).is_floating:
         yield round(chance.choice(numbers), 1) if chance.random() < 0.5 else 0.0
     texts = [value for value in values if isinstance(value, str) and len(value) > 1]
     if texts:  # the beginning of a value that is there, and something longer

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from geoskip.checking.strategies import Sample
+from geoskip.types import sql_type
 
 __all__ = ["constants_of", "edges", "near"]
 
@@ -22,7 +23,6 @@ _MOST = 60
 _LONGEST = 300
 """Up to here, a number in the code may be the length of a text."""
 _SHARE = 0.25
-_WHOLE = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _PLAIN = (int, float, str)
 _OPERATORS = ("=", "<=>", "<", "<=", ">", ">=", "double", "string", "bigint", "int", "boolean", "date")
 """Words of mappings, which say nothing of values."""
@@ -72,8 +72,7 @@ def near(sample: Sample, constants: Sequence[Any]) -> Sample:
     kind = sample.kind
     numbers = [c for c in constants if isinstance(c, int | float) and math.isfinite(c)]
     texts = [c for c in constants if isinstance(c, str)]
-    if kind in _WHOLE:
-        most = 1 << _WHOLE[kind]
+    if most := sql_type(kind).values.stop:
         return _mixed(sample, [int(c) for c in numbers if abs(c) < most - 1], _beside)
     if kind == "double":
         return _mixed(sample, [float(c) for c in numbers], _close)
@@ -95,7 +94,7 @@ def edges(
     axes = [
         name
         for name, sample in samples.items()
-        if not sample.own and (sample.kind in _WHOLE or sample.kind == "double")
+        if not sample.own and (sql_type(sample.kind).is_integral or sample.kind == "double")
     ]
     if not numbers or not axes:
         return []
@@ -116,8 +115,8 @@ def _of_kind(sample: Sample, number: float) -> Any:
     """A number as a value of a sample's type."""
     if sample.kind == "double":
         return number
-    most = 1 << _WHOLE[sample.kind]
-    return max(-most, min(most - 1, round(number)))
+    values = sql_type(sample.kind).values
+    return max(values[0], min(values[-1], round(number)))
 
 
 def _mixed(sample: Sample, constants: Sequence[Any], change: Callable[[random.Random, Any], Any]) -> Sample:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.checking.strategies import arrow_type
+from geoskip.types import sql_type
 
 __all__ = ["FunctionResults", "of_columns", "of_rows"]
 
-_WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EXACT: dict[str, tuple[type, ...]] = {
     "boolean": (bool,), "float": (float,), "double": (float,), "binary": (bytes, bytearray), "date": (dt.date,),
     "timestamp_ntz": (dt.datetime,), "timestamp": (dt.datetime,),
@@ -80,19 +80,19 @@ def _taken(value: Any, kind: str) -> Any:
     """A result as Spark takes it; None where it makes NULL of it."""
     if value is None:
         return None
-    if kind in _WIDTHS:
+    if sql_type(kind).is_integral:
         if type(value) is not int:
             return None
-        half = 1 << (_WIDTHS[kind] - 1)
+        half = sql_type(kind).values.stop
         fits = -(2**63) <= value < 2**63
         return (value + half) % (2 * half) - half if fits else None  # a longer one is cut
     if kind == "string":
         if isinstance(value, str):
             return value
         return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else None
-    if kind.startswith("decimal"):
+    if sql_type(kind).kind == "decimal":
         return value if isinstance(value, decimal.Decimal) else None
-    if kind.startswith("array"):
+    if sql_type(kind).kind == "array":
         return list(value) if isinstance(value, list | tuple) else None
     return value if type(value) in _EXACT.get(kind, ()) else None
 

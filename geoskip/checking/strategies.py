@@ -19,23 +19,9 @@ import pyarrow as pa
 import shapely
 
 from geoskip.errors import MappingError
+from geoskip.types import sql_type
 
-__all__ = ["HINTS", "TYPES", "Sample", "arrow_type", "hint_of", "physical_value", "sample_of", "spark_type"]
-
-TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "double": pa.float64(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "date": pa.date32(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "smallint": pa.int16(),
-    "tinyint": pa.int8(),
-    "float": pa.float32(),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-"""Spark's types that values are made of, the likelier first."""
+__all__ = ["HINTS", "Sample", "arrow_type", "hint_of", "physical_value", "sample_of", "spark_type"]
 
 _PYTHON = {
     bool: "boolean", int: "bigint", float: "double", str: "string", bytes: "binary", dt.date: "date",
@@ -103,12 +89,12 @@ def sample_of(wanted: Any) -> Sample:
             return HINTS[name]
         if name in _OF_TYPE:
             return Sample(name, _OF_TYPE[name])
-        if (found := re.fullmatch(r"array<(\w+)>", name)) and found[1] in _OF_TYPE:
-            item = _OF_TYPE[found[1]]
+        kind = sql_type(name)
+        if kind.element.name in _OF_TYPE:
+            item = _OF_TYPE[kind.element.name]
             return Sample(name, lambda chance: [item(chance) for _ in range(chance.randint(0, 4))])
-        if found := re.fullmatch(r"decimal\((\d+), *(\d+)\)", name):
-            scale = int(found[2])
-            return Sample(name, lambda chance: Decimal(_whole(chance, 20)).scaleb(-scale))
+        if kind.is_decimal:
+            return Sample(name, lambda chance: Decimal(_whole(chance, 20)).scaleb(-kind.scale))
         raise MappingError(
             f"there are no values of {wanted!r} to try; give a type ({', '.join(_OF_TYPE)}), a hint "
             f"({', '.join(HINTS)}) or values of your own"
@@ -136,14 +122,11 @@ def spark_type(value: Any) -> str | None:
 
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a Spark type's name; raises MappingError where values of it cannot be made here."""
-    if kind in TYPES:
-        return TYPES[kind]
-    if found := re.fullmatch(r"decimal\((\d+), *(\d+)\)", kind):
-        return pa.decimal128(int(found[1]), int(found[2]))
-    if found := re.fullmatch(r"array<(.+)>", kind):
-        return pa.list_(arrow_type(found[1]))
-    if re.fullmatch(r"(var)?char\(\d+\)", kind):
-        return pa.string()
+    of = leaf = sql_type(kind)
+    while leaf.kind == "array":
+        leaf = leaf.element
+    if leaf.kind in _OF_TYPE or leaf.is_text or leaf.is_decimal:
+        return of.arrow
     raise MappingError(f"values of type {kind} cannot be made here; give spark=, and values of your own in rows=")
 
 

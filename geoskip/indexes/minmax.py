@@ -45,12 +45,12 @@ from geoskip.predicates import (
     StartsWith,
 )
 from geoskip.registry import Function
+from geoskip.types import sql_type
 
 __all__ = ["MinMax"]
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
-_NUMBERS = ("tinyint", "smallint", "int", "bigint", "decimal")
-_EXACT_STATISTICS = frozenset([*_NUMBERS, "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"])
+_EXACT_STATISTICS = ("boolean", "date", "timestamp", "timestamp_ntz", "string", "binary", "decimal")
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -94,7 +94,8 @@ class MinMax(Index):
         Those of floats leave NaN out. Text that a writer shortened unsaid has equal ends only where all of it is equal.
         """
         known = None not in (low, high) and low <= high
-        if kind.partition("(")[0] not in _EXACT_STATISTICS or not (known or nulls == rows):
+        exact = sql_type(kind).is_integral or sql_type(kind).kind in _EXACT_STATISTICS
+        if not exact or not (known or nulls == rows):
             return None
         text = of_texts(low, high, nulls=nulls, rows=rows) if isinstance(low, bytes) else None
         return text or {"min": low, "max": high, "exact": True, "nulls": nulls, "nans": 0, "rows": rows}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 
 from geoskip.metrics.base import Floats, Metric, Points
 from geoskip.metrics.numbers import LARGEST, doubles
+from geoskip.types import sql_type
 
 __all__ = ["Angular", "Jaccard"]
 
-_VECTOR = re.compile(r"array<(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)>$")
-_SET = re.compile(r"array<(tinyint|smallint|int|bigint|boolean|string)>$")
 _SHORTEST = 1e-100
 
 
@@ -36,7 +34,7 @@ class Angular(Metric):
     """Radians: ``acos`` is off by the root of a rounding where the cosine is near 1."""
 
     def refusal(self, types: Sequence[str]) -> str | None:
-        if len(types) == 1 and _VECTOR.match(types[0]):
+        if len(types) == 1 and sql_type(types[0]).element.is_numeric:
             return None
         return f"angular is over one array of numbers, got {', '.join(types)}"
 
@@ -101,7 +99,8 @@ class Jaccard(Metric):
     slack: ClassVar[float] = 1e-12
 
     def refusal(self, types: Sequence[str]) -> str | None:
-        if len(types) == 1 and _SET.match(types[0]):
+        element = sql_type(types[0]).element
+        if len(types) == 1 and (element.is_integral or element.kind in ("boolean", "string")):
             return None
         return (
             f"jaccard is over one array of strings, whole numbers or booleans, got {', '.join(types)}; "

@@ -7,7 +7,6 @@ Points are tuples of doubles; many points are one array a coordinate. A coordina
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -18,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.metrics.base import Floats, Metric, Points, null_rows
+from geoskip.types import sql_type
 
 __all__ = ["LARGEST", "Chebyshev", "Euclidean", "Haversine", "Manhattan", "doubles"]
 
 LARGEST = 1e150
-_NUMBER = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal(\(.*\))?)$")
 _FARTHEST_LONGITUDE = 1e5
 _ROUNDING = 1e-30
 """The square of a distance, in radii, that is none: what sines of one angle may differ by."""
@@ -44,7 +43,7 @@ class _Numeric(Metric):
 
     def refusal(self, types: Sequence[str]) -> str | None:
         for kind in types:
-            if not _NUMBER.match(kind):
+            if not sql_type(kind).is_numeric:
                 return f"{self.name} needs numbers, got {kind}; index numeric expressions, one a coordinate"
         return None
 

@@ -7,7 +7,6 @@ UTF-8 is odd: what its characters are, Spark and Python see differently.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,11 +20,10 @@ from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
 from geoskip.metrics.base import Floats, Metric, Points
 from geoskip.metrics.string_heads import GROUP, LONGEST, StringHeads, outline_of, united
+from geoskip.types import sql_type
 
 __all__ = ["Hamming", "Levenshtein"]
 
-_TEXT = re.compile(r"(string|(var)?char\(\d+\))$")
-_WHOLE = frozenset(["tinyint", "smallint", "int", "bigint"])
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 
 
@@ -69,7 +67,7 @@ class _OfTexts(Metric):
     def refusal(self, types: Sequence[str]) -> str | None:
         if len(types) != 1:
             return f"{self.name} is over one expression, got {len(types)}"
-        if not _TEXT.match(types[0]):
+        if not sql_type(types[0]).is_text:
             return f"{self.name} needs a string, got {types[0]}; index a string expression"
         return None
 
@@ -136,7 +134,7 @@ class Hamming(_OfTexts):
     scorer = _HammingOfTexts.distance
 
     def refusal(self, types: Sequence[str]) -> str | None:
-        if len(types) == 1 and types[0] in _WHOLE:
+        if len(types) == 1 and sql_type(types[0]).is_integral:
             return None
         said = super().refusal(types)
         return said and said.replace("needs a string", "needs a whole number or a string")

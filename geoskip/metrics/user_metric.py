@@ -8,7 +8,6 @@ finite numbers only: rows with NaN or an infinity are odd, as they are to the me
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -16,12 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.metrics.base import Floats, Metric, Points, null_rows
+from geoskip.types import SqlType, sql_type
 
 __all__ = ["UserMetric"]
-
-_TYPES = {"tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string"}
-"""What Python is given as the same plain value by a build, by a query's literal and by Spark."""
-_ELEMENTS = re.compile(r"^(array<)+")
 
 
 class UserMetric(Metric):
@@ -37,7 +33,7 @@ class UserMetric(Metric):
 
     def refusal(self, types: Sequence[str]) -> str | None:
         for kind in types:
-            if _ELEMENTS.sub("", kind).rstrip(">") not in _TYPES:
+            if not _is_plain(sql_type(kind)):
                 return (
                     f"{self.name} over {kind} values cannot be kept, since what the function is given of them differs "
                     "with how it is called; index numbers, strings, booleans or arrays of them, such as unix_micros(t)"
@@ -84,6 +80,13 @@ class UserMetric(Metric):
         except Exception:
             return None
         return distance if 0 <= distance < math.inf else None
+
+
+def _is_plain(kind: SqlType) -> bool:
+    """Whether a build, a query's literal and Spark give Python the same plain values of this type."""
+    while kind.kind == "array":
+        kind = kind.element
+    return kind.is_integral or kind.is_floating or kind.kind in ("boolean", "string")
 
 
 def _hashable(value: Any) -> Any:

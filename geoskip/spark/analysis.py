@@ -43,6 +43,7 @@ from geoskip.spark.dependencies import (
 from geoskip.spark.rule.compile import JvmBridge
 from geoskip.spark.rule.translate import UNIDENTIFIED, Translator, quoted
 from geoskip.spark.sql_settings import CHANGED, recorded
+from geoskip.types import sql_type
 
 __all__ = [
     "SPARKS_GEOMETRY",
@@ -270,7 +271,6 @@ def _columns(predicate: Predicate) -> set[tuple[str, str]]:
 
 _THROUGH_PANDAS = frozenset(["eval:101", "eval:200", "eval:204"])
 """Spark's codes of plain functions through Arrow, and of functions of pandas' columns and of iterators of them."""
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
 _OWN = ("python:udf_mappings.", "python:geoskip.")
 """Functions that take a float for the whole number that it is."""
 
@@ -279,7 +279,7 @@ def _through_pandas(call: Call) -> Predicate | None:
     """What a function is given as whole numbers through pandas, so that its values depend on the rows beside."""
     if _THROUGH_PANDAS.isdisjoint(call.flags) or (call.implementation or "").startswith(_OWN):
         return None
-    return next((arg for arg in call.args if arg.type in _WHOLE and columns_of(arg)), None)
+    return next((arg for arg in call.args if sql_type(arg.type).is_integral and columns_of(arg)), None)
 
 
 def _check(index: Index, predicate: Predicate, source: FileRelation) -> None:

@@ -22,6 +22,7 @@ from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import quietly
+from geoskip.types import sql_type
 
 __all__ = ["Argument", "alike", "arguments_for", "expressions_of", "literal_sql", "named", "sql_of"]
 
@@ -226,9 +227,10 @@ def literal_sql(value: Any, kind: str) -> str:
     """A physical value as SQL."""
     if value is None:
         return f"CAST(NULL AS {kind})"
-    if kind in ("double", "float"):
+    of = sql_type(kind)
+    if of.is_floating:
         return f"{kind}('{value!r}')"
-    if kind in _SUFFIX:
+    if of.is_integral:
         return f"CAST('{value}' AS {kind})" if value < 0 else f"{value}{_SUFFIX[kind]}"
     if kind == "boolean":
         return "TRUE" if value else "FALSE"
@@ -240,10 +242,9 @@ def literal_sql(value: Any, kind: str) -> str:
         return f"CAST(timestamp_micros({value}L) AS timestamp_ntz)"
     if kind == "timestamp":
         return f"timestamp_micros({value}L)"
-    if kind.startswith("array"):
-        item = kind[6:-1]
-        return f"array({', '.join(literal_sql(part, item) for part in value)})"
-    if kind.startswith("decimal"):
+    if of.kind == "array":
+        return f"array({', '.join(literal_sql(part, of.element.name) for part in value)})"
+    if of.kind == "decimal":
         return f"CAST('{value}' AS {kind})"
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{text}'"

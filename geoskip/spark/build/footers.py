@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
+from geoskip.types import sql_type
 
 __all__ = [
     "ReadersDiffer",
@@ -137,18 +138,7 @@ def unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-_SIMPLE = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "binary": pa.binary(),
-    "string": pa.string(),
-}
+_PLAIN = ("boolean", "date", "binary", "string", "timestamp", "timestamp_ntz")
 _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 
 
@@ -157,22 +147,20 @@ def is_readable(name: str, kind: str) -> bool:
     quoted = name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name
     if "." in name and not quoted:
         return False
-    return kind in _SIMPLE or kind.startswith("decimal(") or kind in ("timestamp", "timestamp_ntz")
+    return sql_type(kind).is_numeric or kind in _PLAIN
 
 
 def _agrees(kind: str, arrow: pa.DataType) -> bool:
     """Does Arrow's type of a file's column hold the values that Spark reads as ``kind``?"""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
-    if kind in _SIMPLE:
-        return arrow.equals(_SIMPLE[kind]) or (kind in _WIDE and arrow.equals(_WIDE[kind]))
-    if kind.startswith("decimal("):
-        precision, scale = map(int, kind[8:-1].split(","))
-        return pa.types.is_decimal(arrow) and (arrow.precision, arrow.scale) == (precision, scale)
+    of = sql_type(kind)
+    if of.kind == "decimal":
+        return pa.types.is_decimal(arrow) and (arrow.precision, arrow.scale) == (of.precision, of.scale)
     if kind in ("timestamp", "timestamp_ntz"):
         zoned = kind == "timestamp"
         return pa.types.is_timestamp(arrow) and arrow.unit in ("ms", "us") and (arrow.tz is not None) == zoned
-    return False
+    return (of.is_numeric or kind in _PLAIN) and arrow in (of.arrow, _WIDE.get(kind))
 
 
 def _serves_from_footers(plan: IndexPlan) -> bool:

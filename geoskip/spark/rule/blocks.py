@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.evaluation import Declined
+from geoskip.types import sql_type
 
 __all__ = ["block", "unblocked"]
 
@@ -42,17 +42,17 @@ def unblocked(data: bytes, kind: str) -> tuple[pa.Array, Any]:
     status = np.frombuffer(data, dtype=np.uint8, count=count, offset=4)
     payload = memoryview(data)[4 + count :]
     mask = status != 1
-    decimal = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind)
-    if decimal:
-        if int(decimal[2]) < 0:
+    of = sql_type(kind)
+    if of.kind == "decimal":
+        if not of.is_decimal:
             raise Declined(f"values of {kind} are not taken")
         buffers = [_bits(~mask), pa.py_buffer(bytes(payload))]
-        return pa.Array.from_buffers(pa.decimal128(int(decimal[1]), int(decimal[2])), count, buffers), status == 2
-    if kind.startswith(("string", "char", "varchar", "binary")):
+        return pa.Array.from_buffers(of.arrow, count, buffers), status == 2
+    if of.is_text or of.kind in ("string collate", "binary"):
         offsets, text = payload[: 4 * (count + 1)], payload[4 * (count + 1) :]
         buffers = [_bits(~mask), pa.py_buffer(bytes(offsets)), pa.py_buffer(bytes(text))]
         return pa.Array.from_buffers(pa.binary(), count, buffers), status == 2
-    plain = np.frombuffer(payload, dtype="<f8" if kind in ("float", "double") else "<i8", count=count)
+    plain = np.frombuffer(payload, dtype="<f8" if of.is_floating else "<i8", count=count)
     return pa.array(plain, mask=mask), status == 2
 
 

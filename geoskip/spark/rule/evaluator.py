@@ -11,7 +11,6 @@ what is of another type than declared is unknown, and so is what it raises.
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +53,7 @@ from geoskip.registry import current
 from geoskip.spark.rule.blocks import block, unblocked
 from geoskip.spark.rule.python_udfs import called
 from geoskip.spark.rule.translate import Translator, type_name
+from geoskip.types import sql_type
 
 __all__ = ["Answers", "SparkEvaluator"]
 
@@ -79,7 +79,7 @@ class _Vertex:
 
 def _is_unsettled(node: Predicate) -> bool:
     """Is it NULL or FALSE of NaN, by whether Spark compiles it? ``x IN (1.0, ..., NULL)``, as a set."""
-    if not isinstance(node, In) or node.child.type not in ("float", "double"):
+    if not isinstance(node, In) or not sql_type(node.child.type).is_floating:
         return False
     return any(value.value is None for value in node.values)
 
@@ -94,15 +94,15 @@ def _depends_on_form(node: Predicate, over: Predicate) -> bool:
     computed = not isinstance(over, Column) and _digits(over) > 15
     return any(
         isinstance(vertex, Cast)
-        and not vertex.type.startswith("decimal")
+        and sql_type(vertex.type).kind != "decimal"
         and ((computed and _digits(vertex.child) > 15) or (vertex.type == "timestamp" and _digits(vertex.child) > 28))
         for vertex in walk(node)
     )
 
 
 def _digits(node: Predicate) -> int:
-    found = re.match(r"decimal\((\d+),", node.type or "")
-    return int(found[1]) if found else 0
+    kind = sql_type(node.type)
+    return kind.precision if kind.kind == "decimal" else 0
 
 
 _clocks: dict[str, ZoneTransitions | None] = {}

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -31,6 +30,7 @@ from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
 from geoskip.spark.rule.translate import UNIDENTIFIED, implementation_of
 from geoskip.spark.rule.udf_process import Rows, call_in_worker
+from geoskip.types import sql_type
 
 __all__ = ["called"]
 
@@ -41,7 +41,6 @@ _THROUGH_ARROW = 101
 _AS_THEY_ARE = frozenset(["string", "boolean"])
 """Types of which Arrow, and pandas behind it, leave every value as it is: a NULL number becomes NaN, NaN becomes NULL,
 and whole numbers beside NULL become floats."""
-_WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
@@ -138,12 +137,14 @@ def _column(argument: pa.Array | Literal, give: Callable[[Any], Any], length: in
 
 def _giving(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """From a physical value to what a worker would get; raises where Python has no such value."""
-    if decimal := _DECIMAL.fullmatch(kind):
-        scale = int(decimal[2])
-        return lambda value: Decimal(_of_scale(value, scale).to_eng_string())  # as Spark writes it to workers
+    of = sql_type(kind)
+    if of.is_decimal:
+        return lambda value: Decimal(_of_scale(value, of.scale).to_eng_string())  # as Spark writes it to workers
     if kind == "binary":  # since Spark 4.1 bytes, where nobody asks for what was before
         return bytes if str(settings.get(_AS_BYTES)).lower() == "true" else bytearray
-    if _INTERVAL.fullmatch(kind):
+    if of.is_integral:
+        return int
+    if of.kind == "interval second":
         return T.DayTimeIntervalType().fromInternal
     if kind not in _GIVEN:
         raise Declined(f"{name} takes a {kind}, which is not given to functions here")
@@ -151,8 +152,6 @@ def _giving(kind: str, name: str, settings: Mapping[str, Any]) -> Callable[[Any]
 
 
 _AS_BYTES = "spark.sql.execution.pyspark.binaryAsBytes"
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _ALL_DIGITS = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
@@ -169,7 +168,6 @@ def _text(value: bytes) -> str:
 
 
 _GIVEN: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_WIDTHS, int),
     "float": float,
     "double": float,
     "boolean": bool,
@@ -193,22 +191,20 @@ def _taking(kind: str, name: str) -> Callable[[Any], Any]:
 
         return take
 
-    def within(bits: int, whole: Callable[[Any], Any]) -> Callable[[Any], int]:
-        half = 1 << (bits - 1)
-
+    def within(values: range, whole: Callable[[Any], Any]) -> Callable[[Any], int]:
         def fitting(value: Any) -> int:
             found = int(whole(value))
-            if not -half <= found < half:
+            if found not in values:
                 raise OverflowError(name)
             return found
 
         return fitting
 
-    if kind in _WIDTHS:
-        return exactly(int, physical=within(_WIDTHS[kind], int))
-    if decimal := _DECIMAL.fullmatch(kind):
-        precision, scale = int(decimal[1]), int(decimal[2])
-        return exactly(Decimal, physical=lambda value: _rounded(value, precision, scale))
+    of = sql_type(kind)
+    if of.is_integral:
+        return exactly(int, physical=within(of.values, int))
+    if of.is_decimal:
+        return exactly(Decimal, physical=lambda value: _rounded(value, of.precision, of.scale))
     match kind:
         case "double":
             return exactly(float, physical=float)
@@ -227,7 +223,7 @@ def _taking(kind: str, name: str) -> Callable[[Any], Any]:
         case "timestamp_ntz":
             return exactly(dt.datetime, physical=T.TimestampNTZType().toInternal)
         case "interval day to second":
-            return exactly(dt.timedelta, physical=within(64, T.DayTimeIntervalType().toInternal))
+            return exactly(dt.timedelta, physical=within(sql_type("bigint").values, T.DayTimeIntervalType().toInternal))
     raise Declined(f"{name} returns a {kind}, which is not taken from functions here")
 
 
@@ -246,8 +242,9 @@ def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
 
 
 def _arrow(kind: str) -> pa.DataType:
-    if decimal := _DECIMAL.fullmatch(kind):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    of = sql_type(kind)
+    if of.is_decimal:
+        return of.arrow
     if kind in ("string", "binary"):
         return pa.binary()
-    return pa.float64() if kind in ("float", "double") else pa.int64()
+    return pa.float64() if of.is_floating else pa.int64()

@@ -49,6 +49,7 @@ from geoskip.registry.fingerprint import Unidentifiable, own_identity, qualified
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rewrite.structs import MOST_RECORDS, is_record, record
 from geoskip.spark.rule.lambdas import closed
+from geoskip.types import sql_type
 
 __all__ = ["CATALYST", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "parts_of", "quoted", "type_name"]
 
@@ -312,7 +313,7 @@ def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
 
 
 def _collated(node: Predicate) -> bool:
-    return (node.type or "").startswith("string collate")
+    return sql_type(node.type).kind == "string collate"
 
 
 def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
