@@ -110,7 +110,7 @@ class SqlType:
         return self.kind in ("string", "char", "varchar")
 
     def holds(self, other: SqlType) -> bool:
-        """Whether every value of another type is one of this type, both exact.
+        """True where every value of another type is a value of this type; both are exact.
 
         >>> sql_type("decimal(12,4)").holds(sql_type("decimal(10,2)")), sql_type("int").holds(sql_type("decimal(10,0)"))
         (True, False)
@@ -119,11 +119,11 @@ class SqlType:
 
     @property
     def _end(self) -> int:
-        """The whole number that no value is above."""
+        """The least power of 2 or 10 that bounds the absolute values."""
         return self.values.stop or 10 ** (self.precision - self.scale)
 
     def widens(self, other: SqlType) -> bool:
-        """Whether a cast of an integral or floating type to this one is implicit, and gives every value one.
+        """True where an integral or floating type is cast to this one implicitly, which makes no value NULL.
 
         >>> sql_type("double").widens(sql_type("bigint")), sql_type("int").widens(sql_type("float"))
         (True, False)
@@ -157,7 +157,7 @@ class SqlType:
 
     @functools.cached_property
     def _parts(self) -> tuple[str, ...]:
-        """What stands between the outermost brackets, split at its commas."""
+        """The text between the outermost brackets, split at its commas."""
         parts, depth = [""], 0
         for letter in self._inner:
             depth += (letter in "<(") - (letter in ">)")

@@ -83,7 +83,7 @@ class UserMetric(Metric):
 
 
 def _is_plain(kind: SqlType) -> bool:
-    """Whether a build, a query's literal and Spark give Python the same plain values of this type."""
+    """True where a build, a literal of a query and Spark give Python the same plain values of this type."""
     while kind.kind == "array":
         kind = kind.element
     return kind.is_integral or kind.is_floating or kind.kind in ("boolean", "string")
