@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import zoneinfo
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geoskip.bounds import time_zones as module
 from geoskip.bounds.engine_evaluated import evaluated
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.time_zones import LocalTimeFunction, local, shown
 from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
+from tests.planting import attribute, before
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -26,6 +27,7 @@ ZONES = [
     *("America/New_York", "Europe/Berlin", "America/St_Johns", "America/Sao_Paulo", "Pacific/Apia", "Africa/Monrovia"),
     *("Australia/Lord_Howe", "Africa/Casablanca", "Asia/Kolkata", "America/Juneau", "Pacific/Kwajalein", "UTC"),
 ]
+TRUNCATES = "org.apache.spark.sql.catalyst.expressions.TruncTimestamp"
 FIRST, LAST = (int(dt.datetime(year, 1, 1, tzinfo=dt.UTC).timestamp()) for year in (1860, 2040))
 
 
@@ -116,7 +118,7 @@ FUNCTIONS: dict[str, tuple[Callable[[str], Call | Cast], Callable[[str], Callabl
 }
 for name, unit in (("day", DAY), ("hour", HOUR), ("minute", 60_000_000)):
     FUNCTIONS[name] = (
-        lambda zone, name=name: Call("date_trunc", (Literal(name), TS), module._TRUNCATES, (zone,), "timestamp"),  # type: ignore[misc]
+        lambda zone, name=name: Call("date_trunc", (Literal(name), TS), TRUNCATES, (zone,), "timestamp"),  # type: ignore[misc]
         lambda zone, unit=unit: truncated(zone, unit),  # type: ignore[misc]
     )
 FUNCTIONS["3 days later"] = (
@@ -195,7 +197,7 @@ def _ends_alone(self: LocalTimeFunction, low: Any, high: Any, known_low: Any, kn
 
 def test_the_ends_alone_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: the function taken to rise."""
-    monkeypatch.setattr(LocalTimeFunction, "points", _ends_alone)
+    attribute(monkeypatch, LocalTimeFunction, "points", _ends_alone)
     for name in ("date", "local time", "day"):
         with pytest.raises(AssertionError):
             check(name, "America/St_Johns", BACK - 2 * HOUR, BACK + 60_000_000, [BACK - 1, BACK])
@@ -206,7 +208,9 @@ def test_the_first_hour_after_clocks_are_set_is_a_break(monkeypatch: pytest.Monk
     offset("Africa/Monrovia", 0)
     at = int(KNOWN["Africa/Monrovia"].at[-1])
     check("minute", "Africa/Monrovia", at - HOUR, at + 45_000_000, [at + 20_000_000])
-    monkeypatch.setattr(module, "_breaks", lambda clocks, unit: clocks.at)
+    before(
+        monkeypatch, LocalTimeFunction, "points", lambda original, local, *ends: original(replace(local, unit=0), *ends)
+    )
     with pytest.raises(AssertionError):
         check("minute", "Africa/Monrovia", at - HOUR, at + 45_000_000, [at + 20_000_000])
 
@@ -218,7 +222,7 @@ def test_days_are_added_to_what_the_clocks_show(monkeypatch: pytest.MonkeyPatch)
     cases = [(BACK - 2 * HOUR, BACK + HOUR // 2), (forth - 3 * DAY - HOUR, forth - 3 * DAY + 3 * HOUR // 2)]
     for low, high in cases:
         check("3 days later", zone, low, high, list(range(low, high, 60_000_000)))
-    monkeypatch.setattr(LocalTimeFunction, "points", _ends_alone)
+    attribute(monkeypatch, LocalTimeFunction, "points", _ends_alone)
     for low, high in cases:
         with pytest.raises(AssertionError):
             check("3 days later", zone, low, high, list(range(low, high, 60_000_000)))

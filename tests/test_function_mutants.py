@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,15 @@ import pyarrow as pa
 import pytest
 
 from geoskip import predicates as p
-from geoskip import rules
-from geoskip.clauses import Clause, keep_mask
+from geoskip.clauses import KEEP_ALL, Clause, all_of, any_of, keep_mask
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import clause_for
+from geoskip.labelling import Labeller, clause_for
 from geoskip.metadata import FileMetadata
-from geoskip.registry import declare, fingerprint, functions, mappings, maps
-from tests.test_mutants import before
+from geoskip.registry import declare, mappings, maps
+from geoskip.registry.fingerprint import digest, identity, state_version
+from tests.planting import Patch, before, function
 
-Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: list[Any] = []
 A = p.Column("a", "bigint")
 INDEX = MinMax("a").bind([A])
@@ -55,9 +55,9 @@ def sound(node: p.Predicate, holds: Callable[[int], bool], skips: int = 0) -> No
     assert np.count_nonzero(~keep) >= skips, f"{node} skips too few files"
 
 
-def called(function: Any) -> p.Call:
+def called(f: Any) -> p.Call:
     """A query's call of a Python function over the column."""
-    return p.Call("f", (A,), f"python:{fingerprint.identity(function)}", ("eval:100",), "bigint")
+    return p.Call("f", (A,), f"python:{identity(f)}", ("eval:100",), "bigint")
 
 
 # ---- which function is which
@@ -147,68 +147,63 @@ def _tenth(node: p.Predicate, index: MinMax) -> Clause | None:
     return None
 
 
-class _Copied:
-    """Values kept as an attribute, which ``functools.wraps`` copies."""
-
-    def get(self, function: Any) -> Any:
-        return getattr(function, "__dict__", {}).get("__geoskip__")
-
-    def set(self, function: Any, value: Any) -> None:
-        function.__geoskip__ = value
-
-    def drop(self, function: Any) -> None:
-        getattr(function, "__dict__", {}).pop("__geoskip__", None)
-
-
-class _Equal:
-    """Values by what compares as equal."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Any, Any] = {}
-
-    def get(self, function: Any) -> Any:
-        return self._kept.get(function)
-
-    def set(self, function: Any, value: Any) -> None:
-        self._kept[function] = value
-
-    def drop(self, function: Any) -> None:
-        self._kept.pop(function, None)
+def _attribute_of(function: Any) -> Any:
+    """A value kept as an attribute, which ``functools.wraps`` copies."""
+    return getattr(function, "__dict__", {}).get("__geoskip__")
 
 
 @mutant("identity belongs to the object", declared)
 def a_version_is_an_attribute(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fingerprint, "_stated", _Copied())
+    def state(original: Any, f: Any, version: str) -> None:
+        original(f, version)
+        f.__geoskip__ = identity(f)
+
+    function(patch, state_version, state)
+    function(patch, identity, lambda original, f: _attribute_of(f) or original(f))
 
 
 @mutant("identity belongs to the object", objects)
 def a_version_is_of_all_that_are_equal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fingerprint, "_stated", _Equal())
+    kept: dict[Any, str] = {}
+
+    def state(original: Any, f: Any, version: str) -> None:
+        original(f, version)
+        kept[f] = identity(f)
+
+    function(patch, state_version, state)
+    function(patch, identity, lambda original, f: kept.get(f) or original(f))
 
 
 @mutant("identity belongs to the object", mapped)
 def an_identity_is_an_attribute(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fingerprint, "_known", _Copied())
+    def known(original: Any, f: Any) -> Any:
+        if _attribute_of(f) is None:
+            f.__geoskip__ = original(f)
+        return _attribute_of(f)
+
+    function(patch, identity, known)
 
 
 @mutant("a function's content is its own", mapped)
 def what_is_wrapped_is_the_content(patch: pytest.MonkeyPatch) -> None:
-    before(patch, fingerprint, "digest", lambda original, f: original(getattr(f, "__wrapped__", f)))
-    patch.setattr(
-        fingerprint, "_code_name", lambda f: f"{f.__module__}.{getattr(f, '__qualname__', type(f).__qualname__)}"
-    )
+    def of_wrapped(original: Any, f: Any) -> str:
+        name = getattr(f, "__qualname__", type(f).__qualname__)
+        return f"{f.__module__}.{name}#{digest(getattr(f, '__wrapped__', f))}"
+
+    function(patch, identity, of_wrapped)
 
 
 @mutant("a function's content is its own", released)
 def a_name_in_a_distribution_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fingerprint, "_is_in_its_module", lambda function: True)
-    patch.setattr(fingerprint, "_code_name", lambda f: f"{f.__module__}.{f.__qualname__}")
+    def named(original: Any, f: Any) -> Any:
+        return original(getattr(sys.modules[f.__module__], f.__name__, f))
+
+    function(patch, identity, named)
 
 
 @mutant("what is declared belongs to the object", declared)
 def a_wrapper_is_what_it_wraps(patch: pytest.MonkeyPatch) -> None:
-    before(patch, fingerprint, "identity", lambda original, f: original(getattr(f, "__wrapped__", f)))
-    patch.setattr(functions, "identity", fingerprint.identity)
+    function(patch, identity, lambda original, f: original(getattr(f, "__wrapped__", f)))
 
 
 # ---- IN, as its equalities
@@ -236,51 +231,40 @@ def among() -> None:
             sound(p.Not(node), lambda a, values=values: f(a) not in values)
 
 
-def _offered(change: Callable[[Sequence[Clause]], Sequence[Clause]]) -> Patch:
-    return lambda patch: before(patch, rules, "any_of", lambda original, clauses: original(change(list(clauses))))
+def _among(patch: pytest.MonkeyPatch, change: Callable[[list[Clause]], Clause]) -> None:
+    """A clause of IN made of those of its equalities."""
+
+    def true(original: Any, label: Labeller, node: p.Predicate) -> Clause:
+        match node:
+            case p.In(p.Call() as child, values):
+                return change([label.true(p.Comparison("=", child, value)) for value in values])
+        found: Clause = original(label, node)
+        return found
+
+    before(patch, Labeller, "true", true)
 
 
 @mutant("2: IN matches any of its values", among)
 def the_first_equality_stands_for_all(patch: pytest.MonkeyPatch) -> None:
-    _offered(lambda clauses: clauses[:1])(patch)
+    _among(patch, lambda clauses: clauses[0])
 
 
 @mutant("2: IN matches any of its values", among)
 def every_equality_must_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "any_of", rules.all_of)
-
-
-class _Without:
-    """Equalities of which a mapping knows nothing, as ones that are never TRUE."""
-
-    def __init__(self, original: Any) -> None:
-        self.original = original
-
-    def __call__(self, this: Any, node: p.Predicate, found: list[Clause]) -> None:
-        match node:
-            case p.In(child, values):
-                known: list[list[Clause]] = [[] for _ in values]
-                for value, clauses in zip(values, known, strict=True):
-                    this._map(p.Comparison("=", child, value), clauses)
-                found.append(rules.any_of(clause for clauses in known for clause in clauses))
-            case _:
-                self.original(this, node, found)
+    _among(patch, all_of)
 
 
 @mutant("1: unknown is KEEP", among)
 def an_equality_without_a_clause_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    wrong = _Without(rules.RuleRunner._map_each)
-    patch.setattr(rules.RuleRunner, "_map_each", lambda *arguments: wrong(*arguments))
+    _among(patch, lambda clauses: any_of(clause for clause in clauses if clause is not KEEP_ALL))
 
 
 @mutant("2: NOT IN is the AND of inequalities", among)
 def not_in_is_offered_as_in(patch: pytest.MonkeyPatch) -> None:
-    original = rules.RuleRunner._map_each
+    def false(original: Any, label: Labeller, node: p.Predicate) -> Clause:
+        return label.true(node) if isinstance(node, p.In) else original(label, node)
 
-    def each(this: Any, node: p.Predicate, found: list[Clause]) -> None:
-        original(this, node.child if isinstance(node, p.Not) else node, found)
-
-    patch.setattr(rules.RuleRunner, "_map_each", each)
+    before(patch, Labeller, "false", false)
 
 
 @pytest.mark.parametrize(("plant", "check"), MUTANTS)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +19,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geoskip.clauses import keep_mask
-from geoskip.indexes.geobox import arithmetic
+from geoskip.geometry.boxes import Boxes
 from geoskip.indexes.geobox.arithmetic import BoxArithmetic
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import NoBoxReason, units_of
 from geoskip.labelling import clause_for
-from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
-from geoskip.types import SqlType, sql_type
+from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate, transform
 from tests.geobox_oracle import collected, pair_rows
 from tests.mapped import kept, metadata
+from tests.planting import Patch, attribute, before
 
 X, Y = Column("lng", "double"), Column("lat", "double")
 PAIR = GeoBox("lng", "lat", boxes=2).bind((X, Y))
@@ -192,9 +196,11 @@ def test_a_number_is_compared_with_what_it_was_rounded_to(
 
 def test_the_bounds_of_decimals_fit_their_type() -> None:
     """The engine takes no others, and would evaluate nothing for any file."""
-    box = np.array([-99.99]), np.array([99.99])
-    ends = arithmetic._bounds(sql_type("decimal(4,2)"), *box, np.array([False]))
-    assert [end.to_pylist() for end in ends] == [[Decimal("-99.99")], [Decimal("99.99")]]
+    kind, ends = "decimal(4,2)", [Decimal("-99.99"), Decimal("99.99")]
+    index = GeoBox("lng", "lat", boxes=1).bind((Column("lng", kind), Column("lat", kind)))
+    files = metadata(index, [(pa.array(ends, pa.decimal128(4, 2)),) * 2], (kind, kind))
+    found = BoxArithmetic(index.bound[0], index.bound).over(units_of(files, str(index), index.counts)).fields
+    assert [found[end].to_pylist()[0] for end in ("min", "max")] == ends
 
 
 TYPED: dict[str, tuple[str, tuple[Any, Any], str, str, Any, bool]] = {
@@ -332,45 +338,67 @@ def check_all() -> None:
     assert all(nulls_kept("*", "xx", ALONE)), "a product that is NULL lost a row"
 
 
-def _either(self: BoxArithmetic) -> tuple[NoBoxReason, ...]:
-    return (NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y)
+def _ends(change: Callable[[Callable[[Boxes], Any], Boxes], Any]) -> Patch:
+    """A mutant of the ends in boxes, from those that are right."""
+
+    def ends(original: Any, line: BoxArithmetic, boxes: Boxes) -> Any:
+        return change(partial(original, line), boxes)
+
+    return lambda patch: before(patch, BoxArithmetic, "ends", ends)
 
 
-def _paired(op: str, kind: SqlType, left: Any, right: Any) -> Any:
-    (a, b, _), (c, d, _) = left, right
-    low, high = (a - c, b - d) if op == "-" else (a * c, b * d) if op == "*" else (a + c, b + d)
-    return low, high, True
+def _typed(change: Callable[[str], str]) -> Patch:
+    """A mutant that computes in other types."""
+
+    def retyped(node: Predicate) -> Predicate:
+        return replace(node, type=change(node.type)) if isinstance(node, Call | Cast) and node.type else node
+
+    def ends(original: Any, line: BoxArithmetic, boxes: Boxes) -> Any:
+        return original(replace(line, expression=transform(line.expression, retyped)), boxes)
+
+    return lambda patch: before(patch, BoxArithmetic, "ends", ends)
 
 
-def _of_doubles(op: str, kind: SqlType, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
-    return right_one(op, sql_type("double"), left, right)
+def _corners(ends: Callable[[Boxes], Any], boxes: Boxes) -> list[Any]:
+    """The ends in the corners alone: the lower left one first, the upper right one last."""
+    sides = itertools.product((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))
+    return [ends(Boxes(x, y, x, y)) for x, y in sides]
 
 
-def _of_ends(op: str, kind: SqlType, left: Any, right: Any, *, right_one: Any = arithmetic._operated) -> Any:
-    low, high, sure = right_one(op, kind, left, right)
-    return (np.minimum(left[0] ** 2, left[1] ** 2) if op == "square" else low), high, sure
+def _paired(ends: Callable[[Boxes], Any], boxes: Boxes) -> Any:
+    first, *_, last = _corners(ends, boxes)
+    return first[0], last[1], ends(boxes)[2]
 
 
-MUTANTS: dict[str, tuple[Any, str, Any]] = {
-    "a row that lacks one coordinate lacks the other": (BoxArithmetic, "null", _either),
-    "a row that lacks one coordinate has no other kind of NULL": (
-        BoxArithmetic,
-        "null",
-        lambda self: (NoBoxReason.NULL,),
-    ),
-    "ends are paired as they come": (arithmetic, "_operated", _paired),
-    "a square is no less than those of the ends": (arithmetic, "_operated", _of_ends),
-    "all numbers are doubles": (arithmetic, "_operated", _of_doubles),
-    "nothing leaves its type": (arithmetic, "_fits", lambda kind, low, high: True),
-    "doubles hold every number": (arithmetic, "_ROUNDINGS", 0.0),
-    "only boxes hold what leaves its type": (BoxArithmetic, "is_total", True),
-    "decimals are never rounded": (arithmetic, "_unit", lambda kind: 0.0),
+def _of_corners(ends: Callable[[Boxes], Any], boxes: Boxes) -> Any:
+    low, _, _ = zip(*_corners(ends, boxes), strict=True)
+    return np.minimum.reduce(low), *ends(boxes)[1:]
+
+
+def _always(ends: Callable[[Boxes], Any], boxes: Boxes) -> Any:
+    low, high, sure = ends(boxes)
+    return low, high, np.ones_like(sure)
+
+
+def _null(*sorts: NoBoxReason) -> Patch:
+    return lambda patch: attribute(patch, BoxArithmetic, "null", lambda line: sorts)
+
+
+MUTANTS: dict[str, Patch] = {
+    "a row that lacks one coordinate lacks the other": _null(NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y),
+    "a row that lacks one coordinate has no other kind of NULL": _null(NoBoxReason.NULL),
+    "ends are paired as they come": _ends(_paired),
+    "a square is no less than those of the ends": _ends(_of_corners),
+    "floats are doubles": _typed(lambda kind: "double" if kind == "float" else kind),
+    "doubles hold every number": _typed(lambda kind: kind if kind == "float" else "double"),
+    "nothing leaves its type": _ends(_always),
+    "only boxes hold what leaves its type": lambda patch: attribute(patch, BoxArithmetic, "is_total", True),
+    "decimals are never rounded": _typed(lambda kind: kind.replace("decimal(38", "decimal(37")),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, rule, wrong = MUTANTS[name]
-    monkeypatch.setattr(place, rule, wrong)
+    MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError, match="lost a row"):
         check_all()

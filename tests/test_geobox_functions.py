@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geoskip.bounds import trigonometry
+from geoskip.bounds.trigonometry import of_function, of_wave
 from geoskip.geometry.boxes import Boxes
-from geoskip.indexes.geobox import arithmetic
 from geoskip.indexes.geobox.arithmetic import BoxArithmetic
 from geoskip.predicates import Call, Column, Literal, Predicate
 from tests.mapped import spark
+from tests.planting import function
 
 X, Y = Column("lng", "double"), Column("lat", "double")
 CLASSES = {
@@ -122,20 +122,18 @@ def test_ends_are_near_one_another() -> None:
         assert 140 < low[0] * scale < 183 < 230 < high[0] * scale < 270
 
 
-def without_peaks(angle: Any, sines: Any, cosines: Any) -> Any:
+def without_peaks(original: Any, angle: Any, sines: Any, cosines: Any) -> Any:
     ends = [sines[0] * np.sin(at) + cosines[0] * np.cos(at) for at in angle[:2]]
     return np.minimum(*ends), np.maximum(*ends), angle[2]
 
 
 def test_extremes_between_the_ends_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (trigonometry, arithmetic):
-        monkeypatch.setattr(module, "of_wave", without_peaks)
+    function(monkeypatch, of_wave, without_peaks)
     with pytest.raises(AssertionError, match="leaves"):
         search()
 
 
 def test_a_domain_that_is_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = trigonometry.of_function
-    monkeypatch.setattr(arithmetic, "of_function", lambda name, args: (*original(name, args)[:2], np.bool_(True)))
+    function(monkeypatch, of_function, lambda original, name, args: (*original(name, args)[:2], np.bool_(True)))
     with pytest.raises(AssertionError, match="leaves"):
         search()

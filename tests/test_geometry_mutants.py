@@ -11,7 +11,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,20 +18,18 @@ import pyarrow as pa
 import pytest
 import shapely
 
-import udf_mappings.sedona as mapped
-from geoskip.geometry import sphere
 from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
-from geoskip.indexes.geobox import clauses
-from geoskip.indexes.geobox import collect as geobox_collect
-from geoskip.indexes.geobox import globe as geobox_globe
-from geoskip.indexes.geobox.clauses import BoxDiffers, BoxMeets, BoxTransform
+from geoskip.geometry.sphere import haversine, lower_angle, windows
+from geoskip.indexes.geobox.clauses import BoxDiffers, BoxMeets, BoxTransform, margin
+from geoskip.indexes.geobox.collect import is_near_its_box, lacks_coordinates
+from geoskip.indexes.geobox.globe import Earth
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import BoxUnits
 from geoskip.predicates import Call, Comparison, Literal, Predicate
-from geoskip.registry import current
 from tests.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
-from tests.test_mutants import Patch, before
+from tests.planting import Patch, attribute, before, function, registered
+from udf_mappings.sedona import distance_in_space, relates, sides
 
 MUTANTS: list[Any] = []
 
@@ -87,10 +84,10 @@ def non_finite_rows_are_left_out(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("any non-finite coordinate keeps, of any part", elsewhere)
 def only_points_lack_coordinates(patch: pytest.MonkeyPatch) -> None:
-    def alone(some: Any) -> Any:
+    def alone(original: Any, some: Any) -> Any:
         return (shapely.get_type_id(some) == 0) & shapely.is_empty(some)
 
-    patch.setattr(geobox_collect, "lacks_coordinates", alone)
+    function(patch, lacks_coordinates, alone)
 
 
 @mutant("Q with a part that is NaN keeps", elsewhere)
@@ -118,12 +115,12 @@ def rows_with_one_null_coordinate_are_left_out(patch: pytest.MonkeyPatch) -> Non
 
 @mutant("touch is not to lie inside", geometries)
 def touching_as_lying_inside(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shape, "meets", lambda shape, boxes: boxes.inside(shape.envelope))
+    attribute(patch, Shape, "meets", lambda shape, boxes: boxes.inside(shape.envelope))
 
 
 @mutant("cover: a box contains the envelope of Q", geometries)
 def covering_as_lying_inside(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Boxes, "holding", Boxes.inside)
+    attribute(patch, Boxes, "holding", Boxes.inside)
 
 
 @mutant("boxes are tested for containment after growing", geometries)
@@ -131,12 +128,12 @@ def a_box_must_be_larger_than_what_it_holds(patch: pytest.MonkeyPatch) -> None:
     def strictly(boxes: Boxes, other: Envelope) -> Any:
         return (boxes.xmin < other.xmin - 1e-6) & (boxes.xmax > other.xmax + 1e-6)
 
-    patch.setattr(Boxes, "holding", strictly)
+    attribute(patch, Boxes, "holding", strictly)
 
 
 @mutant("inside, negated: every box lies in Q itself, not in its envelope", geometries)
 def inside_the_envelope_is_inside(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shape, "covers", lambda shape, boxes: boxes.inside(shape.envelope))
+    attribute(patch, Shape, "covers", lambda shape, boxes: boxes.inside(shape.envelope))
 
 
 @mutant("inside, open: every box lies in the interior of Q", geometries)
@@ -144,7 +141,7 @@ def the_boundary_is_contained(patch: pytest.MonkeyPatch) -> None:
     def covers(shape: Shape, boxes: Boxes) -> Any:
         return shapely.covers(shape.geometry, shapely.box(boxes.xmin, boxes.ymin, boxes.xmax, boxes.ymax))
 
-    patch.setattr(Shape, "holds_inside", covers)
+    attribute(patch, Shape, "holds_inside", covers)
 
 
 @mutant("NOT touch is no negated clause", geometries)
@@ -152,12 +149,12 @@ def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
     def keep_of(clause: BoxDiffers, units: BoxUnits) -> Any:
         return ~BoxMeets(clause.index, clause.counts, clause.view, clause.shape).keep_of(units)
 
-    patch.setattr(BoxDiffers, "keep_of", keep_of)
+    attribute(patch, BoxDiffers, "keep_of", keep_of)
 
 
 @mutant("a geometry touches all sides of its box where no other shares it", geometries)
 def one_of_several_touches_every_side(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BoxUnits, "alone", lambda units, places: np.ones(len(places), dtype=bool))
+    attribute(patch, BoxUnits, "alone", lambda units, places: np.ones(len(places), dtype=bool))
 
 
 @mutant("a geometry touches the sides of its box, nothing more", geometries)
@@ -165,7 +162,7 @@ def what_touches_a_corner_touches_all(patch: pytest.MonkeyPatch) -> None:
     def sides(boxes: Boxes) -> Any:
         return iter([Boxes(boxes.xmin, boxes.ymin, boxes.xmin, boxes.ymin)])
 
-    patch.setattr(Boxes, "sides", sides)
+    attribute(patch, Boxes, "sides", sides)
 
 
 @mutant("other distances: no rounding", geometries)
@@ -174,34 +171,27 @@ def nearly_at_a_distance_is_at_it(patch: pytest.MonkeyPatch) -> None:
         points = shapely.points((boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2)
         return (boxes.diagonal() == 0) & (abs(shapely.distance(shape.geometry, points) - distance) < 1e-12)
 
-    patch.setattr(Shape, "is_exactly_at", nearly)
+    attribute(patch, Shape, "is_exactly_at", nearly)
 
 
 @mutant("relate: only if the pattern forces II, IB, BI or BB", geometries)
 def every_pattern_is_a_touch(patch: pytest.MonkeyPatch) -> None:
     def rule(node: Predicate, index: GeoBox) -> Any:
-        pair = mapped.sides(node, index) if isinstance(node, Call) else None
+        pair = sides(node, index) if isinstance(node, Call) else None
         return pair and pair[0].meets(pair[1])
 
-    mapped_by(patch, mapped.relates, rule)
+    registered(patch, relates, rule)
 
 
 @mutant("near: in space of points alone", elsewhere)
 def a_plane_is_no_nearer_than_its_polygon(patch: pytest.MonkeyPatch) -> None:
     def rule(node: Predicate, index: GeoBox) -> Any:
         match node:
-            case Comparison("<" | "<=", Call() as measured, Literal(d)) if pair := mapped.sides(measured, index):
+            case Comparison("<" | "<=", Call() as measured, Literal(d)) if pair := sides(measured, index):
                 return pair[0].comes_within(pair[1], d)
         return None
 
-    mapped_by(patch, mapped.distance_in_space, rule)
-
-
-def mapped_by(patch: pytest.MonkeyPatch, original: Any, rule: Callable[[Predicate, GeoBox], Any]) -> None:
-    """Register a rule in place of another."""
-    known = current().mappings
-    name = f"{original.__module__}.{original.__name__}"
-    patch.setitem(known, name, replace(known[name], rule=rule))
+    registered(patch, distance_in_space, rule)
 
 
 @mutant("inside and far: keep if any row is invalid", elsewhere)
@@ -216,23 +206,22 @@ def an_invalid_constant_is_taken_for_a_valid_one(patch: pytest.MonkeyPatch) -> N
         shape.valid = True
         return shape
 
-    original = Shape.of
-    patch.setattr(Shape, "of", staticmethod(lambda value: of(original, value)))
+    before(patch, Shape, "of", of)
 
 
 @mutant("near: the lower bound of the distance", geometries)
 def near_by_the_farthest_point(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shape, "comes_within", lambda shape, boxes, distance: shape.farthest(boxes) <= distance)
+    attribute(patch, Shape, "comes_within", lambda shape, boxes, distance: shape.farthest(boxes) <= distance)
 
 
 @mutant("far: the upper bound of the distance", geometries)
 def far_by_the_nearest_point(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shape, "farthest", lambda shape, boxes: shapely.distance(shape.geometry, boxes.polygons()))
+    attribute(patch, Shape, "farthest", lambda shape, boxes: shapely.distance(shape.geometry, boxes.polygons()))
 
 
 @mutant("distances allow for rounding on the right side", geometries)
 def a_margin_on_the_wrong_side(patch: pytest.MonkeyPatch) -> None:
-    before(patch, clauses, "margin", lambda original, scale, distance: -0.51 + 0 * original(scale, distance))
+    function(patch, margin, lambda original, scale, distance: -0.51 + 0 * original(scale, distance))
 
 
 # --- seeing through, and the axes ------------------------------------------------------------------------------------
@@ -240,24 +229,22 @@ def a_margin_on_the_wrong_side(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("axis order is bound to argument expressions", pairs)
 def axes_by_position(patch: pytest.MonkeyPatch) -> None:
-    before(
-        patch, GeoBox, "_sees", lambda original, index, node: (v := original(index, node)) and replace(v, flip=False)
-    )
+    attribute(patch, BoxTransform, "flip", property(lambda view: False, lambda view, value: None))
 
 
 @mutant("shrinking is no identity", geometries)
 def a_part_is_the_whole(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BoxTransform, "within", lambda view: view)
+    attribute(patch, BoxTransform, "within", lambda view: view)
 
 
 @mutant("an end of a line does not touch the sides of its box", elsewhere)
 def an_end_is_the_whole(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BoxTransform, "vertex", lambda view: view)
+    attribute(patch, BoxTransform, "vertex", lambda view: view)
 
 
 @mutant("a buffer grows the box", geometries)
 def a_buffer_is_what_it_surrounds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BoxTransform, "grown", lambda view, radius: view)
+    attribute(patch, BoxTransform, "grown", lambda view, radius: view)
 
 
 # --- the globe -------------------------------------------------------------------------------------------------------
@@ -265,45 +252,45 @@ def a_buffer_is_what_it_surrounds(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("the radius is the function's own", globe)
 def every_earth_in_metres(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(geobox_globe.Earth, "of_radius", classmethod(lambda cls, radius: cls(6371008.0, 6371008.0)))
+    attribute(patch, Earth, "of_radius", classmethod(lambda cls, radius: cls(6371008.0, 6371008.0)))
 
 
 @mutant("right across the antimeridian", globe)
 def longitudes_end_at_180(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sphere, "windows", lambda x, y, angle, farthest: [_square(x, y, math.degrees(angle) + 1)])
+    function(patch, windows, lambda original, x, y, angle, farthest: [_square(x, y, math.degrees(angle) + 1)])
 
 
 @mutant("right at the poles", globe)
 def degrees_are_equally_long(patch: pytest.MonkeyPatch) -> None:
-    def windows(x: float, y: float, angle: float, farthest: float) -> list[Envelope]:
+    def turned(original: Any, x: float, y: float, angle: float, farthest: float) -> list[Envelope]:
         return [_square(x + turn, y, math.degrees(angle) + 1) for turn in range(-1080, 1081, 360)]
 
-    patch.setattr(sphere, "windows", windows)
+    function(patch, windows, turned)
 
 
 @mutant("a box's nearest point may lie within its edge", globe)
 def the_nearest_corner_is_nearest(patch: pytest.MonkeyPatch) -> None:
-    def lower(boxes: Boxes, x: float, y: float) -> Any:
+    def lower(original: Any, boxes: Boxes, x: float, y: float) -> Any:
         corners = itertools.product((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))
-        apart = [sphere.haversine(math.radians(y), np.radians(v), np.radians(u - x)) for u, v in corners]
+        apart = [haversine(math.radians(y), np.radians(v), np.radians(u - x)) for u, v in corners]
         return functools.reduce(np.minimum, apart)
 
-    patch.setattr(sphere, "lower_angle", lower)
+    function(patch, lower_angle, lower)
 
 
 @mutant("on the globe: centroids of what is valid only", elsewhere)
 def centroids_never_leave_their_box(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BoxUnits, "all_valid", lambda units, places: np.ones(len(places), dtype=bool))
+    attribute(patch, BoxUnits, "all_valid", lambda units, places: np.ones(len(places), dtype=bool))
 
 
 @mutant("on the globe: slivers are not valid", slivers)
 def centroids_are_computed_exactly(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(geobox_collect, "is_near_its_box", lambda some: np.ones(len(some), dtype=bool))
+    function(patch, is_near_its_box, lambda original, some: np.ones(len(some), dtype=bool))
 
 
 @mutant("the spheroid's bounds", globe)
 def the_spheroid_is_a_sphere(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(geobox_globe.Earth, "wgs84", classmethod(lambda cls: cls(6371008.0, 6371008.0)))
+    attribute(patch, Earth, "wgs84", classmethod(lambda cls: cls(6371008.0, 6371008.0)))
 
 
 def _square(x: float, y: float, reach: float) -> Envelope:

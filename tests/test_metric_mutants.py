@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import udf_mappings.metrics as mapped
-import udf_mappings.metrics_sql as spelt
 from geoskip import predicates as p
-from geoskip.clauses import KEEP_ALL
-from geoskip.indexes.metricdist import clauses, collect
-from geoskip.indexes.metricdist import distance as metricdist_distance
-from geoskip.indexes.metricdist.clauses import DistanceMeets
-from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein, numbers, string_heads
+from geoskip.clauses import KEEP_ALL, all_of
+from geoskip.indexes.metricdist.clauses import DistanceLeaves, DistanceMeets, HasNullDistance
+from geoskip.indexes.metricdist.index import MetricDist, subject
+from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein
 from geoskip.metrics.base import Metric, Points
 from geoskip.metrics.string_heads import StringHeads
 from tests.metric_worlds import (
@@ -34,8 +31,9 @@ from tests.metric_worlds import (
     value,
     world,
 )  # fmt: skip
-from tests.test_mutants import Patch, before
+from tests.planting import Patch, attribute, before, registered
 from udf_mappings import metric_functions as ours
+from udf_mappings.metrics import levenshtein
 
 MUTANTS: list[Any] = []
 ORDERS = ("<", "<=", ">", ">=", "=")
@@ -172,12 +170,12 @@ def the_square_is_taken_for_a_metric(patch: pytest.MonkeyPatch) -> None:
 def alignments_of_letters_are_taken_for_a_metric(patch: pytest.MonkeyPatch) -> None:
     from rapidfuzz.distance import OSA
 
-    patch.setattr(Levenshtein, "scorer", OSA.distance)
+    attribute(patch, Levenshtein, "scorer", OSA.distance)
 
 
 @mutant("the distance is the function's own", globe)
 def degrees_are_taken_for_a_plane(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Haversine, "distances", lambda self, o, data: np.radians(np.hypot(data[0] - o[0], data[1] - o[1])))
+    attribute(patch, Haversine, "distances", lambda self, o, data: np.radians(np.hypot(data[0] - o[0], data[1] - o[1])))
 
 
 # ---- SQL is not the metric at the ends of doubles
@@ -186,8 +184,8 @@ def degrees_are_taken_for_a_plane(patch: pytest.MonkeyPatch) -> None:
 @mutant("decline outside 1e-150 .. 1e150", ends)
 def doubles_have_no_ends(patch: pytest.MonkeyPatch) -> None:
     """A distance that does not overflow, as geometry has it; SQL's does."""
-    patch.setattr(numbers, "LARGEST", 1e300)
-    patch.setattr(Euclidean, "distances", lambda self, o, data: np.hypot(data[0] - o[0], data[1] - o[1]))
+    before(patch, Euclidean, "usable", lambda original, metric, columns: np.all(np.abs(columns) <= 1e300, axis=0))
+    attribute(patch, Euclidean, "distances", lambda self, o, data: np.hypot(data[0] - o[0], data[1] - o[1]))
 
 
 @mutant("decline outside 1e-150 .. 1e150", ends)
@@ -196,28 +194,25 @@ def odd_rows_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         found = original(*args, **options)
         return Points(found.data, found.rows - found.odd, found.nulls, found.blanks, 0)
 
-    before(patch, numbers._Numeric, "points", points)
+    before(patch, Euclidean, "points", points)
 
 
 @mutant("whole numbers overflow", whole_numbers)
 def whole_numbers_never_overflow(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(spelt, "_limit", lambda call: math.inf)
+    _asked(patch, limit=math.inf)
 
 
 @mutant("near the antipode haversine is off", globe)
 def the_antipode_is_exact(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Haversine, "ends", lambda self, low, high: (low, high))
+    attribute(patch, Haversine, "ends", lambda self, low, high: (low, high))
 
 
 @mutant("the radius is the function's own", globe)
 def every_earth_in_kilometres(patch: pytest.MonkeyPatch) -> None:
-    before(patch, metricdist_distance.Distance, "__init__", _in_kilometres)
+    def distance(original: Any, index: MetricDist, constants: Any, *, unit: float = 1.0) -> Any:
+        return original(index, constants, unit=6371.0 if unit > 1 else unit)
 
-
-def _in_kilometres(
-    original: Any, self: Any, index: Any, constants: Any, unit: float = 1.0, *rest: Any, **o: Any
-) -> None:
-    original(self, index, constants, 6371.0 if unit > 1 else unit, *rest, **o)
+    before(patch, MetricDist, "distance_to", distance)
 
 
 # ---- the triangle inequality and its slack
@@ -241,44 +236,62 @@ def farther_than_the_origin_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("at most d(o,q) + hi", plane)
 def far_is_the_negation_of_near(patch: pytest.MonkeyPatch) -> None:
-    def meets(original: Any, clause: DistanceMeets, table: Any) -> Any:
+    def keep(original: Any, clause: DistanceMeets, files: Any) -> Any:
         if clause.high < math.inf:
-            return original(clause, table)
-        return ~original(DistanceMeets(clause.origins, clause.point, 0.0, clause.low), table) & table.points
+            return original(clause, files)
+        return original(clause, files) & ~original(DistanceMeets(clause.origins, clause.point, 0.0, clause.low), files)
 
-    before(patch, DistanceMeets, "_near", meets)
+    before(patch, DistanceMeets, "keep", keep)
 
 
 @mutant("widen by 1e-9 relative", rounding)
 def distances_are_exact(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Metric, "relative", 0.0)
-    patch.setattr(clauses, "_OF_SCALE", 0.0)
-    patch.setattr(Euclidean, "slack", 0.0)
+    attribute(patch, Metric, "relative", 0.0)
+    before(patch, Euclidean, "scale", lambda original, metric, point: 0.0)
+    attribute(patch, Euclidean, "slack", 0.0)
 
 
 @mutant("a range holds all parts of a file", parts_of_files)
 def the_first_part_stands_for_the_file(patch: pytest.MonkeyPatch) -> None:
-    before(patch, collect, "_united", lambda original, rings: original(rings)[:1])
+    def merge(original: Any, index: MetricDist, parts: Any) -> Any:
+        return {**original(index, parts), **{field: parts[0][field] for field in ("lo", "hi", "gaps")}}
+
+    before(patch, MetricDist, "merge", merge)
 
 
 @mutant("a gap has no rows in it", parts_of_files)
 def gaps_of_one_part_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(collect, "_united", lambda rings: [rings[0], rings[-1]])
+    def merge(original: Any, index: MetricDist, parts: Any) -> Any:
+        found = original(index, parts)
+        ends = enumerate(zip(found["lo"], found["hi"], strict=True))
+        return {**found, "gaps": [{"origin": o, "low": low, "high": high} for o, (low, high) in ends if low < high]}
+
+    before(patch, MetricDist, "merge", merge)
 
 
 @mutant("a null cell keeps", plane)
 def a_file_of_nulls_holds_nothing_null(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(clauses.HasNullDistance, "keep", lambda self, files: self.origins.table(files).points.copy())
+    attribute(patch, HasNullDistance, "keep", lambda self, files: self.origins.table(files).points.copy())
 
 
 @mutant("greatest leaves out a NULL", greatest_of)
 def greatest_is_null_for_null(patch: pytest.MonkeyPatch) -> None:
-    before(patch, spelt, "_answer", lambda original, *a, nulls="", **o: original(*a, **o))
+    _asked(patch, nulls="")
 
 
 @mutant("the size of NULL may be -1", sets)
 def the_size_of_null_is_null(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mapped, "replace", lambda distance, nulls="", **o: distance)
+    _asked(patch, nulls="")
+
+
+def _asked(patch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """Clauses of distances with other values in some fields."""
+    for owner in (DistanceMeets, DistanceLeaves):
+
+        def keep(original: Any, clause: Any, files: Any) -> Any:
+            return original(replace(clause, **{k: v for k, v in changed.items() if hasattr(clause, k)}), files)
+
+        before(patch, owner, "keep", keep)
 
 
 # ---- levenshtein
@@ -286,16 +299,26 @@ def the_size_of_null_is_null(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("levenshtein(a, b, t) is -1 beyond t", words)
 def the_threshold_is_overlooked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mapped, "_up_to", lambda most, distance, node: distance.answers(node))
+    def rule(node: p.Predicate, index: MetricDist) -> Any:
+        match subject(node):
+            case p.Call(_, (_, p.Literal(str() as other), *_)):
+                return index.distance_to((other,)).answers(node)
+        return None
+
+    registered(patch, levenshtein, rule)
 
 
 @mutant("levenshtein(a, b, t) is -1 beyond t", words)
 def nothing_is_beyond_the_threshold(patch: pytest.MonkeyPatch) -> None:
-    def part(original: Any, op: str, number: Any, most: int, distance: Any) -> Any:
-        within = distance.compares(op, number)
-        return within and mapped.all_of([within, distance.compares("<=", most) or KEEP_ALL])
+    def rule(node: p.Predicate, index: MetricDist) -> Any:
+        match node:
+            case p.Comparison(op, p.Call(_, (_, p.Literal(str() as other), p.Literal(most))), p.Literal(number)):
+                distance = index.distance_to((other,))
+                within = distance.compares(op, number)
+                return within and all_of([within, distance.compares("<=", most) or KEEP_ALL])
+        return levenshtein(node, index)
 
-    before(patch, mapped, "_part", part)
+    registered(patch, levenshtein, rule)
 
 
 @mutant("code points, as Spark counts", words)
@@ -314,12 +337,18 @@ def heads_are_compared_as_words(patch: pytest.MonkeyPatch) -> None:
         found[self.owner[near[self.codes]]] = True
         return found
 
-    patch.setattr(StringHeads, "within", within)
+    attribute(patch, StringHeads, "within", within)
 
 
 @mutant("a group's letters are those of all its strings", words)
 def the_first_of_a_group_stands_for_all(patch: pytest.MonkeyPatch) -> None:
-    before(patch, string_heads, "_group_of", lambda original, texts: original(texts[:1]))
+    def outline(original: Any, metric: Levenshtein, texts: list[str]) -> Any:
+        found = original(metric, texts)
+        groups = [original(metric, [next(text for text in texts if text.startswith(head))])["groups"][0]
+                  for head in found["outline"]]  # fmt: skip
+        return {**found, "groups": groups}
+
+    before(patch, Levenshtein, "outline", outline)
 
 
 @mutant("an edit changes the length by one", words)

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import shapely
 
-import udf_mappings.sedona_overlays as overlaid
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
 from tests.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas
-from tests.test_geometry_mutants import mapped_by
-from tests.test_mutants import Patch, before
+from tests.planting import Patch, function, registered
 from udf_mappings.sedona_names import sides
+from udf_mappings.sedona_overlays import geohash_cell, in_a_geohash, something_in_common
 
 MUTANTS: list[Any] = []
 
@@ -73,7 +72,7 @@ def _instead_of_something_in_common(patch: pytest.MonkeyPatch, asked: Callable[[
         pair = sides(common, index) if isinstance(common, Call) else None
         return pair and pair[0].meets(pair[1])
 
-    mapped_by(patch, overlaid.something_in_common, rule)
+    registered(patch, something_in_common, rule)
 
 
 @mutant("an area of at least 0 is any")
@@ -127,7 +126,7 @@ def geohashes_have_the_latitude_first(patch: pytest.MonkeyPatch) -> None:
     def cell(original: Any, text: str) -> Any:
         return shapely.transform(original(text), lambda xy: xy[:, ::-1] * (2, 0.5))
 
-    before(patch, overlaid, "geohash_cell", cell)
+    function(patch, geohash_cell, cell)
 
 
 @mutant("a geohash is that of the envelope's centre")
@@ -135,10 +134,10 @@ def what_has_a_geohash_lies_in_its_cell(patch: pytest.MonkeyPatch) -> None:
     def rule(node: Predicate, index: GeoBox) -> Any:
         match node:
             case Comparison("=", Call(_, (g, *_)), Literal(str() as text)) if sight := index.sees(g):
-                return sight.meets(shapely.buffer(overlaid.geohash_cell(text).centroid, 1e-9))
+                return sight.meets(shapely.buffer(geohash_cell(text).centroid, 1e-9))
         return None
 
-    mapped_by(patch, overlaid.in_a_geohash, rule)
+    registered(patch, in_a_geohash, rule)
 
 
 @mutant("IN: any of the geohashes")
@@ -146,10 +145,10 @@ def the_first_geohash_decides(patch: pytest.MonkeyPatch) -> None:
     def rule(node: Predicate, index: GeoBox) -> Any:
         match node:
             case In(Call(_, (g, *_)), (Literal(str() as text), *_)) if sight := index.sees(g):
-                return sight.meets(overlaid.geohash_cell(text))
+                return sight.meets(geohash_cell(text))
         return None
 
-    mapped_by(patch, overlaid.in_a_geohash, rule)
+    registered(patch, in_a_geohash, rule)
 
 
 @pytest.mark.parametrize("plant", MUTANTS)

@@ -10,8 +10,9 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
-from geoskip.spark.rule import bridge
+from geoskip.metadata import FileMetadata
 from tests.conftest import same_as_off
+from tests.planting import before
 from tests.tagged_files import tagged_files
 from tests.test_spark_readers import settings
 
@@ -80,7 +81,7 @@ def test_by_size_and_time_alone_its_rows_would_be_lost(
     spark: Any, tagged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant of the rule above: without it that test would fail."""
-    monkeypatch.setattr(bridge, "_lines", lambda snapshot: snapshot.files.paths_text().decode())
+    before(monkeypatch, FileMetadata, "paths_text", lambda original, files, etags=False: original(files))
     uri = fill(tmp_path / "data", x=1, y=2)
     dataset(spark, uri).create_index(MinMax("a"))
     fill(tmp_path / "data", x=7)

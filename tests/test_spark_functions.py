@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 import geoskip
 from geoskip import ValueList
 from geoskip.evaluation import Declined
-from geoskip.spark.rule import python_udfs as functions_module
 from geoskip.spark.rule import udf_process, udf_worker
 from geoskip.spark.rule.udf_process import call_in_worker
+from tests import planting
 from tests.conftest import holding_files, kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -217,10 +217,10 @@ def numbers(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(place)
 
 
-def in_the_driver(command: bytes, columns: Any, **_: Any) -> Any:
+def in_the_driver(_: Any, command: bytes, columns: Any, **__: Any) -> Any:
     """The mutant: a function is called here, as the driver has it by now."""
-    function = pickle.loads(command)[0]
-    rows = [None if None in row else function(*row) for row in zip(*columns, strict=True)]
+    called = pickle.loads(command)[0]
+    rows = [None if None in row else called(*row) for row in zip(*columns, strict=True)]
     return rows, [None in row for row in zip(*columns, strict=True)]
 
 
@@ -254,7 +254,7 @@ def test_functions_see_what_workers_see_and_not_what_the_driver_has_by_now(
         changed(patch, tmp_path)
         local.limit = 2  # type: ignore[attr-defined]
         assert differing_of(spark, numbers, registered, want_skips=True) == set()
-        patch.setattr(functions_module, "call_in_worker", in_the_driver)
+        planting.function(patch, call_in_worker, in_the_driver)
         wrong = differing_of(spark, numbers, registered, want_skips=False)
     assert {"a class", "an attribute", "the environment", "a thread", "a folder", "a process"} <= wrong
 

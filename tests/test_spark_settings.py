@@ -15,8 +15,11 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import Column
-from geoskip.spark import analysis, sql_settings
+from geoskip.spark import sql_settings
+from geoskip.spark.dependencies import depends_on
+from geoskip.spark.sql_settings import kind_of
 from tests.conftest import same_as_off
+from tests.planting import function
 from tests.test_spark_readers import settings
 
 pytestmark = pytest.mark.spark
@@ -57,8 +60,8 @@ def test_every_setting_of_this_spark_is_on_a_list(spark: Any) -> None:
         names.append(entries.next().key())
     names = [name for name in names if name.startswith("spark.sql.")]
     assert len(names) > 400
-    assert [name for name in names if sql_settings.kind_of(name) is None] == []
-    counted = [name for name in names if sql_settings.kind_of(name) not in ("neutral", "carried")]
+    assert [name for name in names if kind_of(name) is None] == []
+    counted = [name for name in names if kind_of(name) not in ("neutral", "carried")]
     assert [name for name in counted if conf.isStaticConfigKey(name)] == []  # a refresh sets what counts as it was
 
 
@@ -89,8 +92,7 @@ def test_the_suite_sees_a_setting_that_is_taken_for_neutral(
 ) -> None:
     """The mutant: a list of settings that matter, which lacks the one."""
     name, value, texts, expression, where = CASES["corrupt"]
-    kind_of = sql_settings.kind_of
-    monkeypatch.setattr(sql_settings, "kind_of", lambda one: "neutral" if one == name else kind_of(one))
+    function(monkeypatch, kind_of, lambda original, one: "neutral" if one == name else original(one))
     sql_settings._of_scopes.cache_clear()
     try:
         indexed(spark, tmp_path / "data", texts, MinMax(expression))
@@ -148,12 +150,11 @@ def test_metadata_of_before_are_used_where_they_say_enough(
 ) -> None:
     """What recorded some settings alone is not used over expressions, and still over columns."""
 
-    def as_before(expressions: Any, *rest: Any) -> dict[str, str]:
-        now = {name: value for name, value in depends_on(expressions, *rest).items() if "settings of" not in name}
+    def as_before(original: Any, expressions: Any, *rest: Any) -> dict[str, str]:
+        now = {name: value for name, value in original(expressions, *rest).items() if "settings of" not in name}
         return now if all(isinstance(one, Column) for one in expressions) else {**now, "legacy settings": "{}"}
 
-    depends_on = analysis.depends_on
-    monkeypatch.setattr(analysis, "depends_on", as_before)
+    function(monkeypatch, depends_on, as_before)
     handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("id"))
     handle.create_index(MinMax("upper(s)"))
     assert same_as_off(lambda: handle.to_df().where("id = 0")).files_kept == 1

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
+from geoskip.bounds.interval import Interval
 from geoskip.clauses import Clause, all_of, any_of
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
@@ -22,12 +23,17 @@ from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
-from geoskip.stores.search import box_queries, distance_queries, listed_values, range_queries, segment_queries
+from geoskip.stores.search import box_queries, distance_queries
+from geoskip.stores.search.listed_values import of_affixes, of_list
+from geoskip.stores.search.queries import ALL, NONE
+from geoskip.stores.search.queries import any_of as any_of_queries
+from geoskip.stores.search.range_queries import RangeKeys, keys_of_bounds
 from geoskip.stores.search.translate import translated
 from tests import geobox_oracle as geo
 from tests.harness import COLUMNS, TYPES, World, canned, leaves
 from tests.metric_worlds import WORDS, absolutes, our, powers
 from tests.metric_worlds import world as distant
+from tests.planting import Patch, before, function
 from tests.server_semantics import clauses, compare, documents_of
 from tests.strategies import predicates, worlds
 from tests.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
@@ -134,59 +140,76 @@ def test_distances_are_translated_rightly(metric: str) -> None:
     assert tally[None] < sum(tally.values()) / 2, tally
 
 
-BEFORE = {name: getattr(range_queries, name) for name in ("_meets", "_reaches")}
-BEFORE |= {name: getattr(listed_values, name) for name in ("_compared", "of_list", "of_affixes")}
-BEFORE |= {
-    "keys_of_boxes": box_queries.keys_of,
-    "rings": distance_queries._rings,
-    "units": segment_queries.keys_of_bounds,
+def _an_open_bound_is_missing(patch: pytest.MonkeyPatch) -> None:
+    def missing(original: Any, field: RangeKeys, member: str) -> Any:
+        return NONE if member in ("low", "high") else original(field, member)
+
+    before(patch, RangeKeys, "is_missing", missing)
+
+
+def _a_file_without_values_has_bounds(patch: pytest.MonkeyPatch) -> None:
+    def is_true(original: Any, field: RangeKeys, flag: str) -> Any:
+        return ALL if flag == "present" else original(field, flag)
+
+    before(patch, RangeKeys, "is_true", is_true)
+
+
+def _an_inexact_place_is_above(patch: pytest.MonkeyPatch) -> None:
+    before(
+        patch, Interval, "places", lambda original, spans, literals: [(at, True) for at, _ in original(spans, literals)]
+    )
+
+
+def _a_literal_is_below_itself(patch: pytest.MonkeyPatch) -> None:
+    def below(node: p.Predicate) -> p.Predicate:
+        others = {"<": "<=", ">=": ">"}
+        return replace(node, op=others.get(node.op, node.op)) if isinstance(node, p.Comparison) else node
+
+    function(patch, of_list, lambda original, clause, field: original(replace(clause, node=below(clause.node)), field))
+
+
+def _units(**changed: bool) -> Patch:
+    def units(original: Any, *given: Any) -> Any:
+        found = original(*given)
+        return None if found is None else replace(found, **changed)
+
+    return lambda patch: function(patch, of_list, units)
+
+
+def _a_long_text_is_its_entry(patch: pytest.MonkeyPatch) -> None:
+    function(patch, of_affixes, lambda original, clause, field: original(replace(clause, cut=()), field))
+
+
+def _a_segment_is_open(patch: pytest.MonkeyPatch) -> None:
+    def keys(original: Any, *given: Any) -> Any:
+        return [unit | {"high": unit["low"]} for unit in original(*given)]
+
+    function(patch, keys_of_bounds, keys)
+
+
+def _a_clause_is_negated(patch: pytest.MonkeyPatch) -> None:
+    function(patch, any_of_queries, lambda original, queries: {"bool": {"filter": list(queries)}})
+
+
+MUTANTS: dict[str, tuple[Patch, str]] = {
+    "an open bound of strings is a missing member": (_an_open_bound_is_missing, "minmax s"),
+    "a file without values has no bounds": (_a_file_without_values_has_bounds, "minmax s"),
+    "an inexact place lies above its key": (_an_inexact_place_is_above, "minmax d"),
+    "the negation of a clause": (_a_clause_is_negated, "minmax d"),
+    "a value that is not listed is none": (_units(unlisted=False), "valuelist n"),
+    "NULL is no unit": (_units(null=False), "valuelist a"),
+    "a literal lies below itself": (_a_literal_is_below_itself, "valuelist a"),
+    "a long text is its own entry": (_a_long_text_is_its_entry, "prefix s"),
+    "a segment is open": (_a_segment_is_open, "gaplist a"),
 }
-
-MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "an open bound of strings is a missing member": (
-        range_queries, "_reaches", lambda field, end, **limits: field.compared(end, **limits), "minmax s",
-    ),
-    "a file without values has no bounds": (
-        range_queries, "_text_meets",
-        lambda field, op, value: {"range": {f"{field.path}.high": {"gte": value.hex()}}}, "minmax s",
-    ),
-    "an inexact place lies above its key": (
-        range_queries, "_meets", lambda f, op, at, _: BEFORE["_meets"](f, op, at, True), "minmax d",
-    ),
-    "the negation of a clause": (
-        range_queries, "any_of", lambda queries: {"bool": {"filter": list(queries)}}, "minmax d",
-    ),
-    "a value that is not listed is none": (
-        listed_values, "of_list", lambda *given: _but(BEFORE["of_list"](*given), unlisted=False), "valuelist n",
-    ),
-    "NULL is no unit": (
-        listed_values, "of_list", lambda *given: _but(BEFORE["of_list"](*given), null=False), "valuelist a",
-    ),
-    "a literal lies below itself": (
-        listed_values, "_compared", lambda op, start, end, first: BEFORE["_compared"](op, end, end, first),
-        "valuelist a",
-    ),
-    "a long text is its own entry": (
-        listed_values, "of_affixes", lambda clause, field: BEFORE["of_affixes"](replace(clause, cut=()), field),
-        "prefix s",
-    ),
-    "a segment is open": (
-        segment_queries, "keys_of_bounds",
-        lambda *given: [unit | {"high": unit["low"]} for unit in BEFORE["units"](*given)], "gaplist a",
-    ),
-}  # fmt: skip
-
-
-def _but(found: Any, **changed: Any) -> Any:
-    return None if found is None else replace(found, **changed)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_translation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, what, mutant, shown_by = MUTANTS[name]
+    plant, shown_by = MUTANTS[name]
     kind, column = shown_by.split()
     world = canned(column, KINDS[kind][0])
-    monkeypatch.setattr(module, what, mutant)
+    plant(monkeypatch)
     with pytest.raises(AssertionError, match="differs"):
         tally_of(world, list(leaves(column)))
 
@@ -198,18 +221,26 @@ def test_wrong_translations_of_boxes_and_distances_are_noticed(monkeypatch: pyte
     two = p.And((at_zero, p.IsNull(geo.LAT)))
     assert checked(geo.PAIR, zeros, two)
     with monkeypatch.context() as patch:
-        patch.setattr(box_queries, "keys_of", lambda *given: _without_sorts(BEFORE["keys_of_boxes"](*given)))
-        patch.setattr("geoskip.stores.search.server_keys._KINDS", ((box_queries.fields_of, box_queries.keys_of),))
+        function(patch, box_queries.keys_of, lambda original, *given: _without_sorts(original(*given)))
         with pytest.raises(AssertionError, match="differs"):
             checked(geo.PAIR, zeros, two)
     with monkeypatch.context() as patch:
-        patch.setattr(distance_queries, "_rings", lambda low, high, gaps: [{"gte": low, "lte": low}])
+        function(patch, distance_queries.keys_of, lambda original, *given: _without_ends(original(*given)))
         with pytest.raises(AssertionError, match="differs"):
             test_distances_are_translated_rightly("euclidean")
 
 
 def _without_sorts(keys: Any) -> Any:
     return replace(keys, rows=[row | {"only_x": False} for row in keys.rows])
+
+
+def _without_ends(keys: Any) -> Any:
+    """Each range from an origin as its least distance alone."""
+
+    def least(found: Any) -> Any:
+        return [{"gte": found[0]["gte"], "lte": found[0]["gte"]}] if isinstance(found, list) else found
+
+    return replace(keys, rows=[{name: least(found) for name, found in row.items()} for row in keys.rows])
 
 
 def test_lists_that_are_long_or_hold_long_values_are_looked_at_here() -> None:

@@ -18,6 +18,7 @@ from geoskip.lifecycle.log import Log
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
 from geoskip.lifecycle.transaction import CommitAttempt, latest
 from geoskip.stores import MemoryStore, ParquetStore, Store
+from geoskip.stores.base import is_late
 from tests import crashes
 from tests.crashes import FullFolder, opened
 from tests.lifecycle.asking import A, B, C, names, summaries
@@ -33,6 +34,7 @@ from tests.numbered import (
     refresh,
     write,
 )
+from tests.planting import function
 from tests.storing import entry
 from tests.test_crashes import changing
 
@@ -243,7 +245,7 @@ def test_a_number_that_is_given_twice_would_lose_an_update(
     parquet: ParquetStore, data: Numbers, late: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant: that the entry can be created is enough."""
-    monkeypatch.setattr("geoskip.stores.parquet.is_late", lambda store, header: False)
+    function(monkeypatch, is_late, lambda original, store, header: False)
     late(lambda store, data: create(store, data, "c"), vacuumed, vacuumed)
     create(parquet, data, "b")
     assert names(ParquetStore(parquet.location)) == [A, C]
