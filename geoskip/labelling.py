@@ -24,10 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from geoskip.bounds.declared_functions import inverted, values_needed
-from geoskip.bounds.strings import literal_text
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, all_of, any_of, size_of
 from geoskip.indexes.base import Index
 from geoskip.predicates import (
@@ -48,18 +44,15 @@ from geoskip.predicates import (
     StartsWith,
     children,
     normalise,
-    transform,
-    walk,
 )
-from geoskip.registry import Registry, constant_name, current
-from geoskip.rewrite.cast_to_string import read_back
-from geoskip.rewrite.conditionals import is_catalysts, spread
-from geoskip.rewrite.sql_functions import Template, grouped
-from geoskip.rewrite.structs import field_by_field
+from geoskip.registry import Registry, current
+from geoskip.rewrite import DECLARED, IMPLIED, canonical, equivalent
+from geoskip.rewrite.conditionals import is_builtin
+from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, RuleRunner, calls_of
 from geoskip.types import sql_type
 
-__all__ = ["Labeller", "clause_for", "fold_constants"]
+__all__ = ["Labeller", "clause_for"]
 
 Report = Callable[[str], None]
 
@@ -77,67 +70,8 @@ def clause_for(
     ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked;
     ``templates`` are of functions that the engine has replaced by what they are made of.
     """
-    tree = gather(normalise(fold_constants(predicate, report=report, watch=watch)))
-    return Labeller(indexes, report=report, watch=watch, templates=templates).true(grouped(tree, templates))
-
-
-def fold_constants(
-    node: Predicate,
-    *,
-    registry: Registry | None = None,
-    report: Report = lambda text: None,
-    watch: Deadline | None = None,
-) -> Predicate:
-    """The tree with calls over literals evaluated, where :func:`~geoskip.registry.constant` says how."""
-    scope, seen = registry or current(), watch or Deadline()
-
-    def fold(vertex: Predicate) -> Predicate:
-        match vertex:
-            case Call(name, args) if args and all(isinstance(a, Literal) for a in args):
-                evaluate = scope.evaluator(vertex)
-                if evaluate is None:
-                    return vertex
-                who = constant_name(evaluate)
-                if who in scope.quarantine:
-                    report(f"{who} is left out: {scope.quarantine[who]}")
-                    return vertex
-                try:
-                    value = seen.call(who, evaluate, *(a.value for a in args if isinstance(a, Literal)))
-                except BaseException as error:
-                    report(f"{name} of these constants was not evaluated: {type(error).__name__}: {error}")
-                    return vertex
-                if isinstance(value, np.generic):  # NumPy's True is not True
-                    value = value.item()
-                return value if isinstance(value, Literal) else Literal(value, vertex.type)
-        return vertex
-
-    return transform(node, fold) if any(isinstance(vertex, Call) for vertex in walk(node)) else node
-
-
-def gather(node: Predicate) -> Predicate:
-    """The tree with long ORs of equalities as one IN, which is decided at once (the same in three-valued logic).
-
-    >>> a = Column("a")
-    >>> gather(Or((IsNull(a), *(Comparison("=", a, Literal(n)) for n in range(99)))))
-    (a IS NULL OR a IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...))
-    """
-
-    def gathered(vertex: Predicate) -> Predicate:
-        if not isinstance(vertex, Or) or len(vertex.children) < _MANY:
-            return vertex
-        values: dict[Predicate, list[Literal]] = {}
-        others: list[Predicate] = []
-        for part in vertex.children:
-            match part:
-                case Comparison("=", Column() as child, Literal() as literal):
-                    values.setdefault(child, []).append(literal)
-                case _:
-                    others.append(part)
-        parts = (*others, *(In(child, tuple(found)) for child, found in values.items()))
-        return parts[0] if len(parts) == 1 else Or(parts)
-
-    is_long = any(isinstance(vertex, Or) and len(vertex.children) >= _MANY for vertex in walk(node))
-    return transform(node, gathered) if is_long else node
+    tree = canonical(predicate, templates, report, watch)
+    return Labeller(indexes, report=report, watch=watch, templates=templates).true(tree)
 
 
 _MANY = 16
@@ -172,9 +106,10 @@ class Labeller:
         templates: Sequence[Template] = (),
     ) -> None:
         self.indexes = tuple(indexes)
+        self._expressions = tuple(expression for index in indexes for expression in index.bound)
         self.registry = registry or current()
         self.report = report
-        self._asking = RuleRunner(self.indexes, self.registry, report, watch, templates)
+        self._runner = RuleRunner(self.indexes, self.registry, report, watch, templates)
         self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
         self._depth = 0
 
@@ -220,7 +155,7 @@ class Labeller:
                 return KEEP_NONE if value is False or value is None else KEEP_ALL
             case Column():  # Spark rewrites b = true to b
                 return all_of(self._own(Comparison("=", node, Literal(True, "boolean"))))
-            case Call("if" | "coalesce") if is_catalysts(node):
+            case Call("if" | "coalesce") if is_builtin(node):
                 return all_of([self._branches(node, self.true), *self._own(node)])
             case IsNull(And() | Or() | Not() | Comparison() | In() as child):
                 return all_of([self.null(child), *self._own(node)])
@@ -232,7 +167,7 @@ class Labeller:
                 return self.true(In(child, tuple(v for v in values if v.value is not None)))
             case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
                 return KEEP_NONE
-        same = _same(node)
+        same = equivalent(node)
         return all_of([*([] if same is None else [self.true(same)]), *self._own(node), *self._as_value(node, True)])
 
     def _false(self, node: Predicate) -> Clause:
@@ -247,7 +182,7 @@ class Labeller:
                 return KEEP_NONE if value is True or value is None else KEEP_ALL
             case Column():
                 return all_of(self._own(Comparison("=", node, Literal(False, "boolean"))))
-            case Call("if" | "coalesce") if is_catalysts(node):
+            case Call("if" | "coalesce") if is_builtin(node):
                 return all_of([self._branches(node, self.false), *self._own(Not(node))])
             case IsNull(And() | Or() | Not() | Comparison() | In() as child):
                 return all_of([any_of([self.true(child), self.false(child)]), *self._own(Not(node))])
@@ -260,7 +195,7 @@ class Labeller:
                     return KEEP_NONE
                 # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
                 return self.true(Comparison("=", child, Literal(math.nan, child.type)))
-            case In(child, values) if _same(node) is None:
+            case In(child, values) if equivalent(node) is None:
                 # NOT IN is the AND of the single inequalities, so each of them represents it
                 single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
                 return all_of(self._own(Not(node)) or [c for n in single for c in self._own(n)])
@@ -268,7 +203,7 @@ class Labeller:
                 return KEEP_NONE
             case Comparison("<" | "<=" | ">" | ">="):
                 return self.true(normalise(Not(node)))
-        same = _same(node)
+        same = equivalent(node)
         found = [*self._own(Not(node)), *self._as_value(node, False)]
         return all_of([*([] if same is None else [self.false(same)]), *found])
 
@@ -292,9 +227,9 @@ class Labeller:
                 return KEEP_ALL
             case Comparison() | In() | Like() | StartsWith() | EndsWith() | Contains():
                 return any_of(map(self._is_null, children(node)))
-            case Call("if") if is_catalysts(node):
+            case Call("if") if is_builtin(node):
                 return self._branches(node, self.null)
-            case Call("coalesce", parts) if is_catalysts(node):
+            case Call("coalesce", parts) if is_builtin(node):
                 return all_of(map(self.null, parts))
             case Column():
                 return self._is_null(node)
@@ -318,7 +253,7 @@ class Labeller:
                 return KEEP_ALL if content is None else KEEP_NONE
             case Cast(Column() as child, kind) if sql_type(kind).widens(sql_type(value.source)):
                 return self.true(IsNull(child))
-            case Call() if is_catalysts(value):
+            case Call() if is_builtin(value):
                 return self.true(IsNull(value))
         return all_of(self._own(IsNull(value)))
 
@@ -328,32 +263,23 @@ class Labeller:
         return KEEP_NONE if plain else KEEP_ALL
 
     def _own(self, node: Predicate) -> list[Clause]:
-        """What indexes and mappings say of a vertex itself."""
-        found = self._asking.about(node)
+        """Label a vertex itself: clauses of indexes, mappings, and the conditions that the vertex implies."""
+        clauses = self._runner.about(node)
+        for rule in IMPLIED:
+            implied = rule(node, self._expressions)
+            if implied is not None:
+                clauses.append(self.true(implied))
         if self.registry.properties and (calls := calls_of(node)):
-            for declared in (inverted, values_needed):
-                self._asking.ask(f"what is declared of {calls[0].name}", self._following, (node, declared), found)
-        return found
+            for declared in DECLARED:
+                self._runner.ask(f"what is declared of {calls[0].name}", self._declared, (node, declared), clauses)
+        return clauses
 
     def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
         """What indexes over the condition say of its value, as over a boolean column."""
         over = any(index.reads(node) for index in self.indexes)
         return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
 
-    def _following(self, node: Predicate, declared: Callable[[Predicate], Predicate | None]) -> Clause | None:
-        """What follows for a vertex from what is declared of a function in it."""
-        needed = declared(node)
+    def _declared(self, node: Predicate, rule: Callable[[Predicate], Predicate | None]) -> Clause | None:
+        """Label the condition that follows from the declaration of a function in a vertex."""
+        needed = rule(node)
         return None if needed is None else self.true(needed)
-
-
-def _same(node: Predicate) -> Predicate | None:
-    """A condition that is TRUE and FALSE where this one is, on parts of its operand."""
-    return spread(node) or read_back(node) or field_by_field(node) or _equality(node)
-
-
-def _equality(node: Predicate) -> Predicate | None:
-    """Of LIKE without wildcards; Spark rewrites it where nothing is escaped."""
-    match node:
-        case Like(child, pattern, escape) if (text := literal_text(pattern, escape)) is not None:
-            return Comparison("=", child, Literal(text, "string"))
-    return None

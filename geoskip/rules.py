@@ -19,7 +19,6 @@ from typing import Any
 from geoskip.bounds.casts import uncast
 from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
 from geoskip.indexes.base import Index
-from geoskip.indexes.timestamp_to_date import of_the_day
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 from geoskip.rewrite.sql_functions import Template, recognised
@@ -171,8 +170,6 @@ class RuleRunner:
             if columns and columns.isdisjoint(read):
                 continue
             self.ask(name, index.clause, (node,), found)
-            for implied in of_the_day(node, index):
-                self.ask(name, index.clause, (implied,), found)
         for version in (node, *recognised(node, self.templates)):
             before = len(found)
             self._map(version, found)

@@ -23,8 +23,9 @@ from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import Labeller, fold_constants, gather
+from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
+from geoskip.rewrite import canonical
 from tests.evaluator import outcomes
 
 TYPES: dict[str, tuple[str, pa.DataType]] = {
@@ -152,7 +153,7 @@ def verdict(predicate: p.Predicate, world: World) -> Verdict:
     files = world.metadata
     problems: list[str] = []
     label = Labeller([i for i in world.types if columns.intersection(i.expressions())], report=problems.append)
-    node = gather(p.normalise(fold_constants(predicate)))
+    node = canonical(predicate)
     masks = [keep_mask(clause, files) for clause in (label.true(node), label.false(node), label.null(node))]
     assert not problems, problems
     return Verdict(*masks)

@@ -12,8 +12,9 @@ import pyarrow as pa
 from geoskip import predicates as p
 from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import Index
-from geoskip.labelling import Labeller, fold_constants, gather
+from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata, IndexEntry
+from geoskip.rewrite import canonical
 from geoskip.stores.search.queries import KeyField
 from geoskip.stores.search.server_keys import fields_of, keys_of
 from geoskip.stores.search.translate import translated
@@ -98,7 +99,7 @@ def documents_of(files: FileMetadata, types: dict[Index, pa.DataType]) -> Docume
 def clauses(predicate: p.Predicate, indexes: list[Index]) -> Iterator[Clause]:
     """What represents that the predicate is TRUE, FALSE or NULL."""
     label = Labeller(indexes)
-    node = gather(p.normalise(fold_constants(predicate)))
+    node = canonical(predicate)
     yield from (label.true(node), label.false(node), label.null(node))
 
 

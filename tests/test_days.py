@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from geoskip.clauses import keep_mask
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.timestamp_to_date import of_the_day
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
-from geoskip.predicates import Call, Cast, Column, Comparison, Literal, Not, Predicate
+from geoskip.predicates import And, Call, Cast, Column, Comparison, Literal, Not, Predicate
+from geoskip.rewrite import timestamp_to_date
 
 ZONES = ["UTC", "America/New_York", "America/St_Johns", "Pacific/Apia", "Asia/Kolkata", "Europe/Amsterdam"]
 OFFSETS = {"+05:30": 330, "-03:00": -180, "GMT+14:00": 840, "UTC": 0, "Z": 0}
@@ -45,7 +45,8 @@ def day_of(time: int, zone: str) -> int:
 def implied(op: str, literal: int, zone: str | None, kind: str = "timestamp") -> list[Any]:
     time = Column("t", kind)
     index = MinMax("to_date(t)").bind([Cast(time, "date", kind, zone=zone)])
-    return list(of_the_day(Comparison(op, time, Literal(literal, kind)), index))
+    found = timestamp_to_date.rewrite(Comparison(op, time, Literal(literal, kind)), index.bound)
+    return [] if found is None else list(found.children) if isinstance(found, And) else [found]
 
 
 SET_BACK = 1_225_593_060_000_000  # Newfoundland, 2008-11-02: from 00:01 to 23:01 of the day before

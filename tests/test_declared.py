@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.bounds.declared_functions import carried, inverted
+from geoskip.bounds.declared_functions import carried
 from geoskip.clauses import keep_mask
 from geoskip.errors import MappingError
 from geoskip.indexes.minmax import MinMax
@@ -20,6 +20,7 @@ from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import constant, current, declare, mappings
 from geoskip.registry.fingerprint import identity
+from geoskip.rewrite.declared_properties import invert
 
 X = Column("x", "int")
 INDEX = MinMax("x").bind([X])
@@ -114,7 +115,7 @@ def test_long_whole_numbers_through_arrow_are_rounded_beside_null() -> None:
             x = Column("x", kind)
             through = Call("mirrored", (x,), "python:" + identity(mirrored), (f"eval:{code}",), "bigint")
             assert (carried(through, kind) is not None) is known
-            assert (inverted(Comparison("=", through, Literal(-5, "bigint"))) is not None) is known
+            assert (invert(Comparison("=", through, Literal(-5, "bigint"))) is not None) is known
 
 
 def test_an_inverse_asks_for_the_argument() -> None:

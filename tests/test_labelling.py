@@ -29,9 +29,10 @@ from geoskip.clauses import (
 from geoskip.errors import MappingError
 from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import Labeller, clause_for, fold_constants
+from geoskip.labelling import Labeller, clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.registry import constant, declare, mappings, maps
+from geoskip.rewrite.folding import fold_constants
 from tests.harness import call, canned, sound
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")

@@ -15,9 +15,9 @@ import shapely
 import geoskip
 import udf_mappings.h3 as cells
 from geoskip import GeoBox
-from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Column, Comparison, Literal, Not
 from geoskip.registry import current
+from geoskip.rewrite.folding import fold_constants
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.mapped import files_kept, spark
 from udf_mappings import shapely_constructors

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from geoskip import predicates as p
-from geoskip.labelling import gather
+from geoskip.rewrite.folding import gather_equalities
 from tests.evaluator import outcomes
 from tests.harness import World
 from tests.strategies import predicates, worlds
@@ -58,7 +58,7 @@ def test_the_normal_form_of(given_: p.Predicate, normal: p.Predicate) -> None:
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(worlds(("a", "x", "s")), predicates(("a", "x", "s")))
 def test_normalising_and_gathering_change_no_outcome(world: World, predicate: p.Predicate) -> None:
-    normal = gather(p.normalise(predicate))
+    normal = gather_equalities(p.normalise(predicate))
     assert p.normalise(normal) == normal
     for rows in world.files:
         for row in rows:
@@ -67,8 +67,8 @@ def test_normalising_and_gathering_change_no_outcome(world: World, predicate: p.
 
 def test_a_long_or_of_equalities_becomes_one_in_with_its_null_kept() -> None:
     several = tuple(p.Comparison("=", A, p.Literal(n)) for n in [*range(20), None])
-    assert gather(p.Or((B, *several))) == p.Or((B, p.In(A, tuple(c.right for c in several))))
-    assert gather(p.Or(several[:5])) == p.Or(several[:5])
+    assert gather_equalities(p.Or((B, *several))) == p.Or((B, p.In(A, tuple(c.right for c in several))))
+    assert gather_equalities(p.Or(several[:5])) == p.Or(several[:5])
 
 
 @pytest.mark.parametrize(

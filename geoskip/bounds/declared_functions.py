@@ -4,17 +4,13 @@
 distinct bound, with plain Python values, and only for types that have one Python type: whole numbers, floats, dates.
 A bound for which it raises, or returns NaN, None or another type than declared, leaves its file unknown. Nothing
 follows for a row where x is NULL, unless f is null-in-null-out, nor is it known where f is NULL.
-
-*Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` needs ``x = inverse(5)``, whatever index x has.
-
-*Null in, null out*: every condition that needs a value of f needs values of all of its arguments.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,15 +18,15 @@ from numpy.typing import NDArray
 
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
-from geoskip.predicates import And, Call, Comparison, In, IsNull, Literal, Not, Or, Predicate, StartsWith
+from geoskip.predicates import Call
 from geoskip.registry import current
 from geoskip.types import sql_type
 
-__all__ = ["carried", "inverted", "python_value", "values_needed"]
+__all__ = ["THROUGH_ARROW", "carried", "physical_value", "python_value"]
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_THROUGH_ARROW = ("eval:101",)
-_ROW_BY_ROW = ((), ("eval:100",), _THROUGH_ARROW)
+THROUGH_ARROW = ("eval:101",)
+_ROW_BY_ROW = ((), ("eval:100",), THROUGH_ARROW)
 """Spark's codes of functions that take one row: the others take whole columns."""
 
 
@@ -42,7 +38,7 @@ def carried(node: Call, source: str | None) -> tuple[Callable[[Interval], Interv
         return None
     if source is None or not (_has_python_type(source) and _has_python_type(node.type)):
         return None
-    if source == "bigint" and node.flags[:1] == _THROUGH_ARROW:  # of which pandas makes floats beside NULL: it rounds
+    if source == "bigint" and node.flags[:1] == THROUGH_ARROW:  # of which pandas makes floats beside NULL: it rounds
         return None
     kind, falls = node.type or "", said.monotone == "decreasing"
     return (lambda spans: _range_of(function, spans, source, kind, falls)), bool(said.null_in_null_out)
@@ -115,57 +111,3 @@ def physical_value(value: Any, kind: str) -> Any:
     if kind == "date" and type(value) is dt.date:
         return value.toordinal() - _EPOCH
     return value if kind == "string" and type(value) is str else None
-
-
-def inverted(node: Predicate) -> Predicate | None:
-    """What ``f(x) = 5`` or ``f(x) IN (5, 6)`` needs of x by f's declared inverse; None where nothing is declared.
-
-    >>> from geoskip.predicates import Column
-    >>> from geoskip.registry import declare, mappings
-    >>> with mappings():
-    ...     _ = declare("plus_one", inverse=lambda y: y - 1, null_in_null_out=True)
-    ...     inverted(Comparison("=", Call("plus_one", (Column("x", "int"),), type="int"), Literal(5, "int")))
-    x IN (4)
-    """
-    match node:
-        case Comparison("=", Call(_, (x,)) as call, Literal() as literal):
-            literals: Sequence[Literal] = (literal,)
-        case In(Call(_, (x,)) as call, literals):
-            pass
-        case _:
-            return None
-    said = current().properties_of(call)
-    kind = x.type
-    if said is None or said.inverse is None or kind is None or call.type is None or call.type == "float":
-        return None
-    values = []
-    if any(literal.value is None for literal in literals) or (kind == "bigint" and call.flags[:1] == _THROUGH_ARROW):
-        return None
-    for literal in literals:
-        value = physical_value(said.inverse(python_value(literal.value, call.type)), kind)
-        if value is None:
-            return None
-        values.append(Literal(value, kind))
-    found = In(x, tuple(values))
-    return found if said.null_in_null_out else Or((found, IsNull(x)))
-
-
-def values_needed(node: Predicate) -> Predicate | None:
-    """``x IS NOT NULL`` for the arguments of null-in-null-out functions whose value a condition needs to be TRUE."""
-    match node:
-        case Not(IsNull(Call() as call)) | Not(Call() as call) | (Call() as call):
-            calls = [call]
-        case Comparison(_, left, right) | Not(Comparison("=" | "<" | "<=" | ">" | ">=", left, right)):
-            plain = isinstance(right, Literal) and right.value is not None
-            whole = not isinstance(node, Comparison) or node.op != "<=>" or plain
-            calls = [side for side in (left, right) if isinstance(side, Call)] if whole else []
-        case (
-            In(Call() as call) | Not(In(Call() as call)) | StartsWith(Call() as call) | Not(StartsWith(Call() as call))
-        ):
-            calls = [call]
-        case _:
-            return None
-    scope = current()
-    strict = [call for call in calls if (said := scope.properties_of(call)) is not None and said.null_in_null_out]
-    needed = tuple(Not(IsNull(x)) for call in strict for x in call.args if not isinstance(x, Literal))
-    return And(needed) if needed else None

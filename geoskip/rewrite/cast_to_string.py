@@ -1,4 +1,4 @@
-"""Conditions on what a whole number, a date or a time is written as, as conditions on itself.
+"""Rewrite comparisons on ``CAST(x AS STRING)`` as comparisons on x.
 
 ::
 
@@ -20,7 +20,7 @@ import re
 from geoskip.predicates import And, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
 from geoskip.types import SqlType, sql_type
 
-__all__ = ["read_back"]
+__all__ = ["rewrite"]
 
 _NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
 _TIME = re.compile(
@@ -35,13 +35,13 @@ _DAY = 86_400_000_000
 _FIRST, _LAST = (dt.datetime(1901, 1, 1) - _EPOCH) // _MICROSECOND, (dt.datetime(9999, 12, 31) - _EPOCH) // _MICROSECOND
 
 
-def read_back(node: Predicate) -> Predicate | None:
-    """The condition on what is written; None for what is no such condition.
+def rewrite(node: Predicate) -> Predicate | None:
+    """Return the condition on the value itself, or None for other conditions.
 
     >>> from geoskip.predicates import Column
-    >>> print(read_back(Comparison("=", Cast(Column("n", "int"), "string"), Literal("-5", "string"))))
+    >>> print(rewrite(Comparison("=", Cast(Column("n", "int"), "string"), Literal("-5", "string"))))
     n = -5
-    >>> read_back(Comparison("=", Cast(Column("n", "int"), "string"), Literal("05", "string"))).values
+    >>> rewrite(Comparison("=", Cast(Column("n", "int"), "string"), Literal("05", "string"))).values
     ()
     """
     match node:

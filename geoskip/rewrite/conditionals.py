@@ -1,4 +1,4 @@
-"""Conditions on expressions that choose among values, as conditions on these: ``if coalesce greatest least``, maps.
+"""Rewrite conditions on ``if``, ``coalesce``, ``greatest``, ``least`` and maps as conditions on values.
 
 ::
 
@@ -38,7 +38,7 @@ from geoskip.predicates import (
 )
 from geoskip.types import sql_type
 
-__all__ = ["is_catalysts", "spread"]
+__all__ = ["is_builtin", "rewrite"]
 
 Test = Callable[[Predicate], Predicate]
 _CLASSES = {
@@ -54,34 +54,34 @@ _MOST = 16
 _MOST_KEYS = 1000
 
 
-def is_catalysts(call: Call) -> bool:
-    """Is this the built-in one? A user's function may be registered under any name."""
+def is_builtin(call: Call) -> bool:
+    """True for Spark's own function; a user's function may be registered under any name."""
     kinds = _CLASSES.get(call.name.lower(), ())
     return call.implementation in [f"org.apache.spark.sql.catalyst.expressions.{kind}" for kind in kinds] or (
         call.implementation is None and call.name in ("if", "coalesce")
     )
 
 
-def spread(node: Predicate) -> Predicate | None:
-    """The condition on the values; None for what chooses among none.
+def rewrite(node: Predicate) -> Predicate | None:
+    """Return the condition on the values, or None for other conditions.
 
     >>> from geoskip.predicates import Column
     >>> x, y = Column("x", "int"), Column("y", "int")
-    >>> print(spread(Comparison("<", Call("coalesce", (x, y, Literal(9, "int"))), Literal(5, "int"))))
+    >>> print(rewrite(Comparison("<", Call("coalesce", (x, y, Literal(9, "int"))), Literal(5, "int"))))
     coalesce(x < 5, y < 5, False)
     """
     match node:
-        case Comparison(_, Call() as call, Literal(value)) if value is not None and is_catalysts(call):
+        case Comparison(_, Call() as call, Literal(value)) if value is not None and is_builtin(call):
             return _compared(node, call)
-        case In(Call() as call, values) if values and all(v.value is not None for v in values) and is_catalysts(call):
+        case In(Call() as call, values) if values and all(v.value is not None for v in values) and is_builtin(call):
             return _among(node, call)
         case (
             StartsWith(Call() as call) | EndsWith(Call() as call) | Contains(Call() as call) | Like(Call() as call)
-        ) if is_catalysts(call):
+        ) if is_builtin(call):
             return _chosen(call, lambda part: _nothing(part) or replace(node, child=part))
-        case IsNull(Call("if", (test, *parts)) as call) if is_catalysts(call):
+        case IsNull(Call("if", (test, *parts)) as call) if is_builtin(call):
             return _if(call, test, [_is_null(part) for part in parts])
-        case IsNull(Call("coalesce" | "greatest" | "least", parts) as call) if is_catalysts(call):
+        case IsNull(Call("coalesce" | "greatest" | "least", parts) as call) if is_builtin(call):
             return And(tuple(map(_is_null, parts)))
     return None
 
@@ -97,7 +97,7 @@ def _compared(node: Comparison, call: Call) -> Predicate | None:
         case "if" | "coalesce" if op != "<=>":
             return _chosen(call, test)
         case "if" | "coalesce":  # TRUE where the values are equal, FALSE otherwise
-            equal = spread(replace(node, op="="))
+            equal = rewrite(replace(node, op="="))
             return None if equal is None else Call("coalesce", (equal, FALSE), type="boolean")
         case "greatest":
             return _extreme(op, call.args, literal, ("<", "<="))

@@ -1,4 +1,4 @@
-"""Comparisons of structs made of columns, as conditions on the columns: ``(day, id) IN ((d1, 1), (d2, 2))``.
+"""Rewrite comparisons of structs as conditions on their fields: ``(day, id) IN ((d1, 1), (d2, 2))``.
 
 ::
 
@@ -19,7 +19,7 @@ import re
 from geoskip.predicates import FALSE, TRUE, And, Call, Cast, Column, Comparison, IsNull, Literal, Not, Or, Predicate
 from geoskip.types import SqlType, sql_type
 
-__all__ = ["MOST_RECORDS", "field_by_field", "is_record", "record"]
+__all__ = ["MOST_RECORDS", "rewrite", "is_record", "record"]
 
 MOST_RECORDS = 100
 _WRITTEN = "a struct of literals"
@@ -35,23 +35,23 @@ def record(values: tuple[Predicate, ...], kind: str) -> Call:
 
 
 def is_record(node: Predicate) -> bool:
-    """Is this a struct of literals?"""
+    """True for a struct of literals."""
     return isinstance(node, Call) and node.implementation == _WRITTEN
 
 
-def field_by_field(node: Predicate) -> Predicate | None:
-    """The condition on the fields; None for what compares no structs.
+def rewrite(node: Predicate) -> Predicate | None:
+    """Return the condition on the fields, or None for other conditions.
 
     >>> names = (Literal("a", "string"), Literal("b", "string"))
     >>> a, b = Column("a", "int"), Column("b", "int")
     >>> made = Call("named_struct", (names[0], a, names[1], b), _MADE)
     >>> pair = record((Literal(1, "int"), Literal(None, "int")), "struct<a:int,b:int>")
-    >>> print(field_by_field(Comparison("=", made, pair)))
+    >>> print(rewrite(Comparison("=", made, pair)))
     (a <=> 1 AND b IS NULL)
     """
     match node:
         case Comparison(op, left, right) if is_record(left) and not is_record(right):
-            return field_by_field(Comparison(_FLIPPED[op], right, left))
+            return rewrite(Comparison(_FLIPPED[op], right, left))
         case Comparison(op, left, Call(_, values)) if is_record(node.right):
             fields = _fields(left, values) or _of_column(left, node.right)
             if fields and not (op == "<=>" and isinstance(left, Column) and all(v.value is None for _, v in fields)):

@@ -38,9 +38,9 @@ from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
 from geoskip.geometry.denotations import Denotation
 from geoskip.indexes.base import Index
-from geoskip.labelling import fold_constants
 from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
+from geoskip.rewrite.folding import fold_constants
 from geoskip.rewrite.sql_functions import Template, recognised
 from geoskip.rules import calls_of
 from geoskip.spark.check_shrinking import LosingFile, shrunk

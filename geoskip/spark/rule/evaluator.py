@@ -33,7 +33,6 @@ from geoskip.evaluation import (
     directly,
     swapped,
 )
-from geoskip.labelling import fold_constants
 from geoskip.predicates import (
     Call,
     Cast,
@@ -50,6 +49,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import current
+from geoskip.rewrite.folding import fold_constants
 from geoskip.spark.rule.blocks import block, unblocked
 from geoskip.spark.rule.python_udfs import called
 from geoskip.spark.rule.translate import Translator, type_name

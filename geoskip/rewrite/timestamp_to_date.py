@@ -1,39 +1,44 @@
-"""What a comparison of a time says of its day, for an index over the day.
+"""Rewrite comparisons of a time as comparisons of its day, for indexes over the day.
 
 Spark turns ``to_date(s, 'yyyy-MM-dd') >= DATE'2024-04-01'`` and ``CAST(ts AS date) = ...`` into comparisons of the time
-itself, which an index over the day does not meet. It is asked about the day instead.
+itself, which an index over the day does not serve.
 
 *Why that is sound*: the day of a time is ``floor((time + offset) / 24 h)``. In UTC and at a fixed offset it rises with
 the time. Elsewhere the offset is not known here, only that it lies within 18 hours of UTC, as Java's do: from
-``x >= L`` follows that the day of x is not before that of L at -18 hours, whatever the clocks did in between. What is
-said holds for every row for which the comparison is TRUE; of FALSE and NULL nothing is said.
+``x >= L`` follows that the day of x is not before that of L at -18 hours, whatever the clocks did in between. The
+conditions hold for every row for which the comparison is TRUE, and say nothing about FALSE and NULL.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from geoskip.bounds.engine_evaluated import has_fixed_zone
 from geoskip.bounds.sort_keys import physical
-from geoskip.indexes.base import Index
-from geoskip.predicates import Cast, Comparison, Literal, Predicate
+from geoskip.predicates import And, Cast, Comparison, Literal, Predicate, normalise
 
-__all__ = ["of_the_day"]
+__all__ = ["rewrite"]
 
 _HOUR = 3_600_000_000
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d?)(?::(\d\d))?$")
 
 
-def of_the_day(node: Predicate, index: Index) -> Iterator[Predicate]:
-    """What a condition on a time implies for the day of it that an index is over.
+def rewrite(node: Predicate, expressions: Sequence[Predicate]) -> Predicate | None:
+    """Return the conditions on indexed days of a time that a comparison of the time implies, or None.
 
-    >>> from geoskip.indexes.minmax import MinMax
+    Parameters
+    ----------
+    node
+        A vertex; only comparisons of a time with a literal imply anything.
+    expressions
+        The indexed expressions; the days among them are the casts of the compared time to a date.
+
     >>> from geoskip.predicates import Column
     >>> ts = Column("ts", "timestamp")
     >>> noon = Comparison("<", ts, Literal(36 * 3_600_000_000, "timestamp"))
     >>> for zone in ("UTC", "+14:00", "America/New_York"):
-    ...     print(*of_the_day(noon, MinMax("to_date(ts)").bind([Cast(ts, "date", "timestamp", zone=zone)])))
+    ...     print(rewrite(noon, [Cast(ts, "date", "timestamp", zone=zone)]))
     CAST(ts AS date) <= DATE '1970-01-02'
     CAST(ts AS date) <= DATE '1970-01-03'
     CAST(ts AS date) <= DATE '1970-01-03'
@@ -42,16 +47,18 @@ def of_the_day(node: Predicate, index: Index) -> Iterator[Predicate]:
         case Comparison("=" | "<=>" | "<" | "<=" | ">" | ">=" as op, child, Literal(value, kind)) if _is_time(kind):
             time = physical(value)
         case _:
-            return
+            return None
     if isinstance(time, bool) or not isinstance(time, int):
-        return
-    for day in index.bound:
+        return None
+    conditions: list[Predicate] = []
+    for day in dict.fromkeys(expressions):
         if isinstance(day, Cast) and day.type == "date" and day.child == child:
             least, most = (0, 0) if kind == "timestamp_ntz" else _offsets(day.zone)
             if op not in ("<", "<="):
-                yield Comparison(">=", day, Literal(_day(time + (op == ">") + least), "date"))
+                conditions.append(Comparison(">=", day, Literal(_day(time + (op == ">") + least), "date")))
             if op not in (">", ">="):
-                yield Comparison("<=", day, Literal(_day(time - (op == "<") + most), "date"))
+                conditions.append(Comparison("<=", day, Literal(_day(time - (op == "<") + most), "date")))
+    return normalise(And(tuple(conditions))) if conditions else None
 
 
 def _is_time(kind: str | None) -> bool:
