@@ -17,10 +17,10 @@ import pyarrow as pa
 
 __all__ = ["SqlType", "sql_type"]
 
-_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_PRECISIONS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_RANKS = {kind: rank for rank, kind in enumerate((*_BITS, "float", "double"), 1)}
-_DECIMAL = re.compile(r"decimal\((\d+), *(-?\d+)\)")
+_INTEGRAL = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_RANKS = {kind: rank for rank, kind in enumerate((*_INTEGRAL, "float", "double"), 1)}
+_PLAIN = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
+_DECIMAL = re.compile(r"decimal\((\d{1,2}), *(-?\d{1,2})\)")
 _KINDS = (
     (re.compile(r"interval (year|month)( to month)?"), "interval month"),
     (re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?"), "interval second"),
@@ -28,23 +28,11 @@ _KINDS = (
     (re.compile(r"(array|map|struct)<.*>|(char|varchar|decimal|geometry|geography)\(.*\)|\w+", re.DOTALL), None),
 )
 _ARROW = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "char": pa.string(),
-    "varchar": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "interval month": pa.int32(),
-    "interval second": pa.duration("us"),
-}
+    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
+    "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "char": pa.string(), "varchar": pa.string(),
+    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"), "interval month": pa.int32(), "interval second": pa.duration("us"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,18 +59,13 @@ class SqlType:
     @functools.cached_property
     def values(self) -> range:
         """The values of an integral type; empty for others."""
-        half = 1 << self.bits >> 1
+        half = 1 << _INTEGRAL.get(self.kind, 0) >> 1
         return range(-half, half)
-
-    @property
-    def bits(self) -> int:
-        """The width of an integral type; 0 for others."""
-        return _BITS.get(self.kind, 0)
 
     @property
     def is_integral(self) -> bool:
         """``tinyint``, ``smallint``, ``int`` or ``bigint``."""
-        return self.kind in _BITS
+        return self.kind in _INTEGRAL
 
     @property
     def is_floating(self) -> bool:
@@ -105,6 +88,11 @@ class SqlType:
         return self.kind in _RANKS or self.kind == "decimal"
 
     @property
+    def is_plain(self) -> bool:
+        """A number, boolean, text, binary, date or timestamp: no nested value, no interval, no collation."""
+        return self.is_exact or self.is_floating or self.kind in _PLAIN
+
+    @property
     def is_text(self) -> bool:
         """Text that is compared by its bytes."""
         return self.kind in ("string", "char", "varchar")
@@ -115,12 +103,10 @@ class SqlType:
         >>> sql_type("decimal(12,4)").holds(sql_type("decimal(10,2)")), sql_type("int").holds(sql_type("decimal(10,0)"))
         (True, False)
         """
-        return self.is_exact and other.is_exact and other.scale <= self.scale and other._end <= self._end
-
-    @property
-    def _end(self) -> int:
-        """The least power of 2 or 10 that bounds the absolute values."""
-        return self.values.stop or 10 ** (self.precision - self.scale)
+        if not (self.is_exact and other.is_exact):
+            return False
+        narrow, wide = (kind.values.stop or 10 ** (kind.precision - kind.scale) for kind in (other, self))
+        return other.scale <= self.scale and narrow <= wide
 
     def widens(self, other: SqlType) -> bool:
         """True where an integral or floating type is cast to this one implicitly, which makes no value NULL.
@@ -133,17 +119,17 @@ class SqlType:
     @property
     def element(self) -> SqlType:
         """The type of an array's elements."""
-        return sql_type(self._inner if self.kind == "array" else None)
+        return sql_type(self.name[len("array<") : -1] if self.kind == "array" else None)
 
     @property
     def key(self) -> SqlType:
         """The type of a map's keys."""
-        return sql_type(self._parts[0] if self.kind == "map" and len(self._parts) == 2 else None)
+        return sql_type(self._parts[0] if self.kind == "map" else None)
 
     @property
     def value(self) -> SqlType:
         """The type of a map's values."""
-        return sql_type(self._parts[1] if self.kind == "map" and len(self._parts) == 2 else None)
+        return sql_type(self._parts[-1] if self.kind == "map" else None)
 
     @property
     def fields(self) -> tuple[tuple[str, SqlType], ...]:
@@ -151,15 +137,11 @@ class SqlType:
         named = (part.partition(":") for part in self._parts if part and self.kind == "struct")
         return tuple((name, sql_type(kind)) for name, _, kind in named)
 
-    @property
-    def _inner(self) -> str:
-        return self.name[len(self.kind) + 1 : -1]
-
     @functools.cached_property
     def _parts(self) -> tuple[str, ...]:
         """The text between the outermost brackets, split at its commas."""
         parts, depth = [""], 0
-        for letter in self._inner:
+        for letter in self.name[len(self.kind) + 1 : -1]:
             depth += (letter in "<(") - (letter in ">)")
             if letter == "," and depth == 0:
                 parts.append("")
@@ -191,5 +173,5 @@ def sql_type(name: str | None) -> SqlType:
     for pattern, kind in _KINDS:
         if pattern.fullmatch(text):
             kind = kind or re.split(r"[<(]", text)[0]
-            return SqlType(name, kind, _PRECISIONS.get(kind, 0))
+            return SqlType(name, kind, len(str(1 << _INTEGRAL[kind] - 1)) if kind in _INTEGRAL else 0)
     return SqlType(name, "")

@@ -53,6 +53,11 @@ def test_a_name_nested_without_end_is_parsed() -> None:
     assert sql_type("array<" * 100_000 + "int" + ">" * 100_000).element.kind == "array"
 
 
+def test_digits_without_end_are_not_counted() -> None:
+    endless = sql_type(f"decimal({10**9},-{10**9})")
+    assert (endless.kind, endless.is_decimal, endless.holds(endless)) == ("decimal", False, False)
+
+
 @pytest.mark.parametrize(("wide", "narrow"), list(product(EXACT, EXACT)), ids=str)
 def test_a_type_holds_another_where_it_has_its_least_and_greatest_value(wide: str, narrow: str) -> None:
     ends = _ends(sql_type(narrow))

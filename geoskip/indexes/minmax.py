@@ -50,7 +50,6 @@ from geoskip.types import sql_type
 __all__ = ["MinMax"]
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
-_EXACT_STATISTICS = ("boolean", "date", "timestamp", "timestamp_ntz", "string", "binary", "decimal")
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -94,7 +93,7 @@ class MinMax(Index):
         Those of floats leave NaN out. Text that a writer shortened unsaid has equal ends only where all of it is equal.
         """
         known = None not in (low, high) and low <= high
-        exact = sql_type(kind).is_integral or sql_type(kind).kind in _EXACT_STATISTICS
+        exact = sql_type(kind).is_plain and not sql_type(kind).is_floating
         if not exact or not (known or nulls == rows):
             return None
         text = of_texts(low, high, nulls=nulls, rows=rows) if isinstance(low, bytes) else None

@@ -17,14 +17,13 @@ from __future__ import annotations
 import re
 
 from geoskip.predicates import FALSE, TRUE, And, Call, Cast, Column, Comparison, IsNull, Literal, Not, Or, Predicate
-from geoskip.types import SqlType, sql_type
+from geoskip.types import sql_type
 
 __all__ = ["MOST_RECORDS", "rewrite", "is_record", "record"]
 
 MOST_RECORDS = 100
 _WRITTEN = "a struct of literals"
 _MADE = "org.apache.spark.sql.catalyst.expressions.CreateNamedStruct"
-_PLAIN = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _PLAIN_NAME = re.compile(r"[A-Za-z]\w*")
 _FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -71,7 +70,7 @@ def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
     fields: Fields = []
     for part, value in zip(made.args[1::2], values, strict=True):
         kind, source = value.type, part.type
-        if not (isinstance(value, Literal) and _is_plain(sql_type(kind)) and _is_plain(sql_type(source))):
+        if not (isinstance(value, Literal) and sql_type(kind).is_plain and sql_type(source).is_plain):
             return None
         if source != kind:
             if cast is None:
@@ -89,13 +88,9 @@ def _of_column(left: Predicate, right: Predicate) -> Fields | None:
     fields: Fields = [
         (Column(f"{left.name}.{name}", kind.name), value)
         for (name, kind), value in zip(parts, right.args, strict=False)
-        if isinstance(value, Literal) and _PLAIN_NAME.fullmatch(name) and _is_plain(kind)
+        if isinstance(value, Literal) and _PLAIN_NAME.fullmatch(name) and kind.is_plain
     ]
     return fields if len(fields) == len(parts) else None
-
-
-def _is_plain(kind: SqlType) -> bool:
-    return kind.is_exact or kind.is_floating or kind.kind in _PLAIN
 
 
 def _equal(fields: Fields) -> Predicate:

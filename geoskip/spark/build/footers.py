@@ -138,7 +138,6 @@ def unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-_PLAIN = ("boolean", "date", "binary", "string", "timestamp", "timestamp_ntz")
 _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 
 
@@ -147,7 +146,7 @@ def is_readable(name: str, kind: str) -> bool:
     quoted = name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name
     if "." in name and not quoted:
         return False
-    return sql_type(kind).is_numeric or kind in _PLAIN
+    return sql_type(kind).is_plain
 
 
 def _agrees(kind: str, arrow: pa.DataType) -> bool:
@@ -160,7 +159,7 @@ def _agrees(kind: str, arrow: pa.DataType) -> bool:
     if kind in ("timestamp", "timestamp_ntz"):
         zoned = kind == "timestamp"
         return pa.types.is_timestamp(arrow) and arrow.unit in ("ms", "us") and (arrow.tz is not None) == zoned
-    return (of.is_numeric or kind in _PLAIN) and arrow in (of.arrow, _WIDE.get(kind))
+    return of.is_plain and arrow in (of.arrow, _WIDE.get(kind))
 
 
 def _serves_from_footers(plan: IndexPlan) -> bool:
