@@ -1,4 +1,6 @@
-"""Labelling: from a predicate tree to one clause (Extensible Data Skipping, algorithms 1 and 2, made three-valued).
+"""Label a predicate tree with clauses, and merge them to one.
+
+Extensible Data Skipping, algorithms 1 and 2, extended to three-valued logic.
 
 Every vertex gets a *verdict* of three over-approximations: may some row of a file make it TRUE, FALSE, NULL? No
 information is (yes, yes, yes).
@@ -16,7 +18,7 @@ NOT a        Fa                  Ta           Na
 A vertex's own labels are conjoined into its T. A file is skipped where T of the root is false. Soundness is by
 induction: each row of the table is true of single rows, and a clause is never negated.
 
-Verdicts are computed lazily: a query without NOT never asks for F.
+Verdicts are computed lazily: a query without NOT never needs F.
 """
 
 from __future__ import annotations
@@ -65,10 +67,20 @@ def clause_for(
     watch: Deadline | None = None,
     templates: Sequence[Template] = (),
 ) -> Clause:
-    """The clause that represents a predicate, given the indexes at hand; KEEP_ALL where nothing is known.
+    """Return the clause that represents a predicate; KEEP_ALL where nothing is known.
 
-    ``report`` receives a sentence for every rule that failed; ``watch`` shows what is being asked;
-    ``templates`` are of functions that the engine has replaced by what they are made of.
+    Parameters
+    ----------
+    predicate
+        The condition of a query, as the engine gives it.
+    indexes
+        The bound indexes of the dataset that may be used.
+    report
+        Receives a sentence for each rule that failed.
+    watch
+        Limits the time of each rule and makes it visible to another thread.
+    templates
+        Bodies of SQL functions that the engine has inlined.
     """
     tree = canonical(predicate, templates, report, watch)
     return Labeller(indexes, report=report, watch=watch, templates=templates).true(tree)
@@ -114,15 +126,15 @@ class Labeller:
         self._depth = 0
 
     def true(self, node: Predicate) -> Clause:
-        """May some row of a file make the vertex TRUE?"""
+        """Return a clause for files in which some row may make the vertex TRUE."""
         return self._remembered("true", node, self._true)
 
     def false(self, node: Predicate) -> Clause:
-        """May some row of a file make the vertex FALSE?"""
+        """Return a clause for files in which some row may make the vertex FALSE."""
         return self._remembered("false", node, self._false)
 
     def null(self, node: Predicate) -> Clause:
-        """May some row of a file make the vertex NULL?"""
+        """Return a clause for files in which some row may make the vertex NULL."""
         return self._remembered("null", node, self._null)
 
     def _remembered(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
@@ -247,7 +259,7 @@ class Labeller:
         return clause
 
     def _is_null(self, value: Predicate) -> Clause:
-        """May a value expression be NULL for some row of a file?"""
+        """Return a clause for files in which a value expression may be NULL for some row."""
         match value:
             case Literal(content):
                 return KEEP_ALL if content is None else KEEP_NONE
@@ -275,7 +287,7 @@ class Labeller:
         return clauses
 
     def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
-        """What indexes over the condition say of its value, as over a boolean column."""
+        """Label a condition by indexes over its value, as over a boolean column."""
         over = any(index.reads(node) for index in self.indexes)
         return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
 

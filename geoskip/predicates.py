@@ -157,7 +157,7 @@ class Call(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cast(Predicate):
-    """``CAST(child AS type)``; ``ansi`` casts throw where others give NULL; ``zone`` where the time zone matters.
+    """``CAST(child AS type)``; ``ansi`` casts throw where others give NULL; ``zone`` if it matters.
 
     ``tries`` is ``TRY_CAST``: NULL where an ANSI cast throws, and where another one may wrap around.
     """
@@ -280,7 +280,7 @@ class Not(_Condition):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opaque(Predicate):
-    """What geoskip does not understand, with the columns it reads; it may be anything, so it keeps every file."""
+    """An expression that is not translated, with the columns it reads; it keeps every file."""
 
     text: str
     columns: tuple[str, ...] = ()
@@ -298,7 +298,7 @@ _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def children(node: Predicate) -> tuple[Predicate, ...]:
-    """The vertices right below a vertex; not the values of an :class:`In`, of which there may be a million.
+    """Return the child vertices, without the values of an :class:`In`, which may be a million.
 
     >>> children(Comparison("=", Column("a"), Literal(1)))
     (a, 1)
@@ -321,7 +321,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def walk(node: Predicate) -> Iterator[Predicate]:
-    """The vertex and everything below it, parents first; the trees of generated queries may be thousands deep."""
+    """Iterate over a vertex and its descendants, parents first, without recursion."""
     waiting = [node]
     while waiting:
         vertex = waiting.pop()
@@ -345,7 +345,7 @@ def columns_of(node: Predicate) -> frozenset[str]:
 
 
 def transform(node: Predicate, change: Callable[[Predicate], Predicate]) -> Predicate:
-    """The tree with ``change`` applied to every vertex, children first; nested AND and OR flat, other parts shared.
+    """Apply ``change`` to every vertex, children first; nested AND and OR become flat.
 
     >>> transform(Not(Column("a")), lambda v: Column("b") if v == Column("a") else v)
     NOT b

@@ -21,7 +21,7 @@ from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leav
 from geoskip.indexes.base import Index
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
-from geoskip.rewrite.sql_functions import Template, recognised
+from geoskip.rewrite.sql_functions import Template, recognise
 
 __all__ = ["RuleRunner", "RuleSubject", "Deadline", "calls_of", "leave_out", "name_of"]
 
@@ -170,7 +170,7 @@ class RuleRunner:
             if columns and columns.isdisjoint(read):
                 continue
             self.ask(name, index.clause, (node,), found)
-        for version in (node, *recognised(node, self.templates)):
+        for version in (node, *recognise(node, self.templates)):
             before = len(found)
             self._map(version, found)
             if len(found) == before:

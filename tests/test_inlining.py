@@ -27,7 +27,7 @@ from geoskip.predicates import (
     transform,
     walk,
 )
-from geoskip.rewrite.sql_functions import Template, grouped, recognised
+from geoskip.rewrite.sql_functions import Template, group, recognise
 from tests.evaluator import outcomes
 
 P0, P1 = Cast(Column("id", "bigint"), "string", "bigint"), Cast(Column("id1", "bigint"), "string", "bigint")
@@ -118,18 +118,18 @@ OTHERS = {
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_what_a_function_becomes_for_some_arguments_is_a_call_of_it(name: str) -> None:
     node, said = RECOGNISED[name]
-    (found,) = recognised(node, [HALF_PLUS, TWICE, ROOM, WITHIN, SUM])
+    (found,) = recognise(node, [HALF_PLUS, TWICE, ROOM, WITHIN, SUM])
     assert str(found).startswith(said)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_anything_else_is_not(name: str) -> None:
-    assert recognised(OTHERS[name], [HALF_PLUS, TWICE, ROOM, WITHIN, SUM]) == []
+    assert recognise(OTHERS[name], [HALF_PLUS, TWICE, ROOM, WITHIN, SUM]) == []
 
 
 def test_a_folded_constant_is_what_it_was_cast_from() -> None:
     whole = Template("f", Call("f", (as_double(Cast(P0, "bigint")),), "F", (), "double"), (P0,), "double")
-    (found,) = recognised(IsNull(Call("f", (literal(3.0),), "F", (), "double")), [whole])
+    (found,) = recognise(IsNull(Call("f", (literal(3.0),), "F", (), "double")), [whole])
     assert found == IsNull(Call("f", (Literal(3, "bigint"),), whole.call(whole.body).implementation, (), "double"))  # type: ignore[union-attr]
 
 
@@ -177,7 +177,7 @@ def test_an_argument_has_the_type_of_the_parameter() -> None:
     short = Template("short", body, (P0,), "boolean")
     for kind, known in (("string", True), ("binary", False), (None, False)):
         node = transform(body, lambda v, kind=kind: Column("b", kind) if v == P0 else v)  # type: ignore[misc]
-        assert bool(recognised(node, [short])) is known
+        assert bool(recognise(node, [short])) is known
 
 
 def test_a_mapping_of_the_name_is_asked_beside_what_indexes_say_of_the_body() -> None:
@@ -204,7 +204,7 @@ def test_a_function_is_recognised_among_other_members_of_an_and_or_or() -> None:
         (And((LOW, OTHER)), "(a > 20 AND c = 1)"),
         (Or((LOW, OTHER, HIGH)), "(a > 20 OR c = 1 OR a < 60)"),
     ):
-        assert str(grouped(node, [WITHIN])) == said
+        assert str(group(node, [WITHIN])) == said
     with mappings():
 
         @maps("within", index=MinMax)
@@ -288,9 +288,9 @@ def test_what_is_recognised_is_the_function_of_these_arguments(seed: int) -> Non
         asked = [optimised(chance, one) for one in (call, Not(call), And((other, call)), Or((call, other)))]
         for place, node in enumerate([*asked, altered(chance, asked[0]), altered(chance, asked[0])]):
             for template in templates:
-                tree = grouped(node, [template])
+                tree = group(node, [template])
                 parts = [tree, *children(tree)] if isinstance(tree, And | Or) else [tree]
-                found = [(part, made) for part in parts for made in recognised(part, [template])]
+                found = [(part, made) for part in parts for made in recognise(part, [template])]
                 met[bool(found)] += template is templates[0] and place < len(asked)
                 for part, made in found:
                     back = transform(made, lambda vertex, t=template: restored(vertex, t))

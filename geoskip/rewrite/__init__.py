@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from geoskip.predicates import Predicate, normalise
 from geoskip.rewrite import cast_to_string, conditionals, declared_properties, like, structs, timestamp_to_date
 from geoskip.rewrite.folding import fold_constants, gather_equalities
-from geoskip.rewrite.sql_functions import Template, grouped
+from geoskip.rewrite.sql_functions import Template, group
 
 if TYPE_CHECKING:
     from geoskip.rules import Deadline
@@ -66,7 +66,7 @@ def canonical(
         Limits the time of each function of constants.
     """
     folded = fold_constants(predicate, report=report, watch=watch)
-    return grouped(gather_equalities(normalise(folded)), templates)
+    return group(gather_equalities(normalise(folded)), templates)
 
 
 def equivalent(node: Predicate) -> Predicate | None:

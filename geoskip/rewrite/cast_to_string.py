@@ -4,10 +4,10 @@
 
     CAST(n AS string) = '5'                   n = 5
     CAST(day AS string) LIKE '2024-02%'       day >= 2024-02-01 AND day < 2024-03-01     (so is day LIKE '2024-02%')
-    CAST(ts AS string) >= '2024-02-29 12'     what the clocks show of ts >= 2024-02-29 12:00:00
+    CAST(ts AS string) >= '2024-02-29 12'     CAST(ts AS timestamp_ntz) >= 2024-02-29 12:00:00
 
-Texts of dates and times have the order of time, as all years up to 9999 have four digits. Of later years nothing is
-said, nor of those before 1901, which Spark writes by other calendars and clocks where it is told to. Each condition is
+Texts of dates and times have the order of time, because years up to 9999 have four digits. The rules do not apply to
+later years, nor to years before 1901, which Spark may write by other calendars. Each condition is
 TRUE where the left one is, and FALSE where that is FALSE, which is all that verdicts of TRUE and FALSE need
 (:mod:`geoskip.labelling`).
 """

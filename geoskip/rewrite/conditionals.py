@@ -4,7 +4,7 @@
 
     if(a > 0, x, y) = 5          if(a > 0, x = 5, y = 5)
     coalesce(x, y) < 5           coalesce(x < 5, y < 5)
-    greatest(x, y) < 5           coalesce(x < 5, TRUE) AND coalesce(y < 5, TRUE)     as they leave out NULL
+    greatest(x, y) < 5           coalesce(x < 5, TRUE) AND coalesce(y < 5, TRUE)     NULLs are skipped
     least(x, y) < 5              coalesce(x < 5, FALSE) OR coalesce(y < 5, FALSE)
     map('a', 1, 'b', 2)[s] = 1   s IN ('a')
     coalesce(x, y) IS NULL       x IS NULL AND y IS NULL
@@ -137,7 +137,7 @@ def _if(call: Call, condition: Predicate, parts: list[Predicate]) -> Predicate:
 
 
 def _extreme(op: str, parts: tuple[Predicate, ...], literal: Literal, of_all: tuple[str, str]) -> Predicate:
-    """Of the greatest value, ``of_all`` (< and <=) is said of all values, the opposite of one of them."""
+    """Compare the extreme of some values: operators in ``of_all`` hold for all of them, others for one."""
     if op in ("=", "<=>"):
         both = (_extreme(side, parts, literal, of_all) for side in ("<=", ">="))
         return And(tuple(both))

@@ -1,4 +1,4 @@
-"""Fold calls over literals into literals, and long ORs of equalities into IN; exact in three-valued logic."""
+"""Fold calls over literals, and long ORs of equalities into IN; exact in three-valued logic."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Arguments of which an engine has folded a constant: ``n * 2 + 1`` is 11 for the n that is 5.
+"""Recover the literal arguments of an expression that an engine has folded to a constant.
 
-A guess is made backwards, one step at a time, and is believed only if the expression becomes that very constant for
-it: whole numbers within their type, doubles to the bit, plain ASCII texts. Any argument that makes the constant is as
-good as the one that was written, since the expression over it is the same.
-
+``n * 2 + 1`` is 11 for n = 5. The argument is guessed backwards, one step at a time, and accepted only if the expression
+evaluates to that very constant for it: whole numbers within their type, doubles to the bit, plain ASCII texts. Any
+argument that gives the constant is as good as the original one, because the expression over it is the same.
 >>> from geoskip.predicates import Call, Cast, Column, Literal
 >>> marker = Column("p", "string")
 >>> n = Cast(marker, "bigint")
 >>> twice = Call("*", (n, Literal(2, "bigint")), "Multiply", ("ANSI",), "bigint")
 >>> more = Call("+", (twice, Literal(1, "bigint")), "Add", ("ANSI",), "bigint")
->>> solved(more, Literal(11, "bigint"), marker, {}), solved(more, Literal(10, "bigint"), marker, {})
+>>> solve(more, Literal(11, "bigint"), marker, {}), solve(more, Literal(10, "bigint"), marker, {})
 (5, None)
 """
 
@@ -22,19 +21,19 @@ from typing import Any
 from geoskip.predicates import Call, Cast, Literal, Predicate, walk
 from geoskip.types import sql_type
 
-__all__ = ["is_so", "solved"]
+__all__ = ["evaluates_to", "solve"]
 
 Bound = Mapping[Predicate, Predicate]
 
 
-def solved(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bound) -> Literal | None:
-    """What stands for the marker in an expression that was folded to a constant; None where that is not plain."""
+def solve(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bound) -> Literal | None:
+    """Return the literal for which an expression was folded to this constant, or None if not unique."""
     guesses = _guesses(pattern, constant, marker, bound)
-    return next((guess for guess in guesses if is_so(pattern, constant, {**bound, marker: guess})), None)
+    return next((guess for guess in guesses if evaluates_to(pattern, constant, {**bound, marker: guess})), None)
 
 
-def is_so(pattern: Predicate, constant: Literal, bound: Bound) -> bool:
-    """Is an expression certainly folded to this constant?"""
+def evaluates_to(pattern: Predicate, constant: Literal, bound: Bound) -> bool:
+    """True if an expression certainly evaluates to this constant."""
     made = _value(pattern, bound)
     return made is not None and made.type == constant.type and _is_same(made.value, constant.value)
 
@@ -50,7 +49,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _guesses(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bound) -> Iterator[Literal]:
-    """What the marker may be; the last steps of doubles are rounded, so their neighbours are guessed too."""
+    """Candidates for the marker; doubles are rounded, so their neighbours are candidates too."""
     if pattern == marker or (isinstance(pattern, Cast) and pattern.child == marker and pattern.type == constant.type):
         yield constant
         return
@@ -105,7 +104,7 @@ def _quotient(value: Any, by: Any) -> Any:
 
 
 def _between(value: Any, known: list[Any], place: int) -> list[Any]:
-    """What stands at a place of ``concat`` beside these texts."""
+    """Return the text at one position of a ``concat`` of known texts."""
     before, after = "".join(known[:place]), "".join(known[place:])
     whole = isinstance(value, str) and len(value) >= len(before) + len(after)
     return [value[len(before) : len(value) - len(after)]] if whole else []

@@ -1,11 +1,11 @@
-"""Functions of SQL, recognised in what Spark replaces them by.
+"""Recognise SQL functions after Spark has inlined their bodies.
 
 ``CREATE FUNCTION half(n BIGINT) RETURN n / 2`` leaves no call behind: a query over ``half(temp)`` arrives as
 ``CAST(temp AS double) / 2.0``. A *template* is what the function is made of, over markers for its arguments; a vertex
 that the template becomes for some arguments computes the function of them, whatever it was written as. So a mapping of
 the function's name is asked about the call put in its place.
 
-A vertex is recognised whatever the order of an AND or OR, among further members of one (:func:`grouped`), and negated:
+A vertex is recognised whatever the order of an AND or OR, among further members of one (:func:`group`), and negated:
 Spark writes ``NOT (a AND b)`` as ``NOT a OR NOT b``. What it has folded with a constant argument is solved for it
 (:mod:`geoskip.rewrite.literal_arguments`).
 
@@ -13,7 +13,7 @@ Spark writes ``NOT (a AND b)`` as ``NOT a OR NOT b``. What it has folded with a 
 >>> n = Column("n", "string")
 >>> half = Template("half", Call("/", (Cast(Cast(n, "bigint"), "double"), Literal(2.0, "double"))), (n,), "double")
 >>> temp = Cast(Column("temp", "bigint"), "double", "bigint")
->>> recognised(Comparison(">", Call("/", (temp, Literal(2.0, "double"))), Literal(5.0)), [half])
+>>> recognise(Comparison(">", Call("/", (temp, Literal(2.0, "double"))), Literal(5.0)), [half])
 [half(temp) > 5.0]
 """
 
@@ -39,10 +39,10 @@ from geoskip.predicates import (
     transform,
     walk,
 )
-from geoskip.rewrite.literal_arguments import is_so, solved
+from geoskip.rewrite.literal_arguments import evaluates_to, solve
 from geoskip.types import sql_type
 
-__all__ = ["Template", "grouped", "recognised"]
+__all__ = ["Template", "group", "recognise"]
 
 Bound = dict[Predicate, Predicate]
 Match = tuple[Bound, tuple[tuple[Predicate, Literal], ...]]
@@ -54,7 +54,7 @@ _MOST_OPERANDS = 8
 
 @dataclass(frozen=True)
 class Template:
-    """What a function of SQL is made of; ``markers`` stand for its arguments, as strings that are cast."""
+    """The body of a SQL function; ``markers`` stand for its arguments, as strings that are cast."""
 
     name: str
     body: Predicate
@@ -63,28 +63,32 @@ class Template:
 
     @functools.cached_property
     def opposite(self) -> Predicate | None:
-        """What the negation of a condition is made of."""
+        """The body of the negated condition."""
         return _opposite(self.body) if self.type == "boolean" else None
 
     @functools.cached_property
     def implementation(self) -> str:
         """Names the body and all that it is made of, so that a function of another one is another function."""
-        return "sql:" + hashlib.sha256(_spelt(self.body).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+        return "sql:" + hashlib.sha256(_full_text(self.body).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
     def call(self, node: Predicate) -> Call | None:
         """The call that a vertex is, or None."""
-        return self._made(self.body, node)
+        return self._match_call(self.body, node)
 
     def replaced(self, node: Predicate) -> Predicate:
         """The call that a vertex is, or its negation, or itself."""
         made = self.call(node)
-        if made is None and self.opposite is not None and (opposite := self._made(self.opposite, node)) is not None:
+        if (
+            made is None
+            and self.opposite is not None
+            and (opposite := self._match_call(self.opposite, node)) is not None
+        ):
             return Not(opposite)
         return made or node
 
-    def _made(self, pattern: Predicate, node: Predicate) -> Call | None:
+    def _match_call(self, pattern: Predicate, node: Predicate) -> Call | None:
         for bound in itertools.islice(_ways(pattern, node, self.markers, ({}, ())), _MOST_WAYS):
-            if (found := _settled(bound, self.markers)) is not None:
+            if (found := _bind_all(bound, self.markers)) is not None:
                 unused = Opaque("an argument that the function does not use")
                 arguments = tuple(found.get(marker, unused) for marker in self.markers)
                 return Call(self.name, arguments, self.implementation, (), self.type)
@@ -98,24 +102,26 @@ class Template:
             if len(pattern.children) < len(node.children) <= _MOST_MEMBERS:
                 ways = _members(pattern.children, node.children, self.markers, ({}, ()), ())
                 for match, chosen in itertools.islice(ways, _MOST_WAYS):
-                    if _settled(match, self.markers) is not None:
+                    if _bind_all(match, self.markers) is not None:
                         return tuple(sorted(chosen))
         return ()
 
 
-def _spelt(node: Predicate) -> str:
-    """An expression in full: what people are shown leaves out types and implementations, and shortens long lists."""
-    return repr([(type(v).__name__, *(_told(getattr(v, field.name)) for field in fields(v))) for v in walk(node)])  # type: ignore[arg-type]
+def _full_text(node: Predicate) -> str:
+    """Format an expression in full, with types and implementations, which ``str`` leaves out."""
+    return repr(
+        [(type(v).__name__, *(_typed_value(getattr(v, field.name)) for field in fields(v))) for v in walk(node)]
+    )  # type: ignore[arg-type]
 
 
-def _told(value: object) -> object:
+def _typed_value(value: object) -> object:
     match value:
         case Literal(content, kind):
-            return type(content).__name__, _told(content), kind
+            return type(content).__name__, _typed_value(content), kind
         case Predicate():
             return ""  # it follows by itself
         case tuple():
-            return tuple(map(_told, value))
+            return tuple(map(_typed_value, value))
     return getattr(value, "wkb_hex", value)  # a geometry shows its beginning alone
 
 
@@ -128,7 +134,7 @@ def _opposite(node: Predicate) -> Predicate:
     return normalise(Not(node))
 
 
-def recognised(node: Predicate, templates: Iterable[Template]) -> list[Predicate]:
+def recognise(node: Predicate, templates: Iterable[Template]) -> list[Predicate]:
     """The vertex with the calls that stand in it, once for each template that has some."""
     found = []
     for template in templates:
@@ -138,15 +144,15 @@ def recognised(node: Predicate, templates: Iterable[Template]) -> list[Predicate
     return found
 
 
-def grouped(node: Predicate, templates: Sequence[Template]) -> Predicate:
-    """The tree with the members of an AND or OR that are a function's body put together below it, as one vertex.
+def group(node: Predicate, templates: Sequence[Template]) -> Predicate:
+    """Group the members of an AND or OR that form the body of a function into one vertex.
 
     >>> from geoskip.predicates import Column, Comparison
     >>> p, t, u = Column("p", "bigint"), Column("t", "bigint"), Column("u", "bigint")
     >>> bounds = [Comparison(">", p, Literal(1)), Comparison("<", p, Literal(9))]
     >>> within = Template("within", And(tuple(bounds)), (p,), "boolean")
     >>> query = And((Comparison("<", t, Literal(9)), Comparison("=", u, Literal(3)), Comparison(">", t, Literal(1))))
-    >>> grouped(query, [within])
+    >>> group(query, [within])
     (u = 3 AND (t < 9 AND t > 1))
     """
     wide = [template for template in templates if isinstance(template.body, And | Or)]
@@ -164,8 +170,8 @@ def grouped(node: Predicate, templates: Sequence[Template]) -> Predicate:
     return transform(node, change) if wide else node
 
 
-def _settled(match: Match, markers: Sequence[Predicate]) -> Bound | None:
-    """What stands for the markers, with the folded constants solved; None where one has no plain solution."""
+def _bind_all(match: Match, markers: Sequence[Predicate]) -> Bound | None:
+    """Bind all markers, solving folded constants; None if one has no unique solution."""
     bound, waiting = dict(match[0]), list(match[1])
     while waiting:
         count = len(waiting)
@@ -176,10 +182,10 @@ def _settled(match: Match, markers: Sequence[Predicate]) -> Bound | None:
                 continue
             waiting.remove(entry)
             for marker in open_:
-                if (found := solved(pattern, constant, marker, bound)) is None:
+                if (found := solve(pattern, constant, marker, bound)) is None:
                     return None
                 bound[marker] = found
-            if not open_ and not is_so(pattern, constant, bound):
+            if not open_ and not evaluates_to(pattern, constant, bound):
                 return None
         if len(waiting) == count:
             return None
@@ -214,7 +220,7 @@ def _ways(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], m
 
 
 def _sums(pattern: Predicate, node: Predicate, markers: tuple[Predicate, ...], match: Match) -> Iterator[Match]:
-    """The ways for sums and products of whole numbers: Spark makes one constant of all that are, and puts it last."""
+    """Matches of sums and products of whole numbers, whose constants Spark folds into one, the last."""
     if not (isinstance(pattern, Call) and isinstance(node, Call) and _same_sum(pattern, node)):
         return
     parts, (*others, constant) = _operands(pattern, pattern), _operands(node, node)
@@ -237,7 +243,7 @@ def _same_sum(one: Call, other: Call) -> bool:
 
 
 def _operands(node: Predicate, of: Call) -> list[Predicate]:
-    """What is summed, or multiplied, in the order that it is written in."""
+    """Return the operands of a sum or product, from left to right."""
     if isinstance(node, Call) and len(node.args) == 2 and _same_sum(node, of):
         return [operand for part in node.args for operand in _operands(part, of)]
     return [node]

@@ -62,7 +62,7 @@ Fields = list[tuple[Predicate, Literal]]
 
 
 def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
-    """The fields of a struct beside the literals that they are compared with; None where one is no plain value."""
+    """Pair the fields of a struct with literals; None if a field is not a plain value."""
     cast = left if isinstance(left, Cast) else None
     made = left if cast is None else cast.child
     if not isinstance(made, Call) or made.implementation != _MADE or (cast is not None and cast.tries):

@@ -41,7 +41,7 @@ from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
 from geoskip.rewrite.folding import fold_constants
-from geoskip.rewrite.sql_functions import Template, recognised
+from geoskip.rewrite.sql_functions import Template, recognise
 from geoskip.rules import calls_of
 from geoskip.spark.check_shrinking import LosingFile, shrunk
 from geoskip.spark.check_trials import (
@@ -308,7 +308,7 @@ class _FunctionTrial:
         world = SyntheticFiles(expressions, self.chance)
         for query, predicate in zip(queries, predicates, strict=True):
             matching: Mask = np.any(world.members & query.truth, axis=1)
-            node = next(iter(recognised(normalise(predicate), templates)), normalise(predicate))
+            node = next(iter(recognise(normalise(predicate), templates)), normalise(predicate))
             for lens in lenses:
                 concerns = lens.rule is None or lens.rule.concerns(calls_of(node))  # would a query ask it?
                 clause = asked(lens, node, self.tally) if concerns else None
