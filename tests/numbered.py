@@ -28,7 +28,7 @@ from tests.storing import HEADER, entry
 
 
 class Numbers:
-    """A folder of files ``<name>.txt`` with a number each, as :class:`geoskip.lifecycle.refresh.Data`."""
+    """A folder of files ``<name>.txt`` with a number each, as :class:`geoskip.lifecycle.refresh.DatasetAccess`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,5 +1,5 @@
-"""The life of a dataset's indexes: an operation log, the verbs, and what several writers do to each other.
+"""The life of a dataset's indexes: the operation log, the verbs, and concurrent writers.
 
-Engine-free: :class:`geoskip.lifecycle.refresh.Data` is what an engine has to tell of a dataset, and the whole protocol
-runs, races and crashes in tests without one.
+Engine-free: an engine implements :class:`geoskip.lifecycle.refresh.DatasetAccess`, and tests run the whole protocol,
+with races and crashes, without one.
 """

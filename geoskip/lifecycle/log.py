@@ -1,8 +1,7 @@
-"""The operation log: who did what to the indexes, when, and what is under way.
+"""The operation log: who did what to the indexes, when, and which operations are under way.
 
-One JSON object an entry, numbered, created exclusively (see :class:`geoskip.stores.base.Store`) and never changed. An
-operation writes one when it begins (its transient state), now and then while it runs (a heartbeat), and one when it
-ends. This is an entry::
+Entries are numbered JSON objects, created exclusively (see :class:`geoskip.stores.base.Store`) and never changed. An
+operation writes one when it begins (its transient state), some while it runs (heartbeats), and one when it ends::
 
     {
       "format": 1,
@@ -16,23 +15,20 @@ ends. This is an entry::
       "open": {"<operation>": {"entry": 6, "verb": "create", "state": "creating", "began": ..., "seen": ...}}
     }
 
-``base`` is the snapshot that it began with, ``snapshot`` the one that it made; with an entry that is ``ended`` it is
-over.
+``base`` is the latest snapshot when the operation began, ``snapshot`` the one that it committed; ``ended`` marks its
+last entry. ``open`` lists the operations under way after the entry. Since each entry repeats it, a writer needs the
+newest entry alone, however long the log is; and since a number is given once, each entry was written in knowledge of
+the one before. Entries of earlier versions may also have ``waits``, and in ``open`` a ``ticket`` and a ``turn``: they
+are ignored.
 
-``open`` is what is under way once the entry is there (of one that waits also its ``ticket``, see
-:mod:`geoskip.lifecycle.write_queue`). Each entry repeats it, so that the newest alone tells all that a writer has to
-know, however long the log is; and since a number is given once, each was written in knowledge of the one before. That
-ties a writer to what it read as a lock would, and nobody waits.
+*The snapshot decides.* An operation commits by creating a snapshot that names it; the log reports it before and after.
+Where a process dies between the two, the next writer finds the snapshot and writes the missing entry; where there is
+none it writes that the operation was rolled back. A log that cannot be written stops a verb before it begins, never one
+that has committed.
 
-*What counts is the snapshot.* An operation commits by making a snapshot that names it; the log tells of it before and
-after. Where a process dies between the two, the next writer finds the snapshot and writes the entry that is missing;
-where there is none it writes that the operation was rolled back. A log that cannot be written stops a verb before it
-begins, never one that has committed.
-
-*Is it dead?* At once where it ran on this machine and its process is gone, or in this process and is over, which could
-not be written down; else when its last heartbeat is more than a minute away from now, in either direction: clocks may
-be set back. Taking a live one for dead harms nothing but that
-operation, which is told when it tries to commit.
+*Dead operations*: at once those whose process on this machine is gone, and those of this process that are over and
+could not be logged; all others when their last heartbeat is more than a minute from now, in either direction, since
+clocks may be set back. Taking a live operation for dead harms that operation alone: its commit is refused.
 """
 
 from __future__ import annotations
@@ -63,33 +59,33 @@ LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
 _LONGEST_PAUSE = 0.05
 _FEWEST = 10
-"""Nobody who loses gives up earlier, however long an attempt takes."""
+"""Lost races before a writer gives up, however long an attempt takes."""
 _HALF_WRITTEN = 0.5
-"""Seconds that an unreadable newest entry is given: some file systems show it before it is complete."""
+"""Seconds to wait for a newest entry that cannot be read: some file systems show files before they are complete."""
 
 UNTOLD: set[str] = set()
-"""The operations of this process that are over, though the log does not say so: its disk was full, as it may be."""
+"""Operations of this process whose last entry could not be written, as on a full disk."""
 
 Entry = Mapping[str, Any]
 
 
 @dataclass
 class RaceLosses:
-    """The races that a writer has lost in a row; it gives up after so many ``seconds`` of that."""
+    """The races that a writer has lost in a row, and the ``seconds`` after which it gives up."""
 
     seconds: float
     number: int = 0
     _since: float = 0.0
 
     def count(self) -> bool:
-        """One more. Is there hope?"""
+        """Count one more lost race; returns False where the writer should give up."""
         now = time.monotonic()
         self._since = self._since if self.number else now
         self.number += 1
         return self.number < _FEWEST or now - self._since < self.seconds
 
     def pause(self) -> None:
-        """Sleep for a time by chance, the longer the more races were lost: else the same meet again."""
+        """Sleep for a random time that grows with the number of lost races."""
         time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2 ** min(self.number, 20))))
 
     def __str__(self) -> str:
@@ -98,7 +94,7 @@ class RaceLosses:
 
 @dataclass(frozen=True)
 class _LogView:
-    """The log at one moment: the number of its newest entry (0 where there is none) and what is open."""
+    """The log at one moment: the number of its newest entry (0 for none) and the open operations."""
 
     number: int
     open: Mapping[str, Entry]
@@ -113,12 +109,14 @@ class Log:
         self._read: tuple[int, Mapping[str, Entry]] | None = None
 
     def open(self) -> Mapping[str, Entry]:
-        """The operations under way, by their ids: those that have begun and neither ended nor been rolled back."""
+        """The operations under way, by id: those that have begun and were not closed."""
         return self._newest().open
 
     def append(self, make: Callable[[Mapping[str, Entry]], dict[str, Any] | None]) -> dict[str, Any] | None:
-        """Add what ``make`` says of the operations under way, None for nothing; asked again where another writer was
-        faster. An entry with a final state closes its operation. Raises ConflictError if the log was dropped.
+        """Append an entry, made from the open operations; made again after each race lost to another writer.
+
+        Returns None where ``make`` does. An entry with ``ended`` closes its operation. Raises ConflictError if the log
+        was dropped, or races were lost for longer than the store's ``tries_for``.
         """
         losses = RaceLosses(self.store.tries_for)
         while True:
@@ -143,17 +141,17 @@ class Log:
             return full
 
     def entries(self) -> list[dict[str, Any]]:
-        """All entries that can be read, oldest first."""
-        found = []
+        """All readable entries, oldest first."""
+        entries = []
         for number in self.store.operations():
             with suppress(MetadataError):  # damaged, or vacuumed just now
                 entry = self.store.operation(number)
                 check_format(entry)
-                found.append(entry)
-        return found
+                entries.append(entry)
+        return entries
 
     def check_identity(self) -> None:
-        """Raise ConflictError if the log is another by now."""
+        """Raise ConflictError if the log was replaced by another."""
         if self.store.identity() != self.identity:
             raise ConflictError(
                 f"the metadata in {self.store.location} were dropped meanwhile, as mode('overwrite') does with the "
@@ -176,7 +174,7 @@ class Log:
         return _LogView(numbers[-1], {})
 
     def _entry(self, number: int, *, patient: bool) -> Entry | None:
-        """An entry, None for one that a crash left half-written. Raises MetadataError for one of a newer format."""
+        """An entry, None for one that a crash left half-written; raises MetadataError for a newer format."""
         deadline = time.monotonic() + (_HALF_WRITTEN if patient else 0)
         while True:
             try:
@@ -193,13 +191,12 @@ class Log:
 
 
 def _opened(before: Mapping[str, Entry], entry: Entry, number: int) -> dict[str, Entry]:
-    """What is open after an entry. Whoever waits has the number of the entry that said so first as ticket."""
+    """The open operations after an entry."""
     operation = entry["operation"]
-    found = {name: told for name, told in before.items() if name != operation}
+    after = {name: other for name, other in before.items() if name != operation}
     if not entry.get("ended"):
         old = before.get(operation, {})
-        waits = {"ticket": old.get("ticket", number), "turn": entry["waits"]} if "waits" in entry else {}
-        found[operation] = {
+        after[operation] = {
             "entry": old.get("entry", number),
             "verb": entry["verb"],
             "state": entry["state"],
@@ -207,18 +204,17 @@ def _opened(before: Mapping[str, Entry], entry: Entry, number: int) -> dict[str,
             "seen": entry["when"],
             "base": entry.get("base"),
             "who": entry["who"],
-            **waits,
         }
-    return found
+    return after
 
 
 def now() -> str:
-    """The time as entries have it."""
+    """The current time in ISO 8601, as in entries."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def age(when: str) -> float:
-    """Seconds since then, negative for the future; 0 for what is no time."""
+    """Seconds since a time, negative for the future; 0 for a text that is no time."""
     try:
         return (datetime.now(UTC) - datetime.fromisoformat(when)).total_seconds()
     except (TypeError, ValueError):
@@ -226,17 +222,17 @@ def age(when: str) -> float:
 
 
 def is_dead(operation: Entry) -> bool:
-    """Is an operation under way without a process that carries it on?"""
-    told = operation.get("who") or {}
-    if (told.get("host"), told.get("machine")) == (who()["host"], _machine()):
-        process = told.get("process")
-        if isinstance(process, int) and _started(process) != told.get("started"):
+    """True if no process carries the open operation on."""
+    owner = operation.get("who") or {}
+    if (owner.get("host"), owner.get("machine")) == (who()["host"], _machine()):
+        process = owner.get("process")
+        if isinstance(process, int) and _started(process) != owner.get("started"):
             return True
     return abs(age(str(operation.get("seen")))) > LEASE
 
 
 def who() -> dict[str, Any]:
-    """Who runs an operation: user, host and process."""
+    """The user, host and process that run an operation."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user
@@ -251,25 +247,25 @@ def who() -> dict[str, Any]:
     }
 
 
-def person_of(told: Mapping[str, Any]) -> str:
-    """Who it was, for people: ``ann on etl-3 (process 4711)``; empty where that is not told."""
-    if not told.get("user"):
+def person_of(owner: Mapping[str, Any]) -> str:
+    """The result of :func:`who` as text: ``ann on etl-3 (process 4711)``; empty where the user is not known."""
+    if not owner.get("user"):
         return ""
-    return f"{told.get('user')} on {told.get('host')} (process {told.get('process')})"
+    return f"{owner.get('user')} on {owner.get('host')} (process {owner.get('process')})"
 
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """The versions that an entry tells."""
+    """The versions of geoskip and Python, for entries."""
     try:
-        found = version("geoskip")
+        geoskip = version("geoskip")
     except PackageNotFoundError:
-        found = "unknown"
-    return {"geoskip": found, "python": ".".join(map(str, sys.version_info[:3]))}
+        geoskip = "unknown"
+    return {"geoskip": geoskip, "python": ".".join(map(str, sys.version_info[:3]))}
 
 
 def _started(process: int) -> str | None:
-    """What tells a process from a later one of its number; None where there is no such process."""
+    """The start time of a process, which tells it from a later one of its number; None where there is none."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
         fields = stat.rpartition(")")[2].split()
@@ -290,7 +286,7 @@ def _started(process: int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """What tells machines, and containers with process numbers of their own, from one another."""
+    """An identifier of this machine, or of a container with process numbers of its own."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot[:8]} {os.readlink('/proc/self/ns/pid')}"

@@ -1,18 +1,22 @@
-"""The verbs that read data: create and refresh, laid over whatever other writers have committed meanwhile.
+"""Create and refresh: the verbs that read data, from the listing to the commit.
 
-What a verb works out is kept by file fingerprint and by index *meaning* (specification, expressions, what it depends
-on). So it can be laid over any later snapshot without reading the data again: a row counts for the files that are still
-there as they were read, a summary for the indexes that still mean the same. The rules:
+1. ``DatasetAccess.listing()`` returns the :class:`Listing`: the files of now.
+2. :meth:`SnapshotDiff.at` compares it with the latest snapshot: which rows are fresh, which files are stale.
+3. :class:`BuiltSummaries` reads the summaries that are missing (:class:`BuildResult`), each at most once.
+4. :class:`RefreshPlan` lays them over the snapshot, as a :class:`~geoskip.lifecycle.transaction.Commit` (another set of
+   indexes) or an :class:`~geoskip.lifecycle.transaction.Amend` (the same indexes).
 
-* a file that was seen changed, or that vanished, loses its row; a file that this handle does not look at keeps it;
-* **a row is complete or not there**: a file that lacks the summary of one index that others have built meanwhile gets
-  no row, so that it counts as not indexed, and the pass that follows finds it;
-* what the other writer has of a file is kept where its fingerprint is the same.
+Where a concurrent commit wins the race, steps 2 to 4 run again on its snapshot. Built summaries are keyed by file
+fingerprint and by the *meaning* of an index (specification, expressions, dependencies), so no data is read twice:
 
-No file is lost by this, since without a row a file is read, and none is there twice, since rows are put in by path.
+* a file that has changed or vanished loses its row; files that this handle does not list keep theirs;
+* **a row is complete or missing**: a file without a summary of an index that others have built meanwhile gets no row,
+  counts as not indexed, and is found by the next pass;
+* rows that the concurrent commit has made are kept where the fingerprint is the same.
 
-Two things it does not do, and says so instead: to put an index in the place of one of the same name that another writer
-built meanwhile and that means something else; and to go on where no index is in use any more.
+No row is lost by this, since a file without metadata is read, and no file has two rows, since rows are keyed by path.
+ConflictError is raised instead of replacing an index of the same name and another meaning, and where no index is in
+use any more.
 """
 
 from __future__ import annotations
@@ -27,71 +31,84 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, NotIndexedError
-from geoskip.lifecycle.changes import NoChange
 from geoskip.lifecycle.log import now
-from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt
+from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table
 from geoskip.metadata.file_table import conformed
 
 __all__ = [
+    "BuildResult",
     "BuiltSummaries",
     "DatasetAccess",
-    "BuildResult",
+    "Key",
     "Listing",
-    "SnapshotDiff",
     "RefreshPlan",
+    "SnapshotDiff",
     "difference",
     "left_over",
     "means_the_same",
 ]
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-_TURNS_THAT_READ = 3
-"""After so many lost races what is missing is left to a later pass, so that a commit takes no longer than that."""
+Key = tuple[str, int, int]
+"""A file and its fingerprint: path, size and modification time."""
+_ATTEMPTS_THAT_READ = 3
+"""Attempts that read data; after more lost races missing files are left to a later pass, so that a commit is quick."""
 _NAMES_PENDING = 100
 
 
-class BuildResult(NamedTuple):
-    """What a build made: rows of files, and files without one, with the reason."""
-
-    rows: Sequence[FileRow]
-    excluded: Mapping[str, str] = {}
-    readers: Mapping[str, str] = {}
-    """What read the data of an index, in a word."""
-
-
 class Listing(NamedTuple):
-    """The files that a dataset has now, as columns of equal length."""
+    """The files of a dataset now, as columns of equal length; paths are relative to the dataset's root."""
 
     path: pa.Array
     size: pa.Array
     mtime: pa.Array
 
+    def files(self) -> list[Key]:
+        """The files, each with its fingerprint."""
+        return list(zip(*(column.to_pylist() for column in self), strict=True))
+
+
+class BuildResult(NamedTuple):
+    """Rows of files, reasons for files without a row, and by index the name of the reader of its data."""
+
+    rows: Sequence[FileRow]
+    excluded: Mapping[str, str] = {}
+    readers: Mapping[str, str] = {}
+
 
 class DatasetAccess(Protocol):
-    """What an engine tells of a dataset."""
+    """A dataset, as an engine implements it."""
 
     def header(self) -> Header:
         """The header of a dataset without indexes."""
 
     def listing(self) -> Listing:
-        """The files that are there now."""
+        """List the files."""
 
     def etags(self, paths: Sequence[str]) -> Sequence[str | None]:
-        """What else tells contents apart, now; None for what is not known here."""
+        """The entity tags of files now, which tell contents apart; None where the file system has none."""
 
     def sees(self, paths: pa.Array) -> pa.Array:
-        """Does this handle look at these files, were they there? Those of other handles in the folder it does not."""
+        """A boolean for each path: True if this handle would list the file, False for files of other handles."""
 
     def changed(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
-        """The indexes that could not be built now as they were, and why: a setting or a function is another."""
+        """The indexes that would be built otherwise now, by name, with the setting or function that has changed."""
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
-        """The summaries of some files, all read in one job."""
+        """Collect the summaries of some files in one job."""
 
 
 def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: str = "now") -> str:
-    """Why the one would store another summary than the other."""
+    """The reason why two entries would store different summaries.
+
+    Parameters
+    ----------
+    one, other
+        Entries of the same name.
+    first, second
+        What the message calls the two.
+    """
     differing = [name for name, value in one.depends.items() if other.depends.get(name) != value]
     if differing:
         values = ((name, one.depends[name], other.depends.get(name)) for name in differing)
@@ -103,7 +120,7 @@ def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: 
 
 
 def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:
-    """Would both store the same summary of any file?"""
+    """True if both entries store the same summary of any file."""
     return (one.index, one.index.bound, dict(one.depends), one.arrow) == (
         other.index,
         other.index.bound,
@@ -112,15 +129,9 @@ def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:
     )
 
 
-Key = tuple[str, int, int]
-"""A file and its fingerprint: path, size and modification time."""
-
-
 @dataclass(frozen=True)
 class SnapshotDiff:
-    """A snapshot beside a listing; ``is_fresh`` has an entry a row of the files table: is that file there now, as it
-    was indexed?
-    """
+    """A snapshot compared with a listing; ``is_fresh`` is True for rows of files that are listed unchanged."""
 
     snapshot: Snapshot
     listing: Listing
@@ -128,41 +139,48 @@ class SnapshotDiff:
 
     @classmethod
     def at(cls, snapshot: Snapshot, data: DatasetAccess, *, closely: bool = True) -> SnapshotDiff:
-        """What is there now. Not ``closely``: etags are not asked for, since they just were."""
+        """Compare a snapshot with the files of now.
+
+        Parameters
+        ----------
+        snapshot, data
+            The snapshot, and the dataset that is listed.
+        closely
+            Compare entity tags too; False where they were compared a moment ago.
+        """
         listing = data.listing()
         files = snapshot.files
         where = pc.index_in(files.column("path"), value_set=listing.path)
         same = pc.is_valid(where)
         for name, values in (("size", listing.size), ("mtime", listing.mtime)):
             same = pc.and_(same, pc.fill_null(pc.equal(files.column(name), values.take(where)), False))
-        found = np.array(same.to_numpy(zero_copy_only=False), dtype=bool)
-        tagged = np.flatnonzero(found & files.column("etag").is_valid().to_numpy(zero_copy_only=False))
+        is_fresh = np.array(same.to_numpy(zero_copy_only=False), dtype=bool)
+        tagged = np.flatnonzero(is_fresh & files.column("etag").is_valid().to_numpy(zero_copy_only=False))
         if closely and len(tagged):
             rows = pa.array(tagged)
             paths, tags = (files.column(name).take(rows) for name in ("path", "etag"))
-            here = pa.array(data.etags(paths.to_pylist()), pa.string())
-            differs = pc.fill_null(pc.not_equal(tags, here), False)
-            found[tagged[differs.to_numpy(zero_copy_only=False)]] = False
-        return cls(snapshot, listing, found)
+            current = pa.array(data.etags(paths.to_pylist()), pa.string())
+            differs = pc.fill_null(pc.not_equal(tags, current), False)
+            is_fresh[tagged[differs.to_numpy(zero_copy_only=False)]] = False
+        return cls(snapshot, listing, is_fresh)
 
     @cached_property
     def stale(self) -> list[Key]:
-        """The files of the listing that are new or changed."""
+        """The listed files that are new or changed."""
         if len(self.listing.path) == int(self.is_fresh.sum()):
             return []
         old = self.snapshot.files.column("path").filter(pa.array(self.is_fresh))
-        is_old = pc.is_in(self.listing.path, value_set=old)
-        columns = (column.filter(pc.invert(is_old)).to_pylist() for column in self.listing)
-        return list(zip(*columns, strict=True))
+        is_new = pc.invert(pc.is_in(self.listing.path, value_set=old))
+        return Listing(*(column.filter(is_new) for column in self.listing)).files()
 
     def without(self, distrusted: Mask) -> SnapshotDiff:
-        """The same where some rows count as those of changed files."""
+        """The same difference with some rows taken for those of changed files."""
         return replace(self, is_fresh=self.is_fresh & ~distrusted)
 
 
 @dataclass
 class BuiltSummaries:
-    """What was read so far: by file and fingerprint, the summaries with the entries that they were made for."""
+    """The summaries that an operation has read so far, by file and fingerprint, with their entries."""
 
     data: DatasetAccess
     rows: dict[Key, FileRow] = field(default_factory=dict)
@@ -172,8 +190,8 @@ class BuiltSummaries:
     readers: dict[str, str] = field(default_factory=dict)
     read: int = 0
 
-    def complete(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow | None]:
-        """Of each file its row, where it has a summary, be it null, of each of these indexes."""
+    def rows_of(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow | None]:
+        """The row of each file, None unless it has a summary (which may be null) of each of these indexes."""
         made = [self.made.get(entry.name) for entry in entries]
         if not all(was and means_the_same(was, entry) for was, entry in zip(made, entries, strict=True)):
             return [None] * len(keys)
@@ -181,39 +199,50 @@ class BuiltSummaries:
         rows = map(self.rows.get, keys)
         return [row if row is not None and names <= row.summaries.keys() else None for row in rows]
 
-    def incomplete(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[Key]:
-        """The files without such a row."""
-        return [key for key, row in zip(keys, self.complete(keys, entries), strict=True) if row is None]
+    def complete(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow]:
+        """The rows of the files that have a summary of each of these indexes."""
+        return [row for row in self.rows_of(keys, entries) if row is not None]
 
     def add(self, entries: Sequence[IndexEntry], keys: Sequence[Key]) -> None:
-        """Read the summaries of these indexes in these files."""
-        keys = [key for key in keys if key not in self.tried]
+        """Read the summaries of these indexes that are missing for these files."""
+        known = self.rows_of(keys, entries)
+        keys = [key for key, row in zip(keys, known, strict=True) if row is None and key not in self.tried]
         if not keys or not entries:
             return
-        found = self.data.build(entries, [path for path, _, _ in keys])
+        result = self.data.build(entries, [path for path, _, _ in keys])
         self.made |= {entry.name: entry for entry in entries}
-        self.excluded |= found.excluded
-        self.readers |= found.readers
-        self.read += len(found.rows)
-        names = [entry.name for entry in entries]
-        for row in found.rows:
+        self.excluded |= result.excluded
+        self.readers |= result.readers
+        self.read += len(result.rows)
+        built = set()
+        for row in result.rows:
             key = (row.path, row.size, row.mtime)
-            summaries = {name: row.summaries.get(name) for name in names}
-            old = self.rows.get(key)
-            self.rows[key] = row._replace(summaries={**(old.summaries if old else {}), **summaries})
-        built = {(row.path, row.size, row.mtime) for row in found.rows}
+            built.add(key)
+            old = self.rows[key].summaries if key in self.rows else {}
+            self.rows[key] = row._replace(summaries={**old, **{e.name: row.summaries.get(e.name) for e in entries}})
         self.tried |= {key for key in keys if key not in built}
 
 
 @dataclass
 class RefreshPlan:
-    """A create or refresh: what it wants of the table, given any snapshot.
+    """A create or refresh as a function of the latest snapshot, to be called once for each attempt to commit.
 
-    ``wanted`` are the indexes to be built of every file, bound now: those that are created, all for a full refresh,
-    none for an incremental one. ``renew``: are they those that are there already, and no others? ``quick``: is nothing
-    to be read? ``known`` are the indexes that were there when ``wanted`` was made, if not those of the first attempt;
-    ``look`` is what was seen of the snapshot then. An index in use that has another meaning now gets no summaries of
-    new files where others are created; in a refresh such files get no row.
+    Parameters
+    ----------
+    build
+        The summaries built so far, for all attempts.
+    wanted
+        The indexes to build for every file: the new ones of a create, all for a full refresh, none for an incremental
+        one. An index in use whose meaning has changed gets no summaries of new files in a create; in a refresh these
+        files get no row.
+    renew
+        Whether ``wanted`` are the indexes that exist: one that was deleted meanwhile is left out.
+    quick
+        Read nothing: remove the rows of changed files, and count the files without metadata.
+    known
+        The indexes that existed when ``wanted`` was made. Default: those of the first attempt.
+    diff
+        The difference computed by the caller, used once if the snapshot is still the latest.
     """
 
     build: BuiltSummaries
@@ -221,43 +250,55 @@ class RefreshPlan:
     renew: bool = False
     quick: bool = False
     known: Sequence[IndexEntry] | None = None
-    look: SnapshotDiff | None = None
+    diff: SnapshotDiff | None = None
 
-    def __call__(self, turn: CommitAttempt, distrusted: Mask | None = None) -> Commit | Amend | NoChange | None:
-        """What the next snapshot is to be; none where this one is as it should be. Rows that are ``distrusted`` count
-        as those of changed files.
+    def __call__(self, attempt: CommitAttempt, distrusted: Mask | None = None) -> Commit | Amend | NoChange | None:
+        """The next snapshot, None where the latest is as it should be.
+
+        Parameters
+        ----------
+        attempt
+            The latest snapshot, and the number of races lost.
+        distrusted
+            Rows of the snapshot to treat as those of changed files, a boolean each.
         """
-        snapshot = turn.snapshot
+        snapshot, data = attempt.snapshot, self.build.data
+        may_read = attempt.number < _ATTEMPTS_THAT_READ
         if snapshot is None:
             self.known = () if self.known is None else self.known
-            return self._first(self.build.data.listing(), turn)
+            return self._first_commit(data.listing().files(), may_read)
         self._check(snapshot.header)
-        names = {entry.name for entry in self.wanted}
-        kept = [entry for entry in snapshot.header.entries if entry.name not in names]
-        here = [entry.name for entry in snapshot.header.entries]
-        wanted = [entry for entry in self.wanted if not self.renew or entry.name in here]
+        diff, self.diff = self._diff_of(snapshot), None
+        if distrusted is not None:
+            diff = diff.without(distrusted)
+        stays = self._stays(diff)
+        if self.quick:
+            return self._count_pending(diff, stays)
+        order = [entry.name for entry in snapshot.header.entries]
+        wanted = [entry for entry in self.wanted if not self.renew or entry.name in order]
+        kept = [entry for entry in snapshot.header.entries if entry.name not in {e.name for e in self.wanted}]
+        changed = data.changed(kept) if diff.stale else {}
+        buildable = [entry for entry in kept if entry.name not in changed]
+        if may_read and (wanted or not changed):
+            if wanted:
+                stale = set(diff.stale)
+                self.build.add(wanted, [key for key in diff.listing.files() if key not in stale])
+            self.build.add([*buildable, *wanted], diff.stale)
+        if not wanted:
+            return self._overlay_rows(diff, kept, stays)
         entries = [*kept, *wanted]
         if self.renew:
-            entries.sort(key=lambda entry: here.index(entry.name))
-        data = self.build.data
-        look = self._look(snapshot)
-        if distrusted is not None:
-            look = look.without(distrusted)
-        stays = self._stays(look)
+            entries.sort(key=lambda entry: order.index(entry.name))
+        added = self.build.complete(diff.stale, [*buildable, *wanted])
+        return self._overlay_columns(diff, wanted, entries, added, stays)
+
+    def is_needed(self, snapshot: Snapshot) -> bool:
+        """True if a refresh would change the snapshot; compares it with the listing, and reads no data."""
+        self.diff = self._diff_of(snapshot)
+        stays = self._stays(self.diff)
         if self.quick:
-            return self._noted(snapshot, stays, look.stale)
-        changed = data.changed(kept) if look.stale else {}
-        buildable = [entry for entry in kept if entry.name not in changed]
-        if turn.number < _TURNS_THAT_READ and (wanted or not changed):
-            self._read([*buildable, *wanted], wanted, look)
-        added = self._rows(look.stale, [*(buildable if wanted else kept), *wanted])
-        if not wanted:
-            if not added and stays.all() and not snapshot.header.pending:
-                return NoChange(self._told([], 0, len(stays))) if self.build.excluded or self.build.read else None
-            header = self._header(snapshot.header, entries, ())
-            told = self._told(added, int((~stays).sum()), int(stays.sum()))
-            return Amend(header, pa.array(~stays), build_table(entries, added), told)
-        return self._whole(look, wanted, entries, added, stays)
+            return self._count_pending(self.diff, stays) is not None
+        return bool(self.diff.stale or snapshot.header.pending) or not bool(stays.all())
 
     def _check(self, header: Header) -> None:
         """Raise where this cannot be laid over what others have committed."""
@@ -284,91 +325,83 @@ class RefreshPlan:
                     f"({difference(mine, theirs, 'here', 'there')}); agree on one of them, and build it again"
                 )
 
-    def _look(self, snapshot: Snapshot) -> SnapshotDiff:
-        """What there is now; once what was seen before, if that was of this snapshot."""
-        look, self.look = self.look, None
-        return look if look is not None and look.snapshot is snapshot else SnapshotDiff.at(snapshot, self.build.data)
+    def _diff_of(self, snapshot: Snapshot) -> SnapshotDiff:
+        """The difference to the files of now, computed already if it was of this snapshot."""
+        if self.diff is not None and self.diff.snapshot is snapshot:
+            return self.diff
+        return SnapshotDiff.at(snapshot, self.build.data)
 
-    def is_needed(self, snapshot: Snapshot) -> bool:
-        """Is there anything that a refresh would change? Nothing is read for it but the listing."""
-        if self.look is None or self.look.snapshot is not snapshot:
-            self.look = SnapshotDiff.at(snapshot, self.build.data)
-        look = self.look
-        if self.quick:
-            return self._noted(snapshot, self._stays(look), look.stale) is not None
-        return bool(look.stale or snapshot.header.pending) or not bool(self._stays(look).all())
+    def _stays(self, diff: SnapshotDiff) -> Mask:
+        """True for the rows of unchanged files, and of files that this handle does not list."""
+        if diff.is_fresh.all():
+            return diff.is_fresh
+        sees = self.build.data.sees(diff.snapshot.files.column("path"))
+        is_seen: Mask = np.asarray(sees.to_numpy(zero_copy_only=False), dtype=bool)
+        return diff.is_fresh | ~is_seen
 
-    def _stays(self, look: SnapshotDiff) -> Mask:
-        """The rows of files that are as they were, or that this handle does not look at."""
-        if look.is_fresh.all():
-            return look.is_fresh
-        sees = self.build.data.sees(look.snapshot.files.column("path"))
-        seen: Mask = np.asarray(sees.to_numpy(zero_copy_only=False), dtype=bool)
-        return look.is_fresh | ~seen
-
-    def _first(self, listing: Listing, turn: CommitAttempt) -> Commit | None:
-        keys = _keys(listing)
-        if turn.number < _TURNS_THAT_READ:
-            self.build.add(self.wanted, self.build.incomplete(keys, self.wanted))
-        rows = self._rows(keys, self.wanted)
+    def _first_commit(self, keys: Sequence[Key], may_read: bool) -> Commit:
+        if may_read:
+            self.build.add(self.wanted, keys)
+        rows = self.build.complete(keys, self.wanted)
         header = self._header(self.build.data.header(), self.wanted, self.wanted)
-        return Commit(header, build_table(self.wanted, rows), self._told(rows, 0, 0))
+        return Commit(header, build_table(self.wanted, rows), self._details(rows, 0, 0))
 
-    def _read(self, every: Sequence[IndexEntry], wanted: Sequence[IndexEntry], look: SnapshotDiff) -> None:
-        new = set(look.stale)
-        if wanted:
-            listed = [key for key in _keys(look.listing) if key not in new]
-            self.build.add(wanted, self.build.incomplete(listed, wanted))
-        self.build.add(every, self.build.incomplete(look.stale, every))
+    def _count_pending(self, diff: SnapshotDiff, stays: Mask) -> Amend | None:
+        """Remove the rows of changed files, and count and name the files without metadata in the header."""
+        old = diff.snapshot.header
+        pending: dict[str, Any] = {}
+        if diff.stale:
+            names = [path for path, _, _ in diff.stale[:_NAMES_PENDING]]
+            pending = {"files": len(diff.stale), "bytes": sum(size for _, size, _ in diff.stale), "first": names}
+        if stays.all() and pending == old.pending:
+            return None
+        details = self._details([], int((~stays).sum()), int(stays.sum())) | {"pending": len(diff.stale)}
+        return Amend(replace(old, pending=pending), pa.array(~stays), pa.table({}), details)
 
-    def _rows(self, keys: Sequence[Key], entries: Sequence[IndexEntry]) -> list[FileRow]:
-        """The rows of those files of which everything is known."""
-        return [row for row in self.build.complete(keys, entries) if row is not None]
+    def _overlay_rows(self, diff: SnapshotDiff, entries: Sequence[IndexEntry], stays: Mask) -> Amend | NoChange | None:
+        """The same columns: the rows that stay, then those of the stale files."""
+        old = diff.snapshot.header
+        added = self.build.complete(diff.stale, entries)
+        if not added and stays.all() and not old.pending:
+            has_read = self.build.excluded or self.build.read
+            return NoChange(self._details([], 0, len(stays))) if has_read else None
+        details = self._details(added, int((~stays).sum()), int(stays.sum()))
+        return Amend(self._header(old, entries, ()), pa.array(~stays), build_table(entries, added), details)
 
-    def _whole(
+    def _overlay_columns(
         self,
-        look: SnapshotDiff,
+        diff: SnapshotDiff,
         wanted: Sequence[IndexEntry],
         entries: Sequence[IndexEntry],
         added: Sequence[FileRow],
         stays: Mask,
     ) -> Commit:
-        """The table with more columns: old rows where the new summaries of their files are known, then the new rows."""
-        snapshot, is_fresh = look.snapshot, look.is_fresh
+        """More columns: old rows of files with new summaries, rows of other handles, then the added rows."""
+        snapshot, is_fresh = diff.snapshot, diff.is_fresh
         before = {entry.name: entry for entry in snapshot.header.stored}
-        by_path = {key[0]: key for key in _keys(look.listing)}
+        keys = {key[0]: key for key in diff.listing.files()}
         table = snapshot.files.table()
         names = {entry.name for entry in wanted}
         old = table.select([name for name in table.schema.names if name not in names])
         paths = old["path"].to_pylist()
-        known = self._rows([by_path[path] for path, here in zip(paths, is_fresh, strict=True) if here], wanted)
+        fresh = [keys[path] for path, unchanged in zip(paths, is_fresh, strict=True) if unchanged]
+        known = self.build.complete(fresh, wanted)
         is_known = pc.is_in(old["path"], value_set=pa.array([row.path for row in known], pa.string()))
         base = add_indexes(old.filter(is_known), build_table(wanted, known))
-        same = [name for name in names if name in before and means_the_same(before[name], _named(wanted, name))]
-        rest = table.select([name for name in table.schema.names if name not in names or name in same])
-        rest = rest.filter(pa.array(stays & ~is_fresh))  # other handles' files
-        header = self._header(snapshot.header, entries, wanted)
-        schema = pa.schema({f.name: f for t in (base, rest) for f in t.schema}.values())
-        whole = _stacked([base, rest, build_table(entries, added)], schema)
-        told = self._told(added, int((~stays).sum()), len(whole) - len(added), again=known)
-        return Commit(header, whole, told)
-
-    def _noted(self, snapshot: Snapshot, stays: Mask, stale: Sequence[Key]) -> Amend | None:
-        """Nothing is read: rows of changed files go, and what is not indexed is counted and named in the header."""
-        pending: dict[str, Any] = {}
-        if stale:
-            names = [path for path, _, _ in stale[:_NAMES_PENDING]]
-            pending = {"files": len(stale), "bytes": sum(size for _, size, _ in stale), "first": names}
-        if stays.all() and pending == snapshot.header.pending:
-            return None
-        told = self._told([], int((~stays).sum()), int(stays.sum())) | {"pending": len(stale)}
-        header = replace(snapshot.header, pending=pending)
-        return Amend(header, pa.array(~stays), pa.table({}), told)
+        same = [e.name for e in wanted if e.name in before and means_the_same(before[e.name], e)]
+        others = table.select([name for name in table.schema.names if name not in names or name in same])
+        others = others.filter(pa.array(stays & ~is_fresh))
+        schema = pa.schema({f.name: f for part in (base, others) for f in part.schema}.values())
+        parts = [conformed(part, schema) for part in (base, others, build_table(entries, added))]
+        whole = pa.concat_tables(parts).combine_chunks()
+        details = self._details(added, int((~stays).sum()), len(whole) - len(added), again=known)
+        return Commit(self._header(snapshot.header, entries, wanted), whole, details)
 
     def _header(self, old: Header, entries: Sequence[IndexEntry], built: Sequence[IndexEntry]) -> Header:
         names = {entry.name for entry in entries}
         deleted = tuple(entry for entry in old.deleted if entry.name not in names)
-        told = {"when": now()}
+        stored = {*names, *(entry.name for entry in deleted)}
+        when = now()
         return replace(
             old,
             source=self.build.data.header().source,
@@ -376,32 +409,19 @@ class RefreshPlan:
             deleted=deleted,
             reasons=self.build.excluded,
             pending={},
-            built={name: about for name, about in old.built.items() if name in {*names, *(e.name for e in deleted)}}
-            | {entry.name: told | {"reader": self.build.readers.get(entry.name, "")} for entry in built},
+            built={name: about for name, about in old.built.items() if name in stored}
+            | {entry.name: {"when": when, "reader": self.build.readers.get(entry.name, "")} for entry in built},
         )
 
-    def _told(self, rows: Sequence[FileRow], gone: int, kept: int, again: Iterable[FileRow] = ()) -> dict[str, Any]:
-        """What the log says of it; ``again`` are those of the kept ones that were read for a new index."""
-        left = {"left out": len(self.build.excluded)} if self.build.excluded else {}
+    def _details(self, rows: Sequence[FileRow], gone: int, kept: int, again: Iterable[FileRow] = ()) -> dict[str, Any]:
+        """Counts for the log; ``again`` are the kept rows whose files were read for a new index."""
+        left_out = {"left out": len(self.build.excluded)} if self.build.excluded else {}
         return {
-            "files": {"read": self.build.read, "added": len(rows), "removed": gone, "kept": kept, **left},
+            "files": {"read": self.build.read, "added": len(rows), "removed": gone, "kept": kept, **left_out},
             "bytes": sum(row.size for row in (*rows, *again)),
         }
 
 
-def _keys(listing: Listing) -> list[Key]:
-    """The files of a listing, each with its fingerprint."""
-    return list(zip(*(column.to_pylist() for column in listing), strict=True))
-
-
-def _named(entries: Iterable[IndexEntry], name: str) -> IndexEntry:
-    return next(entry for entry in entries if entry.name == name)
-
-
 def left_over(snapshot: Snapshot, build: BuiltSummaries, *, closely: bool = True) -> list[Key]:
-    """The files that are there now without a row, and that the build has not tried in vain."""
+    """The files of now without a row, except those that the build has tried without success."""
     return [key for key in SnapshotDiff.at(snapshot, build.data, closely=closely).stale if key not in build.tried]
-
-
-def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([conformed(table, schema) for table in tables]).combine_chunks()

@@ -1,17 +1,16 @@
-"""One operation, from its first entry in the log to its last: what every verb goes through.
+"""One operation, from its first entry in the log to its last: the protocol that every verb follows.
 
-1. Operations whose process is gone are closed: rolled back, or done where their snapshot is there.
-2. An entry in the transient state is created; a heartbeat goes on while the operation runs.
-3. The verb looks at the latest snapshot and says what the next one is to be.
-4. The log is asked whether the operation is still open: it may have been cancelled, or taken for dead.
-   Who has lost too often goes first (:mod:`geoskip.lifecycle.write_queue`).
-5. The store commits, if the latest snapshot is still that of step 3. If it is not, the verb is asked again (3), told
-   who was faster. :data:`geoskip.lifecycle.verbs.COMPATIBLE` says what becomes of it; where the two contradict each
-   other, the error names who was faster.
+1. Operations whose process is gone are closed: rolled back, or done where their snapshot exists.
+2. An entry in the transient state is created; a heartbeat follows every few seconds while the operation runs.
+3. The verb looks at the latest snapshot and returns the next one.
+4. The log is read: the operation may have been cancelled or taken for dead.
+5. The store commits, if the latest snapshot is still that of step 3. Otherwise the verb tries again from step 3 after
+   a random pause, with the list of commits it lost against. :data:`geoskip.lifecycle.verbs.COMPATIBLE` decides what
+   becomes of it; where the two contradict each other, the error names the other operation.
 6. An entry in a final state is created.
 
-Step 4 comes after step 3 has read the latest snapshot, and whoever cancels commits a snapshot after having written so:
-an operation that does not see its cancellation in step 4 fails in step 5, looks again, and sees it. A crash before 5
+Step 4 comes after step 3 has read the latest snapshot, and a cancellation is logged before its snapshot is committed:
+an operation that does not see its cancellation in step 4 fails in step 5, repeats step 4, and sees it. A crash before 5
 leaves the old snapshot, one after it the new; a crash between 5 and 6 is mended by step 1 of the next operation.
 """
 
@@ -19,35 +18,110 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
+
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, MissingKeyError, NotIndexedError, StoreError
-from geoskip.lifecycle.changes import Amend, Attempt, Commit, CommitAttempt, ConcurrentCommit, NoChange, Result, Rewrap
 from geoskip.lifecycle.log import UNTOLD, Entry, Log, RaceLosses, is_dead, now, person_of, versions, who
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, OnConflict, Verb
-from geoskip.lifecycle.write_queue import LOSSES, WriteQueue
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
 
 __all__ = [
     "Amend",
+    "Attempt",
     "Commit",
-    "Operation",
-    "Rewrap",
     "CommitAttempt",
     "ConcurrentCommit",
+    "NoChange",
+    "Operation",
+    "Result",
+    "Rewrap",
+    "close",
     "close_the_dead",
     "latest",
+    "made_by",
     "perform",
     "writing",
 ]
 
 BEAT = 10.0
 """Seconds between heartbeats."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A whole table as the next snapshot; ``details`` go into the operation log."""
+
+    header: Header
+    table: pa.Table
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Amend:
+    """The next snapshot as a change of the last one, see :meth:`geoskip.stores.base.Store.amend`."""
+
+    header: Header
+    removed: pa.Array
+    added: pa.Table
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, snapshot: Snapshot, header: Header | None = None, **details: Any) -> Amend:
+        """The same files under another header, or under the same one."""
+        removed = pa.array([False]).take(pa.array([0] * snapshot.header.files, pa.int32()))
+        return cls(header or snapshot.header, removed, pa.table({}), details)
+
+
+@dataclass(frozen=True)
+class Rewrap:
+    """The same snapshot with its data keys wrapped again, see :meth:`geoskip.stores.base.Store.rotate`."""
+
+    header: Header
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoChange:
+    """No commit is needed; ``details`` go into the operation log."""
+
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ConcurrentCommit:
+    """An operation that committed before this one."""
+
+    id: str
+    verb: Verb
+    who: str
+    snapshot: int
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.id[:12]}{self.who and f' by {self.who}'}, which made snapshot {self.snapshot}"
+
+
+@dataclass(frozen=True)
+class CommitAttempt:
+    """One attempt: its number, the snapshot to start from, and the concurrent commits so far.
+
+    ``number`` counts the lost races; it is 0 again after :attr:`~geoskip.lifecycle.verbs.OnConflict.AGAIN`.
+    """
+
+    number: int
+    snapshot: Snapshot | None
+    after: tuple[ConcurrentCommit, ...] = ()
+
+
+Result = Commit | Amend | Rewrap
+Attempt = Callable[[CommitAttempt], Result | NoChange | None]
+"""A verb: the next snapshot, or None where nothing is to be done."""
 
 
 def perform(
@@ -60,19 +134,39 @@ def perform(
     since: int | None = None,
     unreadable: bool = False,
 ) -> Header | None:
-    """Carry out a verb; returns the header of its snapshot, None where ``attempt`` found nothing to do.
+    """Carry out a verb as one operation.
 
-    ``by`` names the engine and its version for the log; ``since`` is the number of the snapshot that the caller has
-    looked at, 0 for none: who committed after it was faster. Of ``unreadable`` see :meth:`Operation.run`. Raises what
-    ``attempt`` raises, and ConflictError where others were faster and contradict it, or were for longer than the
-    store's ``tries_for``, where the operation was cancelled, or the metadata were dropped.
+    Parameters
+    ----------
+    store, verb
+        The verb and the metadata that it changes.
+    attempt
+        Returns the next snapshot; called again after each lost race.
+    parameters, by
+        For the log: the arguments of the verb, and the engine with its version.
+    since
+        Number of the snapshot that the caller has looked at, 0 for none; later commits count as concurrent. Default:
+        the latest snapshot when the operation begins.
+    unreadable
+        Treat a latest snapshot that cannot be read as none, and commit after it.
+
+    Returns
+    -------
+    Header | None
+        The header of the new snapshot, None where ``attempt`` found nothing to do.
+
+    Raises
+    ------
+    ConflictError
+        If a concurrent commit contradicts the verb, races were lost for longer than ``store.tries_for`` seconds, the
+        operation was cancelled, or the metadata were dropped.
     """
     with Operation(store, verb, parameters or {}, by, since) as operation:
         return operation.run(attempt, unreadable=unreadable)
 
 
 def latest(store: Store) -> Snapshot | None:
-    """The latest snapshot, None where there is none; looked up again if it is vacuumed in this moment.
+    """The latest snapshot, None where there is none; looked up again if a vacuum removes it while it is read.
 
     Raises MetadataError for one that cannot be read.
     """
@@ -82,7 +176,7 @@ def latest(store: Store) -> Snapshot | None:
             return None
         try:
             return store.load(number)
-        except MissingKeyError:  # what somebody else can read is not to be built anew
+        except MissingKeyError:  # others can read it: a repair must not replace it
             raise
         except MetadataError as error:
             if store.latest() == number:
@@ -93,7 +187,7 @@ def latest(store: Store) -> Snapshot | None:
 
 @contextmanager
 def writing(store: Store) -> Iterator[None]:
-    """A block whose trouble with the file system is trouble with metadata."""
+    """Turn an OSError of this block into a StoreError."""
     try:
         yield
     except GeoskipError:
@@ -106,23 +200,21 @@ def writing(store: Store) -> Iterator[None]:
 
 
 class Operation:
-    """A verb under way, as a context: it is in the log while the block runs."""
+    """A running verb, as a context manager: the log has it as open while the block runs."""
 
     def __init__(
         self, store: Store, verb: Verb, parameters: Mapping[str, Any], by: str | None, since: int | None = None
     ) -> None:
         self.store = store
         self.verb = verb
-        self._since = since
         self.id = new_identity()
-        self._began = time.monotonic()
+        self._since = since
+        self._started = time.monotonic()
         self._was_discreet = store.discreet
-        self._told: dict[str, Any] = {"parameters": {} if self._was_discreet else dict(parameters)}
+        self._details: dict[str, Any] = {"parameters": {} if self._was_discreet else dict(parameters)}
         self._versions = versions() | ({"engine": by} if by else {})
         self._stop = threading.Event()
-        self._ended = False
-        self._line = WriteQueue(self.id, 0.1 if store.distant else 0.01)
-        self._waits: float | None = None
+        self._has_ended = False
 
     def __enter__(self) -> Operation:
         with ExitStack() as stack:
@@ -130,33 +222,39 @@ class Operation:
             with writing(self.store):
                 identity = self.store.begin()
             stack.enter_context(self.store.of_log(identity))
-            self._begin(identity)
+            with writing(self.store):
+                self.log = Log(self.store, identity)
+                close_the_dead(self.log)
+                self._base = self.store.latest()
+                self.log.append(lambda _: self._entry(DOING[self.verb]))
+            threading.Thread(target=self._beat, name="geoskip-heartbeat", daemon=True).start()
             self._blocks = stack.pop_all()
         return self
-
-    def _begin(self, identity: str) -> None:
-        with writing(self.store):
-            self.log = Log(self.store, identity)
-            close_the_dead(self.log)
-            self._base = self.store.latest()
-            self.log.append(lambda _: self._entry(DOING[self.verb]))
-        threading.Thread(target=self._beat, name="geoskip-heartbeat", daemon=True).start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
         with self._blocks:
-            if self._ended:
+            if self._has_ended:
                 return
             if error is None:
-                self._end(DONE)
+                self.end()
             else:
-                self._end(FAILED, error=type(error).__name__, message="" if self._is_discreet() else str(error)[:500])
+                message = "" if self._is_discreet() else str(error)[:500]
+                self._append_last(FAILED, error=type(error).__name__, message=message)
 
     def run(self, attempt: Attempt, *, final: bool = True, unreadable: bool = False) -> Header | None:
-        """Attempts until one is committed; without ``final``, :meth:`end` writes the last entry. ``unreadable``: a
-        latest snapshot that cannot be read is none, and is followed nevertheless.
+        """Repeat the attempt until one is committed.
+
+        Parameters
+        ----------
+        attempt
+            Returns the next snapshot; called again after each lost race.
+        final
+            Write the last entry of the log after the commit; otherwise :meth:`end` does.
+        unreadable
+            Treat a latest snapshot that cannot be read as none, and commit after it.
         """
         before = self._base if self._since is None else self._since
         winners: tuple[ConcurrentCommit, ...] = ()
@@ -164,122 +262,99 @@ class Operation:
         while True:
             if losses.number:
                 self.check_open()
-            began, self._line.slept = time.monotonic(), 0.0
             try:
                 snapshot = latest(self.store)
             except MetadataError:
                 if not unreadable:
                     raise
                 snapshot = None
-            here = snapshot.header.number if snapshot else self.store.latest()
-            faster = self._winners(before, here)
-            before = here
-            winners += faster
-            if faster:
-                self._told["after"] = [f"{one.verb}: {COMPATIBLE[self.verb, one.verb].then}" for one in faster]
-            starts_anew = all(COMPATIBLE[self.verb, one.verb].then is OnConflict.AGAIN for one in faster)
+            current = snapshot.header.number if snapshot else self.store.latest()
+            new = self._commits_between(before, current)
+            before = current
+            winners += new
+            if new:
+                self._details["after"] = [f"{one.verb}: {COMPATIBLE[self.verb, one.verb].then}" for one in new]
+            starts_again = all(COMPATIBLE[self.verb, one.verb].then is OnConflict.AGAIN for one in new)
             try:
-                result = attempt(CommitAttempt(0 if faster and starts_anew else losses.number, snapshot, winners))
+                result = attempt(CommitAttempt(0 if new and starts_again else losses.number, snapshot, winners))
             except MetadataError:
-                if self.store.latest() == here:
+                if self.store.latest() == current:
                     raise
-                self._lost(losses, winners, began)  # the snapshot was vacuumed while it was read
+                self._pause_after(losses, winners)  # the snapshot was vacuumed while it was read
                 continue
             except (ConflictError, NotIndexedError) as error:
-                raise self._refused(error, winners) from error
+                raise self._conflict(error, winners) from error
             if result is None or isinstance(result, NoChange):
-                self.end(message="nothing to do", **(result.told if result is not None else {}))
+                self.end(message="nothing to do", **(result.details if result is not None else {}))
                 return None
             self.check_open()
             try:
                 with writing(self.store):
-                    committed = self._commit(result, here)
+                    committed = self._commit(result, current)
             except ConflictError:
                 self.log.check_identity()
-                self._lost(losses, winners, began)
+                self._pause_after(losses, winners)
                 continue
-            self._told |= {"snapshot": committed.number, **result.told}
+            self._details |= {"snapshot": committed.number, **result.details}
             if final:
                 self.end()
-            else:
-                self._give_back()
             return committed
 
-    def _lost(self, losses: RaceLosses, winners: Sequence[ConcurrentCommit], began: float) -> None:
-        """Another writer was faster in the turn that began then: pause, take a ticket, or give up."""
-        took = time.monotonic() - began - self._line.slept
-        if not losses.count():
-            raise ConflictError(
-                f"{losses} another writer committed to {self.store.location} first, the last time "
-                f"{winners[-1] if winners else 'one that tells nothing of itself'}; try again when fewer write to it"
-            )
-        if losses.number < LOSSES:
-            losses.pause()
-        elif self._waits is None:
-            self._waits = round(took, 3)
-            self._tell()
-
-    def _give_back(self) -> None:
-        """It has committed, and goes on: others need not wait for it."""
-        if self._waits is not None:
-            self._waits = None
-            self._tell()
-
-    def _tell(self) -> None:
-        """A transient entry more; where it cannot be written, the next one tells."""
-        with suppress(OSError, GeoskipError):
-            self.log.append(lambda open: self._entry(DOING[self.verb]) if self._lives(open) else None)
-
-    def _refused(self, error: GeoskipError, winners: Sequence[ConcurrentCommit]) -> GeoskipError:
-        """The error that an attempt ended with, with the names of those who were faster and are why."""
-        reasons = [one for one in winners if COMPATIBLE[self.verb, one.verb].unless] or winners
-        if not reasons:
-            return error
-        return ConflictError(f"this {self.verb} came after {' and '.join(map(str, reasons))}: {error}")
-
-    def end(self, **told: Any) -> None:
-        """The operation has done what it should."""
-        self._end(DONE, **told)
+    def end(self, **details: Any) -> None:
+        """Write the last entry of an operation that is done."""
+        self._append_last(DONE, **details)
 
     def check_open(self) -> None:
-        """Raise ConflictError if the operation was closed by somebody else: cancelled, or taken for dead. Returns once
-        it is its turn.
-        """
-        while self.id in (open := self.log.open()):
-            if not self._line.gives_way(open):
-                return
+        """Raise ConflictError if another process has closed the operation: cancelled it, or taken it for dead."""
+        if self.id in self.log.open():
+            return
         self.log.check_identity()
-        closed = [e for e in self.log.entries() if e.get("operation") == self.id and e.get("ended")]
-        told = closed[-1] if closed else {}
-        person = f" by {person_of(told['closed by'])}" if told.get("closed by") else ""
-        self._ended = True  # its last entry is there, by somebody else
-        if told.get("state") == ROLLED_BACK:
+        last = [e for e in self.log.entries() if e.get("operation") == self.id and e.get("ended")][-1:]
+        entry = last[0] if last else {}
+        person = f" by {person_of(entry['closed by'])}" if entry.get("closed by") else ""
+        self._has_ended = True  # another process has written its last entry
+        if entry.get("state") == ROLLED_BACK:
             raise ConflictError(
                 f"this {self.verb} was taken for dead{person}, since its heartbeat had stopped, and was rolled back; "
                 "nothing was committed: start it again"
             )
-        if not told:
+        if not entry:
             raise ConflictError(
                 f"the operation log of {self.store.location} tells of this {self.verb} no more: somebody has removed "
                 "entries or put back older ones; nothing was committed: start it again"
             )
         raise ConflictError(f"this {self.verb} was cancelled{person}; nothing was committed")
 
-    def _winners(self, before: int | None, here: int | None) -> tuple[ConcurrentCommit, ...]:
-        """The operations of the snapshots after one and up to another; what cannot be read is left out."""
-        found = []
-        for number in self.store.snapshots() if before != here else ():
-            if (before or 0) < number <= (here or 0):
+    def _pause_after(self, losses: RaceLosses, winners: Sequence[ConcurrentCommit]) -> None:
+        """Count a lost race and sleep a little; raise ConflictError after too many."""
+        if not losses.count():
+            raise ConflictError(
+                f"{losses} another writer committed to {self.store.location} first, the last time "
+                f"{winners[-1] if winners else 'one that tells nothing of itself'}; try again when fewer write to it"
+            )
+        losses.pause()
+
+    def _conflict(self, error: GeoskipError, winners: Sequence[ConcurrentCommit]) -> GeoskipError:
+        """The error of an attempt, with the names of the concurrent commits that caused it."""
+        reasons = [one for one in winners if COMPATIBLE[self.verb, one.verb].unless] or winners
+        if not reasons:
+            return error
+        return ConflictError(f"this {self.verb} came after {' and '.join(map(str, reasons))}: {error}")
+
+    def _commits_between(self, before: int | None, current: int | None) -> tuple[ConcurrentCommit, ...]:
+        """The operations of the snapshots after one and up to another, without those that cannot be read."""
+        commits = []
+        for number in self.store.snapshots() if before != current else ():
+            if (before or 0) < number <= (current or 0):
                 with suppress(MetadataError, ValueError):
                     by = self.store.header(number).operation
-                    found.append(
-                        ConcurrentCommit(str(by.get("id", "")), Verb(str(by.get("verb"))), person_of(by), number)
-                    )
-        return tuple(found)
+                    verb = Verb(str(by.get("verb")))
+                    commits.append(ConcurrentCommit(str(by.get("id", "")), verb, person_of(by), number))
+        return tuple(commits)
 
     def _commit(self, result: Result, expected: int | None) -> Header:
-        told = {"id": self.id, "verb": str(self.verb), **self._versions, **who()}
-        header = replace(result.header, identity=self.log.identity, operation=told)
+        operation = {"id": self.id, "verb": str(self.verb), **self._versions, **who()}
+        header = replace(result.header, identity=self.log.identity, operation=operation)
         if isinstance(result, Rewrap):
             return self.store.rotate(header, expected=expected or 0)
         if isinstance(result, Commit) or expected is None:
@@ -288,13 +363,13 @@ class Operation:
         return self.store.amend(header, result.removed, result.added, expected=expected)
 
     def _is_discreet(self) -> bool:
-        """Must the log tell nothing of the data? Not of what there was before this operation removed it either."""
+        """True if the log must not name anything of the data, now or when the operation began."""
         return self._was_discreet or self.store.discreet
 
     def _entry(self, state: str, **more: Any) -> dict[str, Any]:
-        told = {**self._told, **more}
+        details = {**self._details, **more}
         if self._is_discreet():
-            told = {name: value for name, value in told.items() if name != "indexes"}
+            details.pop("indexes", None)
         return {
             "operation": self.id,
             "verb": str(self.verb),
@@ -303,15 +378,14 @@ class Operation:
             "who": who(),
             "versions": self._versions,
             "base": self._base,
-            **({} if self._waits is None else {"waits": self._waits}),
-            **told,
+            **details,
         }
 
-    def _end(self, state: str, **more: Any) -> None:
-        """The last entry; the next writer makes up for one that cannot be written."""
-        self._ended = True
+    def _append_last(self, state: str, **more: Any) -> None:
+        """Write the last entry; the next writer makes up for one that cannot be written."""
+        self._has_ended = True
         self._stop.set()
-        seconds = round(time.monotonic() - self._began, 3)
+        seconds = round(time.monotonic() - self._started, 3)
         try:
             self.log.append(lambda _: self._entry(state, ended=True, seconds=seconds, **more))
         except (OSError, GeoskipError):
@@ -319,36 +393,50 @@ class Operation:
 
     def _beat(self) -> None:
         log = Log(self.store, self.log.identity)
+
+        def entry(open: Mapping[str, Entry]) -> dict[str, Any] | None:
+            return self._entry(DOING[self.verb]) if self.id in open and not self._stop.is_set() else None
+
         while not self._stop.wait(BEAT):
             with suppress(OSError, GeoskipError), self.store.of_log(log.identity):
-                log.append(lambda open: self._entry(DOING[self.verb]) if self._lives(open) else None)
-
-    def _lives(self, open: Mapping[str, Entry]) -> bool:
-        return self.id in open and not self._stop.is_set()
+                log.append(entry)
 
 
 def close_the_dead(log: Log) -> None:
-    """Close the operations that nobody carries on."""
-    for name, told in log.open().items():
-        if name in UNTOLD or is_dead(told):
+    """Close the open operations whose process is gone."""
+    for name, operation in log.open().items():
+        if name in UNTOLD or is_dead(operation):
             close(log, name, ROLLED_BACK, "no process carries it on")
 
 
 def close(log: Log, operation: str, state: str, why: str) -> bool:
-    """Write the last entry of somebody else's operation: done where its snapshot is there. Was there none?"""
-    told = log.open().get(operation)
-    if told is None:
+    """Write the last entry of another process's operation.
+
+    Parameters
+    ----------
+    log
+        The log that has the operation as open.
+    operation, state, why
+        The operation's id, and its final state and message unless it has committed a snapshot: then it is done.
+
+    Returns
+    -------
+    bool
+        True if this closed an operation that has not committed.
+    """
+    running = log.open().get(operation)
+    if running is None:
         return False
-    made = made_by(log.store, operation, told.get("base"))
-    final = {"state": DONE, "snapshot": made} if made else {"state": state, "message": why}
+    snapshot = made_by(log.store, operation, running.get("base"))
+    final = {"state": DONE, "snapshot": snapshot} if snapshot else {"state": state, "message": why}
 
     def entry(open: Mapping[str, Entry]) -> dict[str, Any] | None:
         if operation not in open:
             return None
-        common = {"operation": operation, "verb": told["verb"], "who": told["who"], "base": told.get("base")}
+        common = {"operation": operation, "verb": running["verb"], "who": running["who"], "base": running.get("base")}
         return {**common, "when": now(), "ended": True, "closed by": who(), **final}
 
-    return log.append(entry) is not None and not made
+    return log.append(entry) is not None and not snapshot
 
 
 def made_by(store: Store, operation: str, base: int | None) -> int | None:

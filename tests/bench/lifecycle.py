@@ -1,7 +1,8 @@
 """The verbs on 10,000 files: what a refresh costs for what has changed, and what it costs when nothing has.
 
-Without an engine: the log and the store alone. Through Spark: a refresh of 1 % new files beside building everything
-anew, and a refresh of nothing beside the listing that every refresh makes.
+Without an engine: the log and the store alone, and eight writers that commit to one store at a time. Through Spark: a
+refresh of 1 % new files beside building everything anew, and a refresh of nothing beside the listing that every
+refresh makes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ import pyarrow as pa
 
 import geoskip
 from geoskip import GeoBox, MinMax
+from geoskip.lifecycle.transaction import Amend, CommitAttempt, perform
+from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header
 from geoskip.spark.dataset.listing import listing
 from geoskip.stores import MemoryStore, ParquetStore, Store
@@ -28,11 +33,14 @@ FILES = 10_000
 NEW = FILES // 100
 NOTHING = 0.1
 """Seconds that a refresh of nothing may add to the listing."""
+LONGEST = 10.0
+"""Seconds in which a writer among eight commits."""
 
 
 def run() -> None:
     """Print the tables."""
     console.print(_stores())
+    console.print(_writers())
     console.print(_refreshes())
 
 
@@ -73,6 +81,50 @@ def _timed(store: Store, cold: Any) -> list[float]:
         files.summary("test_least(a)", "least")
 
     return [interleaved([work], times=5)[0] for work in (commit, amend, load)]
+
+
+def _writers() -> Any:
+    """Eight writers, each of which commits several times; the first takes longer over each attempt."""
+    shown = table("Eight writers on one folder, seconds", "an attempt takes", "all", "longest", "attempts", "target")
+    for quick, slow in ((0.0, 0.0), (0.02, 0.02), (0.02, 0.3)):
+        with tempfile.TemporaryDirectory() as place:
+            total, seconds, attempts = _race(Path(place) / "_geoskip", quick, slow)
+        verdict = judged(f"all commit, below {LONGEST:.0f} s", len(seconds) == 32 and max(seconds) < LONGEST)
+        shown.add_row(f"{quick} (one {slow})", f"{total:.1f}", f"{max(seconds):.2f}", str(max(attempts)), verdict)
+    return shown
+
+
+def _race(folder: Path, quick: float, slow: float) -> tuple[float, list[float], list[int]]:
+    """The seconds of all writers, and of each commit its seconds and attempts; failed ones are left out."""
+    ParquetStore(folder).commit(HEADER, rows({"f": 1}), expected=None)
+    seconds: list[float] = []
+    attempts: list[int] = []
+    together = threading.Barrier(8)
+
+    def write(number: int) -> None:
+        store = ParquetStore(folder)
+        together.wait()
+        for _ in range(4):
+            tried: list[int] = []
+
+            def attempt(turn: CommitAttempt, tried: list[int] = tried) -> Amend:
+                tried.append(turn.number)
+                time.sleep(quick if number else slow)
+                assert turn.snapshot is not None
+                return Amend.nothing(turn.snapshot)
+
+            started = time.monotonic()
+            perform(store, Verb.ROTATE, attempt)
+            seconds.append(time.monotonic() - started)
+            attempts.append(len(tried))
+
+    started = time.monotonic()
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    return time.monotonic() - started, seconds, attempts
 
 
 def _refreshes() -> Any:

@@ -12,14 +12,12 @@ import pyarrow as pa
 import pytest
 
 from geoskip.errors import ConflictError
-from geoskip.lifecycle import actions, transaction, write_queue
-from geoskip.lifecycle.changes import NoChange
+from geoskip.lifecycle import actions, transaction
 from geoskip.lifecycle.history import history
-from geoskip.lifecycle.log import RaceLosses, now, who
+from geoskip.lifecycle.log import Log, RaceLosses, now, who
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, left_over
-from geoskip.lifecycle.transaction import Amend, CommitAttempt, Operation, latest, perform
+from geoskip.lifecycle.transaction import Amend, CommitAttempt, NoChange, Operation, latest, perform
 from geoskip.lifecycle.verbs import Verb
-from geoskip.lifecycle.write_queue import WriteQueue
 from geoskip.stores import MemoryStore, Store
 from tests.lifecycle.asking import A, B, C, names, overtaken, summaries
 from tests.numbered import Numbers, check_complete, check_reader, create, rebuild, refresh, write
@@ -140,12 +138,11 @@ def test_to_restore_what_was_vacuumed_meanwhile_is_an_error(store: Store, data: 
 
 @pytest.fixture
 def overtaking(store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Lets a delete lose so many races, against somebody who waits for nobody."""
+    """Lets a delete lose so many races, against another that never pauses."""
 
     def arrange(times: int) -> None:
         check, left = Operation.check_open, [times]
         monkeypatch.setattr(RaceLosses, "pause", lambda losses: None)
-        monkeypatch.setattr(WriteQueue, "gives_way", lambda line, open: False)
 
         def late(self: Operation) -> None:
             check(self)
@@ -182,98 +179,42 @@ def test_a_writer_that_loses_for_too_long_says_who_was_faster(
     assert names(store) == [A]
 
 
-def test_one_who_loses_time_and_again_is_let_through(
-    store: Store, data: Numbers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A slow writer commits only where the fast one gives way: each of its turns lasts until the fast one has
-    committed, or waits.
-    """
+def test_eight_writers_all_commit(store: Store, data: Numbers) -> None:
     create(store, data, "a", "b")
-    store.tries_for = 5.0
-    monkeypatch.setattr(write_queue, "_GRACE", 60.0)  # the fast one gives way however long the machine stands still
-    monkeypatch.setattr(write_queue, "_LONGEST", 60.0)
-    through, moved = threading.Event(), threading.Condition()
-    waits = [False]
-    check, give_way = Operation.check_open, WriteQueue.gives_way
+    failures: list[BaseException] = []
+    together = threading.Barrier(8)
 
-    def slow(self: Operation) -> None:
-        check(self)
-        if self.verb is Verb.DELETE:
-            with moved:
-                number = store.latest()
-                assert moved.wait_for(lambda: store.latest() != number or waits[0], 30)
+    def commit_three_times() -> None:
+        together.wait(60)
+        try:
+            for _ in range(3):
+                perform(store, Verb.ROTATE, lambda turn: Amend.nothing(turn.snapshot))
+        except Exception as error:
+            failures.append(error)
 
-    def watched(self: WriteQueue, open: Any) -> bool:
-        found = give_way(self, open)
-        if threading.current_thread() is rival:
-            with moved:
-                waits[0] = found
-                moved.notify_all()
-        return found
+    writers = [threading.Thread(target=commit_three_times) for _ in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    assert not failures
+    assert store.latest() == 1 + 8 * 3
+    check_complete(store, data)
 
-    def fast() -> None:
-        while not through.is_set():
-            perform(store, Verb.ROTATE, lambda turn: Amend.nothing(turn.snapshot))
-            with moved:
-                moved.notify_all()
 
-    monkeypatch.setattr(Operation, "check_open", slow)
-    monkeypatch.setattr(WriteQueue, "gives_way", watched)
-    rival = threading.Thread(target=fast)
-    rival.start()
-    try:
-        actions.delete(store, [A])
-    finally:
-        through.set()
-        rival.join(60)
+def test_a_log_with_tickets_of_earlier_versions_is_read_and_continued(store: Store, data: Numbers) -> None:
+    """Writers that had lost three races once added ``waits``, and with it a ``ticket`` in ``open``."""
+    create(store, data, "a", "b")
+    number = store.operations()[-1] + 1
+    waiting = {"verb": "refresh", "who": who(), "base": 1}
+    entry = {"format": 1, "operation": "f" * 32, "state": "refreshing", "when": now(), "waits": 0.25, **waiting}
+    open = {"entry": number, "state": "refreshing", "began": now(), "seen": now(), "ticket": number, "turn": 0.25}
+    entry |= {"number": number, "open": {"f" * 32: {**open, **waiting}}}
+    store.record(number, entry, identity=store.identity())
+    assert [row.state for row in history(store)] == ["done", "running: refreshing"]
+    assert actions.delete(store, [A]) == (A,)
     assert names(store) == [B]
-    assert store.latest() >= 5, "three races it has lost"
-
-
-def told(ticket: int = 0, **more: Any) -> dict[str, Any]:
-    return {"who": who(), "seen": now(), **({"ticket": ticket, "turn": 0.0} if ticket else {}), **more}
-
-
-def test_the_oldest_ticket_goes_first_and_whoever_has_none_last() -> None:
-    open = {"x": told(), "a": told(7), "b": told(5), "c": told(9)}
-    gives_way = {name: WriteQueue(name, 0.001).gives_way(open) for name in open}
-    assert gives_way == {"x": True, "a": True, "b": False, "c": True}
-    assert not WriteQueue("x", 0.001).gives_way({"x": told(), "y": told()})
-
-
-def test_nobody_waits_for_the_dead_nor_long_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = told(5, who=who() | {"started": "never"})
-    silent = told(5, who={"host": "another"}, seen="2001-01-01T00:00:00+00:00")
-    assert not any(WriteQueue("x", 0.001).gives_way({"x": told(), "y": one}) for one in (gone, silent))
-    line, clock = WriteQueue("x", 1.0), [100.0]
-    monkeypatch.setattr(write_queue.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(write_queue.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    open = {"x": told(), "y": told(5, turn=2.0), "z": told(6, turn=1e9)}
-    while line.gives_way(open):
-        assert clock[0] < 200
-    assert pytest.approx(clock[0], abs=0.01) == 141, "5 + 3 * 2 seconds for y, 30 for z"
-    assert not line.gives_way(open), "and no more"
-
-
-def test_a_vacuum_that_has_committed_gives_its_ticket_back(store: Store, data: Numbers, monkeypatch: Any) -> None:
-    create(store, data, "a", "b")
-    check, seen = Operation.check_open, []
-
-    def late(self: Operation) -> None:
-        check(self)
-        if self.verb is Verb.VACUUM:
-            seen.append(dict(self.log.open()[self.id]))
-            if len(seen) <= 5:
-                rebuild(store, data)
-
-    monkeypatch.setattr(write_queue, "_GRACE", 0.0)
-    monkeypatch.setattr(Operation, "check_open", late)
-    sweep = type(store).sweep
-
-    def sweeping(self: Store, running: Any) -> int:
-        seen.append(dict(*running.__closure__[0].cell_contents.log.open().values()))
-        return sweep(self, running)
-
-    monkeypatch.setattr(type(store), "sweep", sweeping)
-    actions.vacuum(store, timedelta(0))
-    assert ["ticket" in one for one in (seen[0], seen[-2], seen[-1])] == [False, True, False]
+    assert Log(store, store.identity()).open().keys() == {"f" * 32}
+    (cancelled,) = actions.cancel(store, data.header())
+    assert cancelled["operation"] == "f" * 32
+    assert [row.state for row in history(store)] == ["done", "cancelled", "done", "done"]

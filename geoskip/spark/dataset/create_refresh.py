@@ -106,7 +106,7 @@ def create(place: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
     buildable = [entry for entry in others if entry.name not in changed]
     data.first = begin(state, entries, buildable, {path for path, _, _ in look.stale} if look is not None else ())
     entries = [entry for entry in data.first.entries if entry.name in names]
-    work = RefreshPlan(BuiltSummaries(data), entries, known=snapshot.header.entries if snapshot else (), look=look)
+    work = RefreshPlan(BuiltSummaries(data), entries, known=snapshot.header.entries if snapshot else (), diff=look)
     try:
         made = perform(store, Verb.CREATE, work, parameters=_named(entries), by=ENGINE, since=_number(snapshot))
     finally:
@@ -163,7 +163,7 @@ def refresh(place: DatasetSource, mode: str = "incremental") -> BuildReport:
         work = RefreshPlan(BuiltSummaries(data))
         needed = of_the_latest(store, lambda found: work.is_needed(indexed(place, found)), snapshot)
         asked = snapshot.header.entries
-        if work.look is None or not work.look.stale:
+        if work.diff is None or not work.diff.stale:
             asked = tuple(entry for entry in asked if _may_change(entry))
         if asked or needed:
             data.use(place.under(snapshot.header.source.get("settings") or {}, state))

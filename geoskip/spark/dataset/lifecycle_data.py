@@ -1,4 +1,4 @@
-"""A dataset of Spark's, as the lifecycle wants to know it: :class:`geoskip.lifecycle.refresh.Data`."""
+"""A dataset of Spark's, as the lifecycle wants to know it: :class:`geoskip.lifecycle.refresh.DatasetAccess`."""
 
 from __future__ import annotations
 

@@ -19,9 +19,8 @@ from geoskip.errors import (
     MetadataError,
     MissingKeyError,
 )
-from geoskip.lifecycle.changes import NoChange
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, SnapshotDiff
-from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, perform
+from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
 from geoskip.report import count_of
