@@ -1,8 +1,9 @@
 """Recover the literal arguments of an expression that an engine has folded to a constant.
 
-``n * 2 + 1`` is 11 for n = 5. The argument is guessed backwards, one step at a time, and accepted only if the expression
-evaluates to that very constant for it: whole numbers within their type, doubles to the bit, plain ASCII texts. Any
-argument that gives the constant is as good as the original one, because the expression over it is the same.
+``n * 2 + 1`` is 11 for n = 5. The argument is guessed backwards, one step at a time, and accepted only if the
+expression evaluates to that very constant for it: whole numbers within their type, doubles to the bit, plain ASCII
+texts. Any argument that gives the constant is as good as the original one: the expression over it is the same.
+
 >>> from geoskip.predicates import Call, Cast, Column, Literal
 >>> marker = Column("p", "string")
 >>> n = Cast(marker, "bigint")

@@ -109,9 +109,11 @@ class Template:
 
 def _full_text(node: Predicate) -> str:
     """Format an expression in full, with types and implementations, which ``str`` leaves out."""
-    return repr(
-        [(type(v).__name__, *(_typed_value(getattr(v, field.name)) for field in fields(v))) for v in walk(node)]
-    )  # type: ignore[arg-type]
+    return repr([(type(v).__name__, *map(_typed_value, _field_values(v))) for v in walk(node)])
+
+
+def _field_values(node: Predicate) -> list[object]:
+    return [getattr(node, field.name) for field in fields(node)]  # type: ignore[arg-type]
 
 
 def _typed_value(value: object) -> object:
