@@ -18,6 +18,7 @@ from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein
 from geoskip.metrics.base import Metric, Points
 from geoskip.metrics.string_heads import StringHeads
+from geoskip.metrics.string_lists import MOST, StringLists, few
 from tests.metric_worlds import (
     D,
     World,
@@ -31,7 +32,7 @@ from tests.metric_worlds import (
     value,
     world,
 )  # fmt: skip
-from tests.planting import Patch, attribute, before, registered
+from tests.planting import Patch, attribute, before, function, registered
 from udf_mappings import metric_functions as ours
 from udf_mappings.metrics import levenshtein
 
@@ -104,6 +105,14 @@ def greatest_of() -> None:
 
 
 def words() -> None:
+    """Files that keep their words, ones of which some parts do, and ones that bound them."""
+    for most in (MOST, 0, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            function(patch, few, lambda original, texts, most=most: original(texts) if len(texts) <= most else None)
+            _words()
+
+
+def _words() -> None:
     texts = ["", "skipping", "shipping", "kitten", "skippingrope", "\U0001f600b", None]
     files = [[(text,)] for text in texts] + [[(a,), (b,)] for a, b in itertools.combinations(texts[-4:], 2)]
     files.append([(f"skipping{letter}",) for letter in "abcdefghijklmnopqrst"])  # with one head
@@ -327,6 +336,19 @@ def letters_are_counted_in_bytes(patch: pytest.MonkeyPatch) -> None:
         return original(self, origin.encode().decode("latin-1"), [text.encode().decode("latin-1") for text in data])
 
     before(patch, Levenshtein, "distances", distances)
+
+
+@mutant("a file keeps all of its words, or none", words)
+def the_words_of_some_parts_stand_for_the_file(patch: pytest.MonkeyPatch) -> None:
+    def outline_of(original: Any, self: Levenshtein, parts: Any) -> Any:
+        return original(self, [part for part in parts if part["texts"] is not None] or parts)
+
+    before(patch, Levenshtein, "outline_of", outline_of)
+
+
+@mutant("1: a null cell keeps", words)
+def a_file_without_words_has_none(patch: pytest.MonkeyPatch) -> None:
+    before(patch, StringLists, "holding", lambda original, self, wanted: original(self, wanted) & self.known)
 
 
 @mutant("a head is compared with every beginning", words)

@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
+from geoskip.metrics import string_lists
 from geoskip.metrics.string_heads import GROUP, StringHeads, outline_of, united
+from geoskip.metrics.string_lists import StringLists
 from tests.metric_worlds import (
     INF,
     NAN,
@@ -105,13 +107,18 @@ words = st.sampled_from(WORDS) | st.text("abcs", max_size=10)
 @settings(lenient, max_examples=120)
 @given(
     files_of(st.none() | words, 1), words, conditions(st.integers(-2, 12) | st.floats(-2, 12)),
-    st.none() | st.integers(0, 5), st.booleans(),
+    st.none() | st.integers(0, 5), st.booleans(), st.sampled_from([0, 1, 2, string_lists.MOST]),
 )  # fmt: skip
-@example([[("abc",)], [("abcd",)]], "abc", p.Comparison("<", D, p.Literal(0, "int")), 0, False)
+@example([[("abc",)], [("abcd",)]], "abc", p.Comparison("<", D, p.Literal(0, "int")), 0, False, 0)
+@example([[("abc",)], []], "abc", p.Comparison("<", D, p.Literal(1e300, "double")), None, False, 1024)
+@example([[("abc",), ("b",), ("c",)]], "abc", p.Comparison("=", D, p.Literal(0, "int")), None, False, 1)
 def test_levenshtein_loses_no_row(
-    files: list[Any], text: str, predicate: p.Predicate, most: int | None, first: bool
+    files: list[Any], text: str, predicate: p.Predicate, most: int | None, first: bool, listed: int
 ) -> None:
-    some = world("levenshtein", ("string",), files)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(string_lists, "MOST", listed)
+        some = world("levenshtein", ("string",), files)
+        assert len(some.metadata) == len(files)  # made with this limit
     sides = (p.Literal(text, "string"), some.index.bound[0])
     limit = () if most is None else (p.Literal(most, "int"),)
     distance = catalyst("Levenshtein", *(sides if first else sides[::-1]), *limit, type="int")
@@ -249,10 +256,41 @@ def test_several_origins_skip_more_than_one() -> None:
     assert shares[1] < 0.02 < shares[0] / 2
 
 
-def test_sorted_words_are_skipped_by_their_heads() -> None:
-    """Real names of places in their order, a hundred a file: those within one or two letters of another."""
+def city_files(*, shuffled: bool) -> list[list[tuple[str]]]:
+    """Real names of places, a hundred a file."""
     zipcodes = Path(__file__).parent.parent / "datasets" / "zipcodes.parquet"
     names = sorted(set(pq.read_table(zipcodes, columns=["city"])["city"].to_pylist()))
-    some = world("levenshtein", ("string",), [[(n,) for n in names[i : i + 100]] for i in range(0, len(names), 100)])
-    distance = catalyst("Levenshtein", some.index.bound[0], p.Literal("Springfeld", "string"), type="int")
-    assert np.mean(kept(some, distance, "<=", 1)) < 0.05
+    if shuffled:
+        names = [names[at] for at in np.random.default_rng(3).permutation(len(names))]
+    return [[(n,) for n in names[i : i + 100]] for i in range(0, len(names), 100)]
+
+
+def near_springfield(some: Any, distance: int) -> tuple[list[bool], list[bool]]:
+    """Which files are kept for names within a distance of a misspelt one, and which have one."""
+    node = catalyst("Levenshtein", some.index.bound[0], p.Literal("Springfeld", "string"), type="int")
+    holding = [any(edit_distance(name, "Springfeld") <= distance for (name,) in rows) for rows in some.files]
+    return kept(some, node, "<=", distance), holding
+
+
+def test_sorted_words_are_skipped_by_their_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that have too many words to keep them."""
+    monkeypatch.setattr(string_lists, "MOST", 99)
+    some = world("levenshtein", ("string",), city_files(shuffled=False))
+    assert np.mean(near_springfield(some, 1)[0]) < 0.05
+
+
+@pytest.mark.parametrize("distance", [0, 1, 2, 9])
+def test_few_words_are_kept_and_decide_exactly(distance: int) -> None:
+    """Of words in no order, no bound over a file would exclude it."""
+    found, holding = near_springfield(world("levenshtein", ("string",), city_files(shuffled=True)), distance)
+    assert found == holding
+    assert sum(holding) < len(holding) or distance == 9
+
+
+def test_lists_of_words_that_are_lost_or_damaged_keep() -> None:
+    lists = pa.array([["a", "b"], None, [], ["a", None], ["c"], ["b"]], pa.list_(pa.string()))
+    found = StringLists.of(lists)
+    assert found.texts == ["a", "b", "c"]
+    wanted = np.array([text == "b" for text in found.texts])
+    assert found.holding(wanted).tolist() == [True, True, True, True, False, True]
+    assert StringLists.of(pa.nulls(2)).holding(np.zeros(0, dtype=bool)).tolist() == [True, True]

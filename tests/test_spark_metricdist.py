@@ -17,6 +17,7 @@ from geoskip import MetricDist
 from geoskip.errors import InvalidSpecificationError
 from geoskip.registry import mappings
 from tests.conftest import files_kept, same_as_off
+from tests.metric_worlds import edit_distance
 from udf_mappings import metric_functions
 
 pytestmark = pytest.mark.spark
@@ -247,3 +248,23 @@ def test_what_else_a_row_may_be_joins_distances_by_or(spark: Any, tmp_path: Path
         geoskip.dataset(spark, str(tmp_path)).delete_index()
         geoskip.dataset(spark, str(tmp_path)).create_index(index("word"))
         assert files_kept(spark.read.parquet(str(tmp_path)), ["word IS NULL"]) == {"word IS NULL": 1}
+
+
+def test_words_in_no_order_read_the_files_that_have_a_near_one(spark: Any, tmp_path: Path) -> None:
+    names = sorted(set(pq.read_table("datasets/zipcodes.parquet", columns=["city"])["city"].to_pylist()))
+    mixed = [names[at] for at in np.random.default_rng(3).permutation(len(names))]
+    files = [mixed[at::60] for at in range(60)]
+    for number, words in enumerate(files):
+        pq.write_table(pa.table({"word": words}), tmp_path / f"part-{number:02}.parquet")
+    geoskip.dataset(spark, str(tmp_path)).create_index(MetricDist("word", metric="levenshtein"))
+    near = {
+        most: sum(any(edit_distance(word, "Springfeld") <= most for word in words) for words in files)
+        for most in (1, 2)
+    }
+    assert 1 <= near[1] <= near[2] < 30
+    spark.read.parquet(str(tmp_path)).createOrReplaceTempView("mixed")
+    for most, holding in near.items():
+        found = same_as_off(
+            lambda most=most: spark.sql(f"SELECT * FROM mixed WHERE levenshtein(word, 'Springfeld') <= {most}")
+        )
+        assert (found.files_kept, found.files_total) == (holding, 60)

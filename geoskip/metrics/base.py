@@ -105,11 +105,11 @@ class Metric(ABC):
         return {}
 
     def outlines(self, fields: Sequence[pa.Array]) -> Any:
-        """The outlines of all files in the form that :meth:`within` takes."""
+        """The outlines of all files in the form that :meth:`between` takes."""
         return None
 
-    def within(self, outlines: Any, point: Any, distance: float) -> Mask | None:
-        """By their outlines alone, which files may hold a point within a distance; None where they say nothing."""
+    def between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
+        """By their outlines alone, which files may hold a point so far away; None where they say nothing."""
         return None
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:

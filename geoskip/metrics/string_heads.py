@@ -1,5 +1,7 @@
 """How a file's strings begin, their letters and lengths, and what that says of their Levenshtein distances.
 
+For files with too many distinct strings to keep them (:mod:`geoskip.metrics.string_lists`).
+
 Where strings are laid out in their order, a file's begin alike, which distances from origins hardly show: those of
 words are all much the same. So a file keeps its *heads*, beginnings of eight code points at most: sixteen of them, or
 one for four strings and no more than 128. Aligning a string x with q aligns its head h with some beginning of q, at no

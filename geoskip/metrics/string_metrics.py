@@ -20,10 +20,13 @@ from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
 from geoskip.metrics.base import Floats, Metric, Points
 from geoskip.metrics.string_heads import GROUP, LONGEST, StringHeads, outline_of, united
+from geoskip.metrics.string_lists import StringLists, few
 from geoskip.types import sql_type
 
 __all__ = ["Hamming", "Levenshtein"]
 
+_LONGEST = 1 << 30
+"""No string is as long."""
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 
 
@@ -107,20 +110,40 @@ class Levenshtein(_OfTexts):
     """The least number of insertions, deletions and substitutions of code points."""
 
     name: ClassVar[str] = "levenshtein"
-    outlined: ClassVar[Mapping[str, pa.DataType]] = {"outline": pa.list_(pa.string()), "groups": pa.list_(GROUP)}
+    outlined: ClassVar[Mapping[str, pa.DataType]] = {
+        "texts": pa.list_(pa.string()),
+        "outline": pa.list_(pa.string()),
+        "groups": pa.list_(GROUP),
+    }
     scorer = _LevenshteinOfTexts.distance
 
     def outline(self, data: list[str]) -> dict[str, Any]:
-        return outline_of(data)
+        texts = few(data)
+        return {"texts": texts, **(outline_of(data) if texts is None else {"outline": [], "groups": []})}
 
     def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return united(parts)
+        texts = [part["texts"] for part in parts if part["texts"] is not None]
+        if len(texts) == len(parts):
+            return self.outline(list(set().union(*texts)))
+        heads = [part if part["texts"] is None else outline_of(part["texts"]) for part in parts]
+        return {"texts": None, **united(heads)}
 
-    def outlines(self, fields: Sequence[pa.Array]) -> StringHeads:
-        return StringHeads.of(*fields)
+    def outlines(self, fields: Sequence[pa.Array]) -> tuple[StringLists, StringHeads]:
+        texts, *heads = fields
+        return StringLists.of(texts), StringHeads.of(*heads)
 
-    def within(self, outlines: StringHeads, point: str, distance: float) -> NDArray[np.bool_] | None:
-        return outlines.within(point, math.floor(distance)) if len(outlines.codes) and distance < LONGEST else None
+    def between(
+        self, outlines: tuple[StringLists, StringHeads], point: str, low: float, high: float
+    ) -> NDArray[np.bool_]:
+        kept, heads = outlines
+        most = math.floor(min(high, _LONGEST))
+        found = np.ones(len(kept.known), dtype=bool)
+        if kept.texts:
+            exact = process.cdist([point], kept.texts, scorer=type(self).scorer, score_cutoff=most, dtype=np.int32)[0]
+            found &= kept.holding((exact >= low) & (exact <= most))
+        if len(heads.codes) and high < LONGEST:
+            found &= heads.within(point, most)
+        return found
 
 
 class Hamming(_OfTexts):

@@ -163,8 +163,9 @@ class DistanceMeets(Clause):
         table = self.origins.table(files)
         kept = self._near(table) if self.low <= self.high else np.zeros(len(files), dtype=bool)
         if self.origins.metric.outlined and self.low <= self.high < math.inf:
-            within = self.origins.metric.within(self.origins.outlines(files), self.point, self.high)
-            kept = kept if within is None else kept & within
+            outlines = self.origins.outlines(files)
+            between = self.origins.metric.between(outlines, self.point, self.low, self.high)
+            kept = kept if between is None else kept & between
         kept |= table.unclear
         if self.limit < math.inf:
             away = self.origins.away(self.point)

@@ -9,8 +9,9 @@ skipped as soon as one of them excludes it. What is stored: :mod:`geoskip.indexe
 ``d(o, q) + r`` from o. A row with a NULL has no distance and matches no comparison; a row that is no point of the
 metric (NaN, beyond 1e150, not UTF-8) keeps its file. Only true metrics are taken (:mod:`geoskip.metrics`).
 
-*What it costs*: two numbers an origin and file, one distance an origin and row when it is built. Origins are chosen
-once (:meth:`MetricDist.prepare`) and then part of the specification's JSON, not of its text.
+*What it costs*: two numbers an origin and file, one distance an origin and row when it is built; for ``levenshtein`` a
+file's distinct texts too, up to 1,024 of 8 KiB together, or else their beginnings. Origins are chosen once
+(:meth:`MetricDist.prepare`) and then part of the specification's JSON, not of its text.
 
 Mappings turn a query's expression into :meth:`MetricDist.distance_to` a constant, and its answer to the vertex is the
 clause (:mod:`udf_mappings.metrics`)::
