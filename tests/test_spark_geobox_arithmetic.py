@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import GeoBox
+from geoskip import GeoBox, MinMax
 from tests.conftest import files_kept, holding_files, kept
 
 pytestmark = pytest.mark.spark
@@ -143,3 +144,34 @@ def test_numbers_are_compared_with_what_they_were_rounded_to(plain: Any, parts: 
     conditions = {"p <= 0.10": 1, "p >= 0.30": 1, "n > 9007199254740992": 1, "n < 9007199254740990": 1, "p <> 0.1": 2}
     conditions |= {"floor(q) > 6": 1, "q * 2 < 6": 1}  # no bound has more digits than the type
     assert files_kept(plain.read.parquet(str(root)), conditions) == conditions
+
+
+OF_TWO = {
+    **{
+        f"{text} {op}": reads
+        for text in (HAVERSINE, BY_TANGENT, BY_COSINES)
+        for op, reads in (("< 150", "2 far nan"), ("> 13000", "0 far nan none"), ("BETWEEN 5800 AND 6100", "3 far nan"))
+    },
+    "lng + lat > 100": "far nan",
+    "NOT (lng + lat <= 100)": "far nan",
+    "abs(lng + lat) < 1": "nan",
+    "i * j > 3000": "0 far none",
+    "f - g BETWEEN 30 AND 45": "3 far nan",
+    "sqrt(pow(lng - 1, 2) + pow(lat - 51, 2)) < 2": "2 far nan",
+    "(lat + lng) IS NULL": "half nan none nulls",
+    "n + k > 100": "0 1 2 3 far half nan none",  # of 64 bits: doubles do not hold all of them
+}
+"""As above, with the bounds of each column alone: ``far`` is two places, between which anything may be."""
+
+
+def test_what_is_computed_from_two_columns_is_bounded_by_both(plain: Any, frame: Any, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    for path in frame.inputFiles():
+        shutil.copy(path.removeprefix("file://"), root)
+    geoskip.dataset(plain, str(root)).create_index(*map(MinMax, ("lng", "lat", "i", "j", "f", "g", "n", "k")))
+    single = plain.read.parquet(str(root))
+    found = {text: kept(geoskip.explain(single.where(text))) for text in OF_TWO}
+    needed = holding_files(single, list(OF_TWO))
+    assert [text for text, files in found.items() if not {*needed[text]} <= {*files.split()}] == []
+    assert found == OF_TWO

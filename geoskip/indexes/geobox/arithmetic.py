@@ -46,7 +46,7 @@ from geoskip.types import SqlType, sql_type
 if TYPE_CHECKING:
     from geoskip.indexes.geobox.index import GeoBox
 
-__all__ = ["BoxPasses", "BoxArithmetic", "computed"]
+__all__ = ["BoxArithmetic", "BoxPasses", "bounds_of_type", "computed", "joint_parts"]
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _BOTH = {
@@ -118,11 +118,16 @@ def _lines(index: GeoBox, node: Predicate) -> Iterator[tuple[BoxArithmetic, Pred
     for bound in index.bound:
         if _is_number(bound.type):
             yield BoxArithmetic(bound, coordinates), bound
+    yield from ((part, part.expression) for part in joint_parts(coordinates, node))
+
+
+def joint_parts(coordinates: tuple[Predicate, ...], node: Predicate) -> Iterator[BoxArithmetic]:
+    """The parts of a vertex that are computed from coordinates alone, with more than one occurrence of them."""
     for vertex in walk(node):
         if isinstance(vertex, Call) and _operation(vertex) is not None and _is_short(vertex):
-            line = BoxArithmetic(vertex, coordinates)
-            if len(line.axes) > 1:
-                yield line, vertex
+            part = BoxArithmetic(vertex, coordinates)
+            if len(part.axes) > 1:
+                yield part
 
 
 def _is_short(node: Predicate) -> bool:
@@ -266,7 +271,7 @@ def _segments(line: BoxArithmetic, units: BoxUnits) -> Segments:
     null[units.boxless] = units.boxless_of(*line.null())
     told = np.zeros(length, dtype=bool)  # its bounds, and that it is neither NULL nor NaN
     told[:boxes] = sure
-    bounds = dict(zip(("min", "max"), _bounds(line.type, np.where(sure, low, 0), np.where(sure, high, 0), ~told),
+    bounds = dict(zip(("min", "max"), bounds_of_type(line.type, np.where(sure, low, 0), np.where(sure, high, 0), ~told),
                       strict=True))  # fmt: skip
     counted = known & (null | line.is_total)
     counted[:boxes] = sure
@@ -281,7 +286,7 @@ def _segments(line: BoxArithmetic, units: BoxUnits) -> Segments:
     )
 
 
-def _bounds(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tuple[pa.Array, pa.Array]:
+def bounds_of_type(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tuple[pa.Array, pa.Array]:
     """Ends of boxes as bounds of a type, null for units that have none, and where the type does not reach so far."""
     ends = [np.zeros(len(lacks)) for _ in range(2)]
     ends[0][: len(low)], ends[1][: len(high)] = low, high

@@ -1,0 +1,134 @@
+"""What is computed from two columns is bounded by the MinMax of both; planted mutants are caught."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import udf_mappings.spark_sql as mapped
+from geoskip.bounds.interval import counts_of
+from geoskip.clauses import Clause
+from geoskip.geometry.boxes import Boxes
+from geoskip.indexes.geobox.arithmetic import BoxArithmetic
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.minmax_pairs import PairPasses, computed_of_two
+from geoskip.metadata import FileMetadata
+from geoskip.predicates import Comparison, IsNull, Literal, Not, Predicate
+from tests.mapped import kept, together
+from tests.planting import Patch, before, function, registered
+from tests.test_geobox_functions import X, Y, formulas, of, value
+
+INDEXES = (MinMax("lng").bind((X,)), MinMax("lat").bind((Y,)))
+Row = tuple[float | None, float | None]
+FILES: list[list[Row]] = [
+    [(10.0, 48.0), (10.5, 48.5)],
+    [(-100.0, -40.0), (-99.0, -40.5)],
+    [(150.0, 10.0), (160.0, 20.0)],
+    [(10.0, 48.0), (150.0, -30.0)],
+    [(10.0, None), (None, 48.0), (10.1, 48.1)],
+    [(None, None)],
+    [(math.nan, 48.0), (10.0, 48.0)],
+    [(math.inf, 48.0), (10.0, 48.0)],
+    [(1e308, 1e308)],
+]
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
+}  # fmt: skip
+
+
+def metadata() -> FileMetadata:
+    columns = [[[pa.array([row[axis] for row in file], pa.float64())] for file in FILES] for axis in (0, 1)]
+    return together(*((index, files, ["double"]) for index, files in zip(INDEXES, columns, strict=True)))
+
+
+def is_true(node: Predicate, row: Row) -> bool:
+    """Spark's answer: NaN is greater than all numbers and equals itself; NULL in is NULL out."""
+    match node:
+        case Not(child):
+            return None not in row and not is_true(child, row)
+        case IsNull():
+            return None in row
+        case Comparison(op, left, Literal(wanted)) if None not in row:
+            found = value(left, row)  # type: ignore[arg-type]
+            return ORDERS[op]((math.isnan(found), 0 if math.isnan(found) else found), (False, wanted))
+    return False
+
+
+@functools.cache
+def cases() -> list[tuple[Predicate, list[bool]]]:
+    computed = [*formulas(11.0, 50.0), of("+", X, Y), of("-", X, Y), of("*", X, Y), of("*", 2.0, of("+", X, Y))]
+    some: list[Predicate] = [IsNull(each) for each in computed]
+    for each, op in itertools.product(computed, ORDERS):
+        some += [Comparison(op, each, Literal(wanted)) for wanted in (-30.0, 0.05, 58.0, 300.0, 9000.0, 1e308)]
+    some += [Not(each) for each in some if isinstance(each, Comparison)]
+    return [(node, [any(is_true(node, row) for row in file) for file in FILES]) for node in some]
+
+
+def search() -> int:
+    """How many files are skipped, none of them with a matching row."""
+    files, skipped = metadata(), 0
+    for node, needed in cases():
+        keeps = kept(node, INDEXES, files)
+        lost = [file for file, need, keep in zip(FILES, needed, keeps, strict=True) if need and not keep]
+        assert not lost, f"{node} lost a row of {lost[0]}"
+        skipped += keeps.count(False)
+    return skipped
+
+
+def test_no_row_is_lost_and_many_files_are_skipped() -> None:
+    assert search() > 0.25 * len(cases()) * len(FILES)
+
+
+def test_distances_on_the_globe_are_near_by_the_bounds_of_both() -> None:
+    haversine = next(formulas(11.0, 50.0))
+    near = Comparison("<", haversine, Literal(250.0))  # kilometres
+    assert kept(near, INDEXES, metadata())[:3] == [True, False, False]
+    assert kept(near, INDEXES[:1], metadata()) == [True] * len(FILES)
+
+
+def the_columns_are_exchanged(patch: pytest.MonkeyPatch) -> None:
+    def rule(node: Predicate, x: MinMax, y: MinMax) -> Clause | None:
+        found = computed_of_two(node, x, y)
+        return replace(found, names=found.names[::-1]) if isinstance(found, PairPasses) else found
+
+    registered(patch, mapped.computed_from_two, rule)
+
+
+def one_end_decides(patch: pytest.MonkeyPatch) -> None:
+    def ends(original: Any, part: Any, boxes: Boxes) -> Any:
+        return original(part, Boxes(boxes.xmin, boxes.ymin, boxes.xmin, boxes.ymin))
+
+    before(patch, BoxArithmetic, "ends", ends)
+
+
+def _none_of(patch: pytest.MonkeyPatch, left_out: str) -> None:
+    def counts(original: Any, files: Any, name: str, field: str) -> Any:
+        none = np.zeros(len(files), dtype=np.int64), np.ones(len(files), dtype=bool)
+        return none if field == left_out else original(files, name, field)
+
+    function(patch, counts_of, counts)
+
+
+def nan_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    _none_of(patch, "nans")
+
+
+def null_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    _none_of(patch, "nulls")
+
+
+@pytest.mark.parametrize("plant", [the_columns_are_exchanged, one_end_decides, nan_is_left_out, null_is_left_out])
+def test_a_mutant_is_caught(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="lost a row"):
+        search()
