@@ -1,7 +1,7 @@
-"""What browsers say of themselves, taken apart: SQL functions over the ``ua-parser`` package.
+"""Parsers of user agents as SQL functions, over the ``ua-parser`` package.
 
 An *agent* is the text of the header ``User-Agent``. The families are those of the uap-core project
-(https://github.com/ua-parser/uap-core), which also says what is a crawler: its device is ``Spider``. Every function is
+(https://github.com/ua-parser/uap-core), which also defines crawlers: its device is ``Spider``. Every function is
 NULL for NULL; what the project does not know is NULL too, but for :func:`agent_is_bot`, which is then FALSE.
 
 >>> iphone = (
@@ -41,7 +41,7 @@ def agent_family(agent: str | None) -> str | None:
 
 @offered(FUNCTIONS, "string")
 def agent_name(agent: str | None) -> str | None:
-    """The family with its major version, where that begins with a digit and has no blank: ``Chrome Mobile 126``.
+    """The family and its major version, if that is a plain number: ``Chrome Mobile 126``.
 
     So the family can be told from the name, as in ``Chrome Mobile WebView 126``, which is not of ``Chrome Mobile``.
     """
@@ -68,7 +68,7 @@ def agent_device(agent: str | None) -> str | None:
 
 @offered(FUNCTIONS, "boolean")
 def agent_is_bot(agent: str | None) -> bool | None:
-    """Is it a crawler?"""
+    """True for a crawler."""
     return None if agent is None else agent_device(agent) == CRAWLER
 
 

@@ -1,4 +1,4 @@
-"""Distances on the globe, mapped to GeoBox over longitude and latitude: ``pyproj.Geod``'s, and haversine.
+"""Distances on the globe by ``pyproj.Geod`` and haversine, mapped to GeoBox.
 
 Bound to :mod:`udf_mappings.geodesy_functions` and to ``haversine`` of :mod:`udf_mappings.metric_functions`, whose
 radius is the call's own: metres, kilometres or miles. All take ``(lng1, lat1, lng2, lat2)``, the row on either side.

@@ -1,4 +1,4 @@
-"""Distances on an ellipsoid as SQL functions, over ``pyproj.Geod`` (PROJ's geodesic routines, by C. F. F. Karney).
+"""Distances on an ellipsoid as SQL functions, over ``pyproj.Geod`` (geodesics by C. F. F. Karney).
 
 Coordinates are degrees, longitude before latitude as in pyproj and in ``ST_Point``; distances are metres. The ellipsoid
 is WGS84, or the one named by the last argument (``pyproj.get_ellps_map()``: ``GRS80``, ``clrk66``, ``sphere``, ...).

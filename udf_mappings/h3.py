@@ -1,4 +1,4 @@
-"""Cells of Uber's H3 grid, mapped to GeoBox over the coordinates and to indexes over the cell (SEMANTICS section 8).
+"""Cells of Uber's H3 grid, mapped to GeoBox and to indexes over the cell (SEMANTICS section 8).
 
 Bound to the functions of :mod:`udf_mappings.h3_functions` and to those of the ``h3`` package themselves, under
 whatever name they are registered: ``spark.udf.register("cell", h3.latlng_to_cell, "string")``. Argument orders are the

@@ -1,4 +1,4 @@
-"""Cells of Uber's H3 grid as SQL functions, over the ``h3`` package (4; https://h3geo.org/docs/api/indexing).
+"""Cells of Uber's H3 grid as SQL functions over the ``h3`` package, version 4.
 
 Argument orders are the package's own: latitude before longitude, in degrees. A cell is its id as text, 15 lower-case
 hexadecimal digits. Every function is NULL for NULL and for what is no cell or no place on the globe, where the package
@@ -29,7 +29,7 @@ HIGHEST_LATITUDE = 85.0
 
 
 def is_cell(cell: Any) -> bool:
-    """Is this the id of a cell, as the package writes it?"""
+    """True for the id of a cell as the package writes it."""
     return isinstance(cell, str) and len(cell) == 15 and cell == cell.lower() and bool(h3.is_valid_cell(cell))
 
 
@@ -61,7 +61,7 @@ def h3_grid_disk(cell: str | None, k: int | None) -> list[str] | None:
 
 @offered(FUNCTIONS, "array<string>")
 def h3_polygon_cover(wkt: str | None, resolution: int | None) -> list[str] | None:
-    """All cells that have a point in common with a polygon of longitudes and latitudes; NULL beyond 85 degrees.
+    """All cells that intersect a polygon of longitudes and latitudes; NULL beyond 85 degrees.
 
     Not those with their centre in it, as a fill has by default: a fill leaves out cells of places within the polygon.
     """

@@ -1,4 +1,4 @@
-"""What a library of Python functions offers a session: a table of plain functions with their SQL names and types.
+"""Libraries of Python functions: tables of plain functions with their SQL names and types.
 
 A module of functions fills such a table with the decorator, and the entry-point group ``geoskip.functions`` names it,
 so that ``geoskip.register_functions(spark)`` registers them. Plain functions, a row at a time, are what geoskip can
@@ -48,7 +48,7 @@ def offered(table: dict[str, PlainFunction], returns: str) -> Callable[[F], F]:
 
 
 def returns(call: Call, *kinds: str) -> bool:
-    """Is a function registered to return one of these types? A float rounds what it gives, a tinyint wraps around.
+    """True if a call returns one of these types; a float would round, a tinyint wrap around.
 
     >>> returns(Call("f", (), type="float"), "double"), returns(Call("f", (), type="double"), "double")
     (False, True)

@@ -34,7 +34,10 @@ def haversine(lng1: Any, lat1: Any, lng2: Any, lat2: Any, radius: Any = EARTH_RA
 
 
 def hamming(a: Any, b: Any) -> int | None:
-    """In how many bits two whole numbers differ, or in how many code points two texts, the longer's rest included."""
+    """Number of bits in which two whole numbers differ, or of code points in which two texts do.
+
+    The rest of the longer text counts.
+    """
     if a is None or b is None:
         return None
     if isinstance(a, int) and isinstance(b, int):
@@ -44,7 +47,10 @@ def hamming(a: Any, b: Any) -> int | None:
 
 
 def angular(a: Sequence[float] | None, b: Sequence[float] | None) -> float | None:
-    """The angle between two vectors, in radians; NULL for a zero vector, a NULL in it or another dimension."""
+    """Angle between two vectors, in radians.
+
+    NULL for a zero vector, one with a NULL, and two of different dimensions.
+    """
     if a is None or b is None or len(a) != len(b) or None in a or None in b:
         return None
     norm = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))

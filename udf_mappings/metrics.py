@@ -1,4 +1,4 @@
-"""Distances, mapped to MetricDist: Spark's ``levenshtein``, SQL's spellings of others, Sedona's, and our functions.
+"""Distances mapped to MetricDist: of Spark, written out in SQL, of Sedona and our own.
 
 Each rule says which distance an expression computes, and MetricDist does the rest (``Distance.answers``)::
 
@@ -63,7 +63,7 @@ def levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _up_to(most: int, distance: Distance, node: Predicate) -> Clause | None:
-    """With a threshold the value is the distance up to it, and -1 beyond: each of the two parts is asked for."""
+    """Serve ``levenshtein`` with a threshold, whose value is the distance up to it, and -1 beyond."""
     match node:
         case Comparison(op, _, Literal(value)):
             return _part(op, value, most, distance)
@@ -155,7 +155,7 @@ def _place(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, ...]
 
 
 def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
-    """Which indexed expressions the coordinates of a point are, seen through what leaves it where it is."""
+    """Return the indexed expressions that are the coordinates of a point."""
     if len(index.bound) != 2:
         return ()
     meaning = current().denotation(node) if isinstance(node, Call) else None

@@ -1,4 +1,4 @@
-"""SQL's spellings of three metrics over numeric columns, mapped to MetricDist; part of :mod:`udf_mappings.metrics`.
+"""SQL expressions of three metrics over numeric columns, mapped to MetricDist.
 
 A spelling is taken apart into *offsets*, one a coordinate: ``x - 1`` is the first coordinate less 1. Whole numbers may
 overflow in the query's arithmetic, which then throws or wraps around: from such a size of coordinates on, a file is
@@ -27,13 +27,13 @@ def catalyst(kind: str, *names: str) -> list[Function]:
 
 
 def is_catalyst(call: Predicate, kind: str) -> bool:
-    """Is this a call of this Catalyst class?"""
+    """True for a call of this Catalyst class."""
     return isinstance(call, Call) and call.implementation == CATALYST + kind
 
 
 @dataclass(frozen=True)
 class Offset:
-    """``x - 1``: which coordinate, minus what; ``limit`` is the size at which the query's arithmetic overflows."""
+    """``x - 1``: a coordinate and a constant; from ``limit`` on the query's arithmetic overflows."""
 
     axis: int
     constant: float
@@ -47,7 +47,7 @@ class Offset:
 
 @maps(*catalyst("Sqrt", "SQRT", "sqrt"), *catalyst("Pow", "POWER", "pow", "power"), index=MetricDist)
 def root_of_squares(node: Predicate, index: MetricDist) -> Clause | None:
-    """The root of a sum of squared differences, one for each indexed expression, is the euclidean distance."""
+    """Map the root of a sum of squared differences to the euclidean distance."""
     if index.measures != "euclidean":
         return None
     match subject(node):
@@ -69,7 +69,7 @@ def hypotenuse(node: Predicate, index: MetricDist) -> Clause | None:
 
 @maps(*catalyst("Add", "+"), index=MetricDist)
 def sum_of_differences(node: Predicate, index: MetricDist) -> Clause | None:
-    """A sum of absolute differences is Manhattan's distance; one of squares, compared with a square, the euclidean."""
+    """Map a sum of absolute differences to Manhattan's distance, one of squares to the euclidean."""
     total = subject(node)
     if total is None:
         return None

@@ -1,4 +1,6 @@
-"""Spark's own functions that keep the order of one argument, or turn it round, when the others are literals.
+"""Monotone functions of Spark: they keep or reverse the order of one argument.
+
+The other arguments are literals.
 
 MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (SEMANTICS, sections 5 and
 6; :mod:`geoskip.bounds.engine_evaluated`). Each row: the Catalyst class, its SQL name, and which way it goes. To be
@@ -93,7 +95,7 @@ def between_days(call: Call) -> str | None:
 
 
 def by_days_and_seconds(call: Call) -> str | None:
-    """A time and an interval of days and seconds; months would make one end of the 29th, the 30th and the 31st.
+    """A time plus an interval of days and seconds; with months the sum is not monotone.
 
     Whole days are added to what the clocks show, so that they may be set back in between.
     """
@@ -115,12 +117,12 @@ def by_a_fixed_unit(call: Call) -> str | None:
 
 
 def _is_of_one_length(call: Call) -> bool:
-    """Is one of the call's settings a unit that is always as long, as queries may write it?"""
+    """True if one of the call's settings is a unit of constant length."""
     return any(flag.upper() in _FIXED_UNITS for flag in call.flags)
 
 
 def in_fixed_zone(call: Call) -> bool:
-    """Is one of the call's settings a time zone whose clocks are never set back?"""
+    """True if one of the call's settings is a time zone whose clocks are never set back."""
     return any(map(has_fixed_zone, call.flags))
 
 
@@ -133,7 +135,7 @@ def above_one(call: Call) -> str | None:
 
 
 def odd_power(call: Call) -> str | None:
-    """To the power of 1, 3, 5: what is below 0 stays there. (Of even ones MinMax takes the absolute value first.)"""
+    """Powers of 1, 3, 5 keep signs. (For even ones MinMax takes the absolute value first.)"""
     match call.args:
         case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
             return RISES

@@ -38,7 +38,7 @@ def packed_address(address: str | None) -> bytes | None:
 
 @offered(FUNCTIONS, "boolean")
 def in_network(address: str | None, network: str | None) -> bool | None:
-    """Is the address in the network? One with bits beyond its prefix is taken for the network that it lies in."""
+    """True if the address lies in the network; bits beyond the prefix are ignored."""
     packed, ends = packed_address(address), ends_of(network)
     return None if packed is None or ends is None else ends[0] <= packed <= ends[1]
 

@@ -20,7 +20,7 @@ from udf_mappings.network_functions import ends_of, in_network, packed_address
 
 @maps(in_network, index=(MinMax, GapList, ValueList))
 def between_its_ends(node: Predicate, index: Index) -> Clause | None:
-    """``in_network(ip, '10.0.0.0/8')``: the packed address lies between its first and its last; NOT, beyond."""
+    """``in_network(ip, '10.0.0.0/8')``: the packed address is between the network's first and last."""
     match node:
         case Call(_, (address, Literal(str() as network))) | Not(Call(_, (address, Literal(str() as network)))):
             ends, packed = ends_of(network), _packed(index, address)
@@ -34,7 +34,7 @@ def between_its_ends(node: Predicate, index: Index) -> Clause | None:
 
 
 def _packed(index: Index, address: Predicate) -> Call | None:
-    """What the index is over, where that is this address, packed."""
+    """Return the indexed expression if it is this address, packed."""
     match index.bound:
         case (Call(_, (indexed,)) as packed,) if indexed == address:
             return packed if packed.implementation == f"python:{identity(packed_address)}" else None

@@ -46,7 +46,7 @@ def share_a_point(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_Contains", "ST_Covers"), index=GeoBox)
 def contains(node: Predicate, index: GeoBox) -> Clause | None:
-    """Cover: a row that contains the constant has its envelope in its box. Touch: one inside it shares a point."""
+    """Cover: a row containing the constant has its envelope in its box. Touch: one inside it meets it."""
     match node:
         case Call() as call if pair := sides(call, index):
             g, shape, first = pair
@@ -66,7 +66,7 @@ def is_within(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_Equals", "ST_OrderingEquals"), index=GeoBox)
 def equals(node: Predicate, index: GeoBox) -> Clause | None:
-    """Equal: a valid row's envelope is the constant's, so its box contains that; nothing equals EMPTY but EMPTY.
+    """Equal: a valid row has the constant's envelope; only EMPTY equals EMPTY.
 
     ST_OrderingEquals compares coordinates, of invalid rows too.
     """
@@ -156,7 +156,7 @@ def distance(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_DistanceSphere"), index=GeoBox)
 def distance_on_sphere(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near and far by haversine, with the radius that the call names: metres, miles or what the user meant."""
+    """Near and far by haversine, with the call's radius as unit: metres, miles or others."""
     match node:
         case Comparison(op, Call(_, (_, _)) as call, Literal(d)) if pair := sides(call, index):
             return compared(op, pair, Earth.of_radius(EARTH_RADIUS), d)
@@ -186,7 +186,7 @@ def no_less_than_the_distance(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*functions("ST_3DDistance"), index=GeoBox)
 def distance_in_space(node: Predicate, index: GeoBox) -> Clause | None:
-    """Near alone, from points to what has no polygon: between points of the two it is no less than in the plane.
+    """Near alone, from points to geometries without polygons, where it is at least the planar distance.
 
     From a polygon JTS measures to its plane wherever the projection of the other falls in it, which may be nearer.
     """
@@ -269,7 +269,7 @@ def a_point(call: Call) -> Point | None:
 
 @denotes(*functions("ST_SetSRID", "ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"))
 def itself(call: Call) -> SameGeometry | None:
-    """The same coordinates: with another SRID, from WKB or as WKB (the shapely-backed functions exchange WKB)."""
+    """The same coordinates: with another SRID, from or as WKB, which the shapely functions exchange."""
     match call.args:
         case (g, *rest) if all(isinstance(a, Literal) and a.value is not None for a in rest):
             return SameGeometry(g)
@@ -291,7 +291,7 @@ def unmoved(call: Call) -> SameBox | None:
 
 @denotes(*functions("ST_ConvexHull"))
 def hull(call: Call) -> Shifted | None:
-    """The same box; but that of a line that is nearly straight is a sliver, so it is as if it were moved by nothing."""
+    """The same box; but the hull of a nearly straight line is a sliver, so it counts as moved."""
     return Shifted(call.args[0], 0.0, 0.0) if call.args else None
 
 

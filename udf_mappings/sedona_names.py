@@ -1,4 +1,4 @@
-"""What the mappings of Sedona's functions share: which implementations a name has, and the sides of a call."""
+"""Names of Sedona's functions: the implementations of a name, and the sides of a call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def python_of(name: str) -> tuple[str, ...]:
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
-    """Of a call with a geometry that the index sees and a constant: the sight, the constant, and "is g first?"."""
+    """Split a call into the geometry through the index, the constant, and "geometry first"."""
     if call.type == "float":  # a Python function registered to round
         return None
     match call.args:

@@ -40,7 +40,7 @@ def _number(value: Any) -> bool:
 
 @maps(*functions("ST_GeoHash"), index=GeoBox)
 def in_a_geohash(node: Predicate, index: GeoBox) -> Clause | None:
-    """``ST_GeoHash(g, 5) LIKE 'u0%'``: the hash is that of the centre of the row's envelope, which lies in its cell."""
+    """``ST_GeoHash(g, 5) LIKE 'u0%'``: the centre of the row's envelope lies in the hash's cell."""
     match node:
         case Comparison("=" | "<=>", Call(_, (g, *_)), Literal(str() as text)) | StartsWith(Call(_, (g, *_)), text):
             texts = [text]

@@ -1,4 +1,4 @@
-"""What of Sedona 1.8's vector functions has no mapping, and why; a test compares it with what the jar registers.
+"""Vector functions of Sedona 1.8 without a mapping, with reasons; a test compares the jar.
 
 Nothing is lost by a function without a mapping: it keeps every file. An index over the very expression serves any of
 those that make a geometry (``GeoBox("ST_GeomFromGeoHash(code, 5)")``), and ``MinMax`` or ``ValueList`` over it those

@@ -1,4 +1,4 @@
-"""Further ``ST_`` functions of Apache Sedona over shapely: other constructors, extents, and other coordinate systems.
+"""Further ``ST_`` functions of Apache Sedona over shapely: constructors, extents, coordinate systems.
 
 As in :mod:`udf_mappings.shapely_functions`, and registered with them.
 

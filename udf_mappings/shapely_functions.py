@@ -1,4 +1,4 @@
-"""The ``ST_`` functions of Apache Sedona as plain Python functions over WKB, for sessions without Sedona's jar.
+"""``ST_`` functions of Apache Sedona as plain Python functions over WKB, for sessions without its jar.
 
 Names, argument order (x before y) and meaning are Sedona's (https://sedona.apache.org, Spark SQL reference); GEOS takes
 the place of JTS. A geometry is WKB in a binary column, or one of Spark's own, since 4.1; every function is NULL for a
@@ -60,7 +60,17 @@ FUNCTIONS: dict[str, ShapelyFunction] = {}
 def of_shapely(
     name: str, takes: str, returns: str, *, optional: int = 0, table: dict[str, ShapelyFunction] = FUNCTIONS
 ) -> Callable[[Body], Callable[..., Any]]:
-    """Make both forms of a body; ``takes`` names the kinds of its arguments, the last ``optional`` may be left out."""
+    """Make both forms of a body, and register them.
+
+    Parameters
+    ----------
+    name, takes, returns
+        The SQL name, and the kinds of the arguments and of the result.
+    optional
+        The number of last arguments that may be left out.
+    table
+        The table that gets the function.
+    """
     kinds = tuple(takes.split())
 
     def make(body: Body) -> Callable[..., Any]:
@@ -101,7 +111,7 @@ def of_shapely(
 
 
 def _geometry(value: Any) -> Any:
-    """The geometry of WKB, or of what pyspark makes of Spark's own: ``getBytes`` (a frame of ``wkb`` in 4.1's UDFs)."""
+    """Convert WKB, or PySpark's values of Spark's own geometries, to shapely."""
     if isinstance(value, bytes | bytearray | memoryview):
         return shapely.from_wkb(bytes(value))
     return shapely.from_wkb(bytes(value.getBytes())) if hasattr(value, "getBytes") else value
@@ -211,7 +221,7 @@ def st_contains(a: Any, b: Any) -> Any:
 
 @of_shapely("ST_Within", "geometry geometry", "flag")
 def st_within(a: Any, b: Any) -> Any:
-    """Is a contained by b?"""
+    """True if a is within b."""
     return shapely.within(a, b)
 
 
@@ -223,7 +233,7 @@ def st_covers(a: Any, b: Any) -> Any:
 
 @of_shapely("ST_CoveredBy", "geometry geometry", "flag")
 def st_coveredby(a: Any, b: Any) -> Any:
-    """Is a covered by b?"""
+    """True if b covers a."""
     return shapely.covered_by(a, b)
 
 
@@ -265,7 +275,7 @@ def st_equals(a: Any, b: Any) -> Any:
 
 @of_shapely("ST_Relate", "geometry geometry text", "flag")
 def st_relate(a: Any, b: Any, pattern: Any) -> Any:
-    """Does the DE-9IM matrix match a pattern?"""
+    """True if the DE-9IM matrix matches a pattern."""
     return np.vectorize(shapely.relate_pattern, otypes=[bool])(a, b, pattern)
 
 
@@ -347,7 +357,7 @@ def st_isempty(geometry: Any) -> Any:
 
 @of_shapely("ST_IsValid", "geometry", "flag")
 def st_isvalid(geometry: Any) -> Any:
-    """Is it valid by OGC's rules?"""
+    """True for a geometry that is valid by OGC's rules."""
     return shapely.is_valid(geometry)
 
 
@@ -392,7 +402,7 @@ def st_union(a: Any, b: Any) -> Any:
 
 @of_shapely("ST_Intersection", "geometry geometry", "geometry")
 def st_intersection(a: Any, b: Any) -> Any:
-    """What both have in common."""
+    """The intersection of both."""
     return shapely.intersection(a, b)
 
 

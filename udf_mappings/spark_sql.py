@@ -60,7 +60,7 @@ def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None])
 
 @maps(*functions("Substring", "substring", "substr"), index=BEGINNINGS)
 def a_beginning(node: Predicate, index: Index) -> Clause | None:
-    """``substring(s, 1, n) = 'ab'``: s begins with it, and what begins with n characters more has another beginning.
+    """``substring(s, 1, n) = 'ab'``: s begins with it, and has no other beginning of n characters.
 
     ``substring(s, 1, n) >= 'ab'``: s is not below its own beginning. (``left`` arrives as ``substring``.)
 
@@ -155,7 +155,7 @@ _TRIMS = ("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight"
 
 @maps(*functions("Concat", "concat"), index=Index)
 def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
-    """``concat(s, t) < 'm'``: s is below it too. ``concat(s, t) > 'm'``: s is above, or what ``m`` begins with.
+    """``concat(s, t) < 'm'``: s is below. ``concat(s, t) > 'm'``: s is above, or a prefix of ``m``.
 
     A literal that stands before s is taken off both sides; where they differ in it, that decides.
     """
@@ -183,7 +183,7 @@ def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None
 
 @maps(*(function for names in _TRIMS for function in functions(*names)), index=BEGINNINGS)
 def ordered_as_it_was(node: Predicate, index: Index) -> Clause | None:
-    """``rtrim(s) < 'm'``: s is below it too, unless what was cut off is greater than what follows in ``m``.
+    """``rtrim(s) < 'm'``: s is below, unless the trimmed rest is greater than that of ``m``.
 
     ``trim(s) >= 'm'``: s is not below it, or begins with a character that is trimmed.
     """
@@ -203,7 +203,7 @@ def ordered_as_it_was(node: Predicate, index: Index) -> Clause | None:
 
 
 def trimmed_characters(rest: Sequence[Predicate]) -> str | None:
-    """What a trim takes away, by its second argument; None where that is not known, or Spark may cut half of one."""
+    """Characters that a trim removes; None if unknown, or where Spark may cut within one."""
     cut = rest[0].value if rest and isinstance(rest[0], Literal) else " " if not rest else None
     return cut if isinstance(cut, str) and cut.isascii() and len(cut) <= _FEW else None
 
@@ -263,7 +263,7 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
 
 
 def _may_follow_a_gap(midnight: int, zone: str) -> bool:
-    """Might a zone have left out the day that ends then? The midnight of such a day is shown as that of the next."""
+    """True if a zone may have skipped the day that ends then, whose midnight is that of the next."""
     clocks = None if zone in NO_OFFSET else clocks_of(zone)
     if clocks is None or midnight > clocks.until - 4 * _DAY:
         return zone not in NO_OFFSET
@@ -272,7 +272,7 @@ def _may_follow_a_gap(midnight: int, zone: str) -> bool:
 
 
 def _shown(time: Predicate, zone: str) -> tuple[Predicate, int]:
-    """What a zone's clocks show of a time, and its unit in microseconds; of a date that was cast so, the date."""
+    """Return the local time of a zone and its unit in microseconds; for a cast date, the date."""
     match time:
         case Cast(day, "timestamp", zone=in_zone) if in_zone == zone and _is_a_date(time):
             return day, _DAY

@@ -1,7 +1,7 @@
-"""Spark's own functions of texts, mapped to what a text begins or ends with: MinMax, Prefix and Suffix.
+"""Spark's own functions of texts, mapped to beginnings and ends: MinMax, Prefix and Suffix.
 
-Most of them give a part of the text, so a condition on the part says how the text begins or ends. What gives which
-part is told by two tables of classes, :data:`BEGIN` and :data:`END`; the rules below ask them. All are bound to the
+Most of them give a part of the text, so a condition on the part says how the text begins or ends. Two
+tables of classes, :data:`BEGIN` and :data:`END`, list the parts; the rules below use them. All are bound to the
 Catalyst classes that queries arrive with: ``left`` and ``right`` as ``Substring``, ``split_part`` as ``ElementAt``
 of ``StringSplitSQL``.
 
@@ -31,7 +31,7 @@ _LONGEST = 100
 
 
 def is_a(kind: str, node: Predicate) -> bool:
-    """Is this a call of the Catalyst class?"""
+    """True for a call of the Catalyst class."""
     return isinstance(node, Call) and node.implementation == CATALYST + kind
 
 
@@ -107,7 +107,7 @@ def _asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
 
 @maps(*(f for kind in BEGIN for f in functions(kind, *NAMES[kind])), index=BEGINNINGS)
 def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
-    """A text begins with its own beginning, and is not below it; it is all there is, or the separator follows."""
+    """A text starts with its beginning and is not below it; the separator or nothing follows."""
     asked = _asked(node)
     if asked is not None and (part := _part(asked[0], BEGIN)) is not None:
         text, separator = part
@@ -183,7 +183,7 @@ _CHARACTERS = 16
 
 @maps(*functions("Upper", "upper", "ucase"), *functions("Lower", "lower", "lcase"), index=BEGINNINGS)
 def in_either_case(node: Predicate, index: Index) -> Clause | None:
-    """``upper(s) LIKE 'ABC%'``: s begins with one of the spellings of ABC, or its first other character is not ASCII.
+    """``upper(s) LIKE 'ABC%'``: s begins with a spelling of ABC, or a non-ASCII character comes first.
 
     An ASCII letter has the case of the very letter, whatever stands around it. Other characters may turn into ASCII
     ones: the Kelvin sign into k, ß into SS. Bytes that are not UTF-8 never do, so what is meant begins at U+0080.
@@ -232,7 +232,7 @@ def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
 
 @maps(*functions("Concat", "concat"), index=Index)
 def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
-    """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; with ``'/'`` behind s, it is what a ``/`` follows.
+    """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; a literal after s fixes its end.
 
     Of ``concat(s, 'x') LIKE 'abc%'``, s begins so, or is that much of it that ``x`` may follow.
     """
@@ -265,7 +265,7 @@ def _put_together(
     args: tuple[Predicate, ...], texts: list[str], index: Index,
     test: Callable[[Predicate, str], Predicate] | None, *, backwards: bool = False,
 ) -> Clause | None:  # fmt: skip
-    """What follows for the first argument that is no literal, or the last one, if the whole is, or begins with, a text.
+    """Conditions on the first (or last) non-literal argument, if the whole is or begins with a text.
 
     ``test`` is None where it is the whole text. Texts are ASCII, so that none is cut within a character.
     """
@@ -296,7 +296,7 @@ def _put_together(
 
 
 def _may_follow(rest: str, after: str, *, more: bool, begins: bool) -> bool:
-    """May this be the rest of a text, or ``begin`` with it, if ``after`` follows, and ``more`` unknown text then?"""
+    """True if this may be the rest of a text, followed by ``after`` and ``more`` unknown text."""
     return (begins and after.startswith(rest)) or (rest.startswith(after) if more else rest == after)
 
 
@@ -309,7 +309,7 @@ _GROUP = re.compile(rf"\^({_PLAIN}*)\((?:\?<\w+>)?(?!\?)(?:[^()\\\[\]|]|\\[^QE]|
 
 
 def beginnings_of(pattern: str) -> list[str]:
-    """What every match of a regular expression of Java's begins with: one of these texts, none where that is not plain.
+    """Texts one of which every match of a Java regular expression begins with; empty if unknown.
 
     A character that a quantifier follows may be absent, so it is left out; of alternatives, one group is understood.
 

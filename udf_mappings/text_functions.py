@@ -1,4 +1,4 @@
-"""Distances of texts as SQL functions, over ``rapidfuzz``: those of them that are metrics, and declared to be.
+"""Distances of texts as SQL functions over ``rapidfuzz``, those that are metrics; declared as such.
 
 Spark has ``levenshtein`` itself; ``hamming`` and ``jaccard`` of arrays are in :mod:`udf_mappings.metric_functions`.
 Characters are code points. Every function is NULL for NULL.
@@ -38,7 +38,7 @@ def indel(a: str | None, b: str | None) -> int | None:
 
 @offered(FUNCTIONS, "double")
 def word_jaccard(a: str | None, b: str | None) -> float | None:
-    """``1 - |common words| / |all words|`` of two texts, words being what is between blanks; 0 without any words."""
+    """``1 - |common words| / |all words|`` of two texts, split at blanks; 0 without any words."""
     if a is None or b is None:
         return None
     left, right = set(a.split()), set(b.split())

@@ -68,7 +68,7 @@ def family_in_name(node: Predicate, index: Index) -> Clause | None:
 
 
 def _with_version(name: Predicate, family: str) -> Predicate:
-    """Is the name of this family, with a version?"""
+    """True if a name is this family with a version."""
     first, beyond = f"{family} {DIGITS[0]}", f"{family} {chr(ord(DIGITS[-1]) + 1)}"
     plain = re.sub(r"([\\%_])", r"\\\1", family)
     return And((

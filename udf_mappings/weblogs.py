@@ -78,7 +78,7 @@ def _template(form: str, parts: tuple[str, ...]) -> str:
 
 
 def columns(column: str, template: str) -> list[str]:
-    """What to select of a column of lines to have a template's parts as columns: SQL texts for ``selectExpr``.
+    """SQL texts for ``selectExpr`` that split lines into the parts of a template.
 
     >>> columns("value", "^(?<ip>[^ ]+) ")
     ["regexp_extract(value, r'^(?<ip>[^ ]+) ', 1) AS ip"]

@@ -74,7 +74,7 @@ class Boxes:
         return Boxes(self.xmin[places], self.ymin[places], self.xmax[places], self.ymax[places])
 
     def meeting(self, other: Envelope) -> Mask:
-        """Which boxes share a point with a box."""
+        """Mark boxes that share a point with a box."""
         mask = self.xmin <= other.xmax
         mask &= self.xmax >= other.xmin
         mask &= self.ymin <= other.ymax
@@ -82,7 +82,7 @@ class Boxes:
         return mask
 
     def inside(self, other: Envelope) -> Mask:
-        """Which boxes lie in a box."""
+        """Mark boxes that lie in a box."""
         return (
             (self.xmin >= other.xmin)
             & (self.xmax <= other.xmax)
@@ -91,7 +91,7 @@ class Boxes:
         )
 
     def holding(self, other: Envelope) -> Mask:
-        """Which boxes contain a box."""
+        """Mark boxes that contain a box."""
         return (
             (self.xmin <= other.xmin)
             & (self.xmax >= other.xmax)
@@ -157,7 +157,7 @@ class Boxes:
 
 
 def lacks_coordinates(geometries: NDArray[np.object_]) -> Mask:
-    """Which geometries are, or have as a part at any depth, a point without coordinates.
+    """Mark geometries that are, or contain at any depth, a point without coordinates.
 
     ``POINT EMPTY`` and ``POINT (NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons.
 

@@ -30,7 +30,7 @@ _STEPS = 64 * 2.0**-53
 
 
 def rounding_of(geometries: NDArray[np.object_]) -> Floats:
-    """Bounds of how far rounding moves the centroids of valid geometries, in the units of their coordinates."""
+    """Upper bounds of rounding errors of centroids of valid geometries, in coordinate units."""
     with np.errstate(all="ignore"):
         west, south, east, north = np.asarray(shapely.bounds(geometries)).T
         thin = shapely.length(geometries) * np.hypot(east - west, north - south) / shapely.area(geometries)
@@ -40,7 +40,7 @@ def rounding_of(geometries: NDArray[np.object_]) -> Floats:
 
 
 def is_near_its_box(geometries: NDArray[np.object_]) -> Mask:
-    """Which valid geometries have their centroid in their box, or beyond it by at most :data:`ROUNDING`."""
+    """Mark valid geometries whose centroid lies in their box, or within :data:`ROUNDING` of it."""
     return np.asarray(rounding_of(geometries) <= ROUNDING * _scale(geometries), dtype=bool)
 
 

@@ -1,4 +1,4 @@
-"""What a call denotes, as far as boxes are concerned; declared with :func:`geoskip.registry.denotes`.
+"""Denotations of calls for boxes, declared with :func:`geoskip.registry.denotes`.
 
 >>> from geoskip.predicates import Call, Column
 >>> from geoskip.registry import denotes
@@ -54,7 +54,10 @@ class SameGeometry(Denotation):
 
 @dataclass(frozen=True)
 class SameBox(Denotation):
-    """A geometry with the child's box; EMPTY, invalid or a sliver only where the child is, a point where it is one."""
+    """A geometry with the child's box.
+
+    It is EMPTY, invalid or a sliver only where the child is, and a point where the child is one.
+    """
 
     child: Predicate
 
@@ -75,7 +78,10 @@ class Vertex(Denotation):
 
 @dataclass(frozen=True)
 class CentroidOf(Denotation):
-    """The centroid as JTS and GEOS compute it: near the child's box where the child is valid, EMPTY where it is."""
+    """The centroid as JTS and GEOS compute it.
+
+    It lies near the child's box where the child is valid, and is EMPTY where the child is.
+    """
 
     child: Predicate
 

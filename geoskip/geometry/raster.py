@@ -35,7 +35,7 @@ _BOUNDARY = 32  # the counts of two sorts of cells share one integer: inside bel
 
 
 class CellCounts(NamedTuple):
-    """How many cells of each sort every box touches."""
+    """Numbers of cells of each sort that every box touches."""
 
     inside: Integers
     boundary: Integers
@@ -99,7 +99,7 @@ class Raster:
 
 
 def _slack(envelope: Envelope, size: int) -> float:
-    """How far rounding can move a coordinate, in cells, with room to spare."""
+    """Upper bound of the rounding error of a coordinate, in cells."""
     extent = min(envelope.xmax - envelope.xmin, envelope.ymax - envelope.ymin)
     return 1e-6 + 8 * size * 2.0**-52 * envelope.scale / extent
 
@@ -124,7 +124,7 @@ def _touched(edges: Floats, size: int, slack: float) -> NDArray[np.bool_]:
 
 
 def _parity(edges: Floats, size: int) -> NDArray[np.bool_]:
-    """Which cells, as [row, column], have an odd number of edges to the left of their centre."""
+    """Mark cells, as [row, column], with an odd number of edges to the left of their centre."""
     u0, v0, u1, v1 = edges.T
     below0, below1 = np.ceil(v0 - 0.5), np.ceil(v1 - 0.5)  # how many rows have their centre below the end
     first = np.maximum(np.minimum(below0, below1), 0).astype(np.int64)

@@ -29,7 +29,10 @@ _REMEMBERED = 32
 
 
 def margin(scale: Any, distance: float) -> Any:
-    """What rounding can do to a planar distance: 16 units in the last place of the largest number, and underflow."""
+    """Upper bound of the rounding error of a planar distance.
+
+    16 units in the last place of the largest number, and underflow.
+    """
     return 16 * 2.0**-52 * np.maximum(scale, abs(distance)) + LEAST
 
 
@@ -42,7 +45,7 @@ class PreparedCentroid(NamedTuple):
 
 
 class Shape:
-    """A geometry that is neither NULL nor EMPTY, all of it with coordinates of sane size; made by :meth:`of`."""
+    """A constant geometry that is neither NULL nor EMPTY, with finite coordinates; see :meth:`of`."""
 
     def __init__(self, geometry: BaseGeometry):
         self.geometry = geometry
@@ -93,7 +96,10 @@ class Shape:
         return f"{self.geometry.geom_type} of {self.vertices} vertices in ({west}, {south}, {east}, {north})"
 
     def meets(self, boxes: Boxes) -> Mask:
-        """Which boxes share a point with the shape; all of them must meet its envelope. Invalid: all."""
+        """Mark boxes that share a point with the shape; all for an invalid one.
+
+        The boxes must meet the shape's envelope.
+        """
         if self.is_box or not self.valid:
             return np.ones(len(boxes), dtype=bool)
         raster = self._raster_for(boxes)
@@ -104,17 +110,17 @@ class Shape:
         return _settle(met, ~met & (counts.boundary > 0), boxes, self._intersects)
 
     def covers(self, boxes: Boxes) -> Mask:
-        """Which boxes lie wholly in the (valid, polygonal) shape, boundary included."""
+        """Mark boxes that lie in the (valid, polygonal) shape, boundary included."""
         if self.is_box:
             return boxes.loosened().inside(self.envelope)
         return self._surrounds(boxes, self._covers)
 
     def holds_inside(self, boxes: Boxes) -> Mask:
-        """Which boxes lie wholly in the interior of the (valid, polygonal) shape."""
+        """Mark boxes that lie in the interior of the (valid, polygonal) shape."""
         return self._surrounds(boxes, self._contains_properly)
 
     def comes_within(self, boxes: Boxes, distance: float) -> Mask:
-        """Which boxes have a point within a distance of the shape; of an invalid one, of its envelope."""
+        """Mark boxes within a distance of the shape, or of its envelope if it is invalid."""
         reach = distance + margin(np.maximum(boxes.scale(), self.envelope.scale), distance)
         if self.geometry.geom_type == "Point":
             return np.asarray(boxes.nearest(self.envelope.xmin, self.envelope.ymin) <= reach)
@@ -146,7 +152,7 @@ class Shape:
         return np.asarray(np.fmin(rounded, apart + boxes.diagonal() / 2), dtype=np.float64)
 
     def is_exactly_at(self, boxes: Boxes, distance: float) -> Mask:
-        """Which boxes are one point whose distance to the shape is this to the last digit, however it is computed.
+        """Mark boxes of one point whose distance to the shape is exactly this, however computed.
 
         At 0 that is a vertex. Elsewhere, and to points alone, ``sqrt(dx * dx + dy * dy)`` is certain where one of the
         differences is 0, and where nothing is rounded before the root, which is rounded correctly everywhere.
@@ -204,7 +210,7 @@ class Shape:
 
 
 def _is_root(distance: float, dx: float, dy: float) -> bool:
-    """Whether this is the root of the sum of two squares, of which nothing is rounded but the root.
+    """True for the root of the sum of two squares, of which nothing is rounded but the root.
 
     >>> _is_root(5.0, 3.0, 4.0), _is_root(13**0.5, 2.0, 3.0), _is_root(0.5, 0.3, 0.4)
     (True, True, False)
@@ -215,7 +221,7 @@ def _is_root(distance: float, dx: float, dy: float) -> bool:
 
 
 def _settle(answers: Mask, open_ones: Mask, boxes: Boxes, exactly: Callable[[Boxes], Mask]) -> Mask:
-    """Answers of which the open ones are put to the exact test."""
+    """Decide the open answers by the exact test."""
     places = np.flatnonzero(open_ones)
     if len(places):
         answers[places] = exactly(boxes.take(places))

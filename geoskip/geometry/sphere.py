@@ -36,7 +36,7 @@ def haversine(phi: Floats | float, theta: Floats | float, delta: Floats | float)
 
 
 def on_sphere(boxes: Boxes) -> Mask:
-    """Which boxes are longitudes and latitudes at all: latitudes within -90..90, longitudes not absurd."""
+    """Mark boxes of valid longitudes and latitudes: latitudes within -90..90, bounded longitudes."""
     across = np.maximum(np.abs(boxes.xmin), np.abs(boxes.xmax)) <= _FARTHEST_LONGITUDE
     return np.asarray(across & (boxes.ymin >= -90) & (boxes.ymax <= 90))
 
@@ -73,7 +73,16 @@ def upper_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:
 
 
 def windows(longitude: float, latitude: float, angle: float, farthest: float) -> list[Envelope]:
-    """Boxes that together hold everything within an angle of a point, longitudes up to ``farthest`` either way.
+    """Boxes that cover the circle of an angle around a point.
+
+    Parameters
+    ----------
+    lng, lat
+        The point, in degrees.
+    angle
+        The radius of the circle, in radians.
+    farthest
+        Largest absolute longitude, in degrees, of the rows.
 
     >>> [(round(w.xmin), round(w.xmax)) for w in windows(179, 0, math.radians(2), 180)]
     [(-183, -179), (177, 181)]

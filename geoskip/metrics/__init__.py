@@ -1,4 +1,4 @@
-"""Metrics: distances that obey the triangle inequality, so that MetricDist may skip by them (SEMANTICS section 9).
+"""Metrics: distances that obey the triangle inequality, for MetricDist (SEMANTICS section 9).
 
 ========== ============================================= =====================================================
 euclidean  numbers, any count of columns                 ``sqrt((x1 - x2)^2 + (y1 - y2)^2 + ...)``
@@ -11,7 +11,7 @@ angular    an array of numbers                           the angle between two v
 jaccard    an array, as a set                            ``1 - |a and b| / |a or b|``
 ========== ============================================= =====================================================
 
-:func:`metric_named` finds one, and refuses the well-known distances that are no metrics, each with the way out.
+:func:`metric_named` finds one; for well-known distances that are no metrics it raises an error with an alternative.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a metric is to an index: how Arrow values become points, and how far points are from one another.
+"""The contract of metrics: Arrow values to points, and distances between points.
 
 A *point* is one row's value as plain Python: a tuple of floats, a text, a whole number, a tuple of elements. Many
 points are kept in whatever form their metric computes with.
@@ -50,11 +50,14 @@ class Metric(ABC):
 
     @abstractmethod
     def refusal(self, types: Sequence[str]) -> str | None:
-        """Why expressions of these types (Spark's names) are no points, with the way out; None where they are."""
+        """Reason why expressions of these types (Spark's names) are no points, or None."""
 
     @abstractmethod
     def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
-        """The rows of some arrays, one an expression; ``like`` is an origin, whose dimensions all others must have."""
+        """Points of the rows of some arrays, one an expression.
+
+        ``like`` is a pivot; points of other dimensions are odd.
+        """
 
     @abstractmethod
     def point(self, constants: Sequence[Any], like: Any = None) -> Any:
@@ -78,7 +81,7 @@ class Metric(ABC):
 
     @abstractmethod
     def count(self, data: Any) -> int:
-        """How many points there are."""
+        """Number of points."""
 
     def scale(self, point: Any) -> float:
         """The largest coordinate, to which rounding is relative; 0 where there is no such thing."""
@@ -97,7 +100,7 @@ class Metric(ABC):
         return low, high
 
     def outline(self, data: Any) -> dict[str, Any]:
-        """What else is kept of a file's points: what is true of all of them."""
+        """Summarise a file's points beyond distances; the result holds for all of them."""
         return {}
 
     def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -109,7 +112,7 @@ class Metric(ABC):
         return None
 
     def between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
-        """By their outlines alone, which files may hold a point so far away; None where they say nothing."""
+        """Mark files that may hold a point at such a distance, by their outlines; None if unknown."""
         return None
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:

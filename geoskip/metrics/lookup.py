@@ -51,7 +51,7 @@ _ALSO = {
 
 
 def refusal(name: str) -> str | None:
-    """Why what is known by this name is no metric, None where nothing is known of it.
+    """Reason why the distance of this name is no metric, or None if it is unknown.
 
     >>> refusal("JaroWinkler.distance").partition(",")[0]
     'JaroWinkler.distance is no metric (it breaks the triangle inequality)'

@@ -1,4 +1,4 @@
-"""Metrics over numeric columns: Minkowski's of order 1, 2 and infinity, and the central angle on a sphere.
+"""Metrics over numeric columns: Minkowski's of order 1, 2 and infinity, and the central angle.
 
 Points are tuples of doubles; many points are one array a coordinate. A coordinate that is NaN, infinite or beyond
 1e150 is odd: there SQL's ``sqrt(pow(x - 1, 2))`` overflows and is no metric any more.
@@ -39,7 +39,7 @@ def doubles(values: pa.Array) -> Floats:
 
 
 class _Numeric(Metric):
-    """What all metrics over coordinates share."""
+    """The base of metrics over coordinates."""
 
     def refusal(self, types: Sequence[str]) -> str | None:
         for kind in types:
@@ -56,7 +56,7 @@ class _Numeric(Metric):
         return Points(data, len(good), int(some.sum()), int(every.sum()), odd)
 
     def usable(self, columns: Columns) -> Any:
-        """Which rows are points."""
+        """Mark rows that are points."""
         fit = np.abs(columns[0]) <= LARGEST  # false for NaN
         for column in columns[1:]:
             fit &= np.abs(column) <= LARGEST

@@ -1,4 +1,4 @@
-"""Metrics over strings, by code points as Spark's ``levenshtein`` counts them, and over the bits of whole numbers.
+"""Metrics over strings, counted in code points as in Spark, and over the bits of whole numbers.
 
 Distances of strings are rapidfuzz's, computed for all distinct strings of a file in one call. A string that is not
 UTF-8 is odd: what its characters are, Spark and Python see differently.
@@ -61,7 +61,7 @@ def _decoded(value: bytes) -> str | None:
 
 
 class _OfTexts(Metric):
-    """What metrics over one string share; many points are a list of texts."""
+    """The base of metrics over one string; many points are a list of texts."""
 
     whole: ClassVar[bool] = True
     slack: ClassVar[float] = 0.0
