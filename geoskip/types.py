@@ -62,37 +62,37 @@ class SqlType:
         half = 1 << _INTEGRAL.get(self.kind, 0) >> 1
         return range(-half, half)
 
-    @property
+    @functools.cached_property
     def is_integral(self) -> bool:
         """``tinyint``, ``smallint``, ``int`` or ``bigint``."""
         return self.kind in _INTEGRAL
 
-    @property
+    @functools.cached_property
     def is_floating(self) -> bool:
         """``float`` or ``double``."""
         return self.kind in ("float", "double")
 
-    @property
+    @functools.cached_property
     def is_decimal(self) -> bool:
         """A decimal whose digits are known; not one of negative scale, which only a legacy setting allows."""
         return self.kind == "decimal" and self.precision > 0 <= self.scale
 
-    @property
+    @functools.cached_property
     def is_exact(self) -> bool:
         """An integral type, or a decimal whose digits are known."""
         return self.is_integral or self.is_decimal
 
-    @property
+    @functools.cached_property
     def is_numeric(self) -> bool:
         """An integral type, ``float``, ``double`` or any decimal."""
         return self.kind in _RANKS or self.kind == "decimal"
 
-    @property
+    @functools.cached_property
     def is_plain(self) -> bool:
         """A number, boolean, text, binary, date or timestamp: no nested value, no interval, no collation."""
         return self.is_exact or self.is_floating or self.kind in _PLAIN
 
-    @property
+    @functools.cached_property
     def is_text(self) -> bool:
         """Text that is compared by its bytes."""
         return self.kind in ("string", "char", "varchar")

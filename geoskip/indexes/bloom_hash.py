@@ -134,6 +134,9 @@ def hashes_of_keys(keys: Sequence[Key]) -> Words:
     return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.uint64)
 
 
+_NUMBER = int | float | Decimal
+
+
 def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
     """The keys that a value of a column has when it is equal to a literal; none where no value can be.
 
@@ -152,7 +155,7 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
     if column.is_exact:
         return _number_keys(column, casts, value)
     if column.is_floating:
-        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        if isinstance(value, bool) or not isinstance(value, _NUMBER):
             raise IncomparableError(f"{literal} is no number")
         if casts and (kind, *casts) != ("float", "double"):
             raise IncomparableError("a cast that rounds")
@@ -171,10 +174,11 @@ def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
 
 
 def _number_keys(column: SqlType, casts: Sequence[str], value: Any) -> list[Key]:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    if isinstance(value, bool) or not isinstance(value, _NUMBER):
         raise IncomparableError(f"{value!r} is no number")
     exact, source = True, column
-    for target in map(sql_type, casts):
+    for name in casts:
+        target = sql_type(name)
         if target.is_floating and (source.is_exact or source.kind == "float"):
             exact = False
         elif not (exact and target.holds(source)):
