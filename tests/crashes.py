@@ -22,7 +22,7 @@ from typing import Any
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError
 from geoskip.lifecycle import actions
-from geoskip.stores import LocalFolder, ParquetStore, folders
+from geoskip.stores import LocalFolder, ParquetStore, log_files
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from tests.numbered import VERBS, Numbers, check_own, check_reader, create, write
@@ -85,8 +85,8 @@ class FullFolder(SteppedFolder):
 
 def unflushed(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
     """Files are left to the kernel."""
-    set_attribute(folders, "_flush", lambda descriptor: None)
-    set_attribute(folders, "_flush_folder", lambda path: None)
+    set_attribute(log_files, "_flush", lambda descriptor: None)
+    set_attribute(log_files, "_flush_folder", lambda path: None)
 
 
 def _warm() -> None:

@@ -16,8 +16,7 @@ from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.rewrite import canonical
 from geoskip.stores.search.queries import KeyField
-from geoskip.stores.search.server_keys import fields_of, keys_of
-from geoskip.stores.search.translate import translated
+from geoskip.stores.search.translate import fields_of, keys_of, translated
 
 __all__ = ["Documents", "clauses", "compare", "documents_of", "matches"]
 

@@ -17,7 +17,7 @@ from geoskip.planner import decide
 from geoskip.predicates import And, Call, Column, Comparison, Literal
 from geoskip.registry.fingerprint import identity
 from geoskip.rules import Deadline
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 
 
 def f(x: int) -> bool:

@@ -24,7 +24,7 @@ from geoskip.errors import (
     UnsupportedColumnError,
 )
 from geoskip.spark.build import job as build_module
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark

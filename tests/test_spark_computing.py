@@ -21,7 +21,7 @@ from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column
 from geoskip.spark.build import arrow_reader, distinct_values
 from geoskip.spark.build import job as build_module
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 from tests.test_spark_build import ALL_TYPES, jobs_of, table_of
 
 pytestmark = pytest.mark.spark

@@ -17,8 +17,7 @@ import shapely
 import geoskip
 from geoskip import BloomFilter, GapList, GeoBox, Prefix, Suffix
 from geoskip.indexes.base import definition
-from geoskip.stores.base import Store
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore, Store
 from geoskip.stores.parquet import ParquetStore
 from tests.conftest import same_as_off
 

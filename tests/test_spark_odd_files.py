@@ -14,7 +14,7 @@ import pytest
 import geoskip
 from geoskip import BloomFilter, GapList, MinMax, ValueList
 from geoskip.spark.build import job as build_module
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 from tests.conftest import same_as_off
 from tests.test_spark_build import table_of
 from tests.test_spark_readers import settings

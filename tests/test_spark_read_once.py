@@ -19,7 +19,7 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MetricDist, MinMax
 from geoskip.spark.build import sample
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 from tests.test_spark_build import jobs_of, table_of
 
 pytestmark = pytest.mark.spark

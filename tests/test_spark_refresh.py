@@ -18,7 +18,7 @@ from geoskip import GeoBox, MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.spark.dataset import lifecycle_data as data_module
 from geoskip.spark.session import java
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.conftest import files_kept, rows_of, same_as_off
 from tests.test_spark_readers import settings

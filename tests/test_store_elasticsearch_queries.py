@@ -23,10 +23,9 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
 from geoskip.stores.search import ElasticsearchStore, documents
-from geoskip.stores.search.columns import field_of
 from geoskip.stores.search.documents import slots_of
 from geoskip.stores.search.json_values import encoded
-from geoskip.stores.search.search_files import SearchFiles
+from geoskip.stores.search.search_files import SearchFiles, field_of
 from tests import geobox_oracle as geo
 from tests.harness import canned, leaves
 from tests.metric_worlds import WORDS, our, powers

@@ -22,8 +22,16 @@ from dataclasses import dataclass
 from geoskip.errors import NotIndexedError
 from geoskip.indexes.base import Index
 from geoskip.metadata.cache import BUDGET, bytes_of
-from geoskip.metadata.file_table import BASE_SCHEMA, FileRow, add_indexes, build_table, files_schema, replace_files
-from geoskip.metadata.files import FileMetadata, Wanted
+from geoskip.metadata.file_table import (
+    BASE_SCHEMA,
+    FileMetadata,
+    FileRow,
+    Wanted,
+    add_indexes,
+    build_table,
+    files_schema,
+    replace_files,
+)
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, PartColumn, PartFile
 
 __all__ = [
@@ -34,8 +42,8 @@ __all__ = [
     "FileRow",
     "Header",
     "IndexEntry",
-    "PartFile",
     "PartColumn",
+    "PartFile",
     "Snapshot",
     "Wanted",
     "add_indexes",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["BUDGET", "MemoryBudget", "Cache", "bytes_of", "size_of"]
+__all__ = ["BUDGET", "Cache", "MemoryBudget", "bytes_of", "size_of"]
 
 _FEW = 100
 """So many items of a list are measured; the others count as much."""

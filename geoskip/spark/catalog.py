@@ -17,8 +17,8 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import Snapshot
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
-from geoskip.stores.folders import LocalFolder
 from geoskip.stores.keyring import KeyKeeper, KeyRing
+from geoskip.stores.log_files import LocalFolder
 from geoskip.stores.parquet import ParquetStore
 
 __all__ = ["FOLDER", "KEYS", "DatasetCatalog", "local_path"]

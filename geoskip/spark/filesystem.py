@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 
 from geoskip.spark.catalog import local_path
 from geoskip.spark.s3 import is_s3a, put_new, warn_of
-from geoskip.stores.folders import LocalFolder
+from geoskip.stores.log_files import LocalFolder
 
 __all__ = ["HadoopFolder"]
 
@@ -51,7 +51,7 @@ _MOST_COPIED = 2 << 30
 
 
 class HadoopFolder:
-    """A folder given as a URI; implements :class:`geoskip.stores.folders.Folder`."""
+    """A folder given as a URI; implements :class:`geoskip.stores.log_files.Folder`."""
 
     def __init__(self, uri: str) -> None:
         self.location = uri.rstrip("/")

@@ -1,8 +1,7 @@
 """Where metadata are kept: the contract is :class:`Store`; the Parquet store is the default."""
 
-from geoskip.stores.base import Store, entry_json, header_json, lost, new_identity, stamped
-from geoskip.stores.folders import Folder, LocalFolder
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore, Store, entry_json, header_json, lost, new_identity, stamped
+from geoskip.stores.log_files import Folder, LocalFolder
 from geoskip.stores.parquet import ParquetStore
 from geoskip.stores.search import ElasticsearchStore
 

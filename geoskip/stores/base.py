@@ -17,10 +17,12 @@ itself, the log tells about it: a crash between the two loses no snapshot.
 
 from __future__ import annotations
 
+import copy
 import json
+import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,10 +33,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FORMAT, Header, Snapshot, files_schema
+from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, files_schema
 from geoskip.metadata.file_table import conformed
 
-__all__ = ["Store", "dated", "entry_json", "header_json", "is_late", "lost", "new_identity", "stamped"]
+__all__ = [
+    "MemoryStore",
+    "SnapshotCache",
+    "Store",
+    "dated",
+    "entry_json",
+    "header_json",
+    "is_late",
+    "lost",
+    "new_identity",
+    "stamped",
+]
 
 _REASONS = 1000  # a header stays small, whatever is wrong with how many files
 
@@ -272,3 +285,132 @@ def _plain(data: dict[str, Any], what: str) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise MetadataError(f"the {what} cannot be written as JSON: {error}") from None
     return plain
+
+
+class MemoryStore(Store):
+    """Snapshots in this process; gone with it."""
+
+    kind = "memory"
+    costs = "nothing a query, and its bytes in memory"
+
+    def __init__(self, name: str = "memory") -> None:
+        self.location = name
+        self._identity: str | None = None
+        self._snapshots: dict[int, Snapshot] = {}
+        self._operations: dict[int, dict[str, Any]] = {}
+        self._lock = threading.RLock()
+
+    def latest(self) -> int | None:
+        return max(self._snapshots, default=None)
+
+    def identity(self) -> str | None:
+        return self._identity
+
+    def load(self, number: int) -> Snapshot:
+        snapshot = self._snapshots.get(number)
+        if snapshot is None:
+            raise MetadataError(f"there is no snapshot {number} in {self.location}")
+        return snapshot
+
+    def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
+        with self._lock:
+            self.check(header, expected)
+            identity = self._identity or new_identity()
+            number = (expected or 0) + 1
+            header, table = stamped(header, table, number=number, identity=identity)
+            header = Header.from_json(header_json(header))  # what a store keeps, no more
+            self._identity = identity
+            self._snapshots[number] = Snapshot(header, FileMetadata.of(table))
+            return header
+
+    def drop(self) -> None:
+        with self._lock:
+            self._identity = None
+            self._snapshots = {}
+            self._operations = {}
+
+    def begin(self) -> str:
+        with self._lock:
+            self._identity = self._identity or new_identity()
+            return self._identity
+
+    def snapshots(self) -> tuple[int, ...]:
+        return tuple(sorted(self._snapshots.copy()))
+
+    def operations(self) -> tuple[int, ...]:
+        return tuple(sorted(self._operations.copy()))
+
+    def operation(self, number: int) -> dict[str, Any]:
+        entry = self._operations.get(number)
+        if entry is None:
+            raise MetadataError(f"there is no entry {number} in the operation log of {self.location}")
+        return copy.deepcopy(entry)
+
+    def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
+        kept = entry_json(entry)
+        with self._lock:
+            if identity != self._identity or number in self._operations:
+                raise lost(self, number)
+            self._operations[number] = kept
+
+    def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
+        with self._lock:
+            latest = self.latest()
+            for number in snapshots:
+                if number != latest:
+                    self._snapshots.pop(number, None)
+            for number in operations:
+                self._operations.pop(number, None)
+
+
+_KEPT = 2
+"""The latest one, and the one before it for queries that began with that."""
+
+
+class SnapshotCache:
+    """Snapshots by the identity of their log and their number, the least recently used forgotten; for many threads."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._aside: dict[tuple[str, int], Snapshot] = {}
+        self._lock = threading.Lock()
+
+    def known(self, identity: str, number: int) -> Snapshot | None:
+        """A snapshot that is kept or was set aside, None for another."""
+        with self._lock:
+            return self._snapshots.get((identity, number)) or self._aside.get((identity, number))
+
+    def get(self, identity: str, number: int, read: Callable[[str, int], Snapshot]) -> Snapshot:
+        """A snapshot, read if it is not kept; two threads may read the same one, and one of them is kept."""
+        key = identity, number
+        with self._lock:
+            known = self._snapshots.pop(key, None)
+            if known is not None:
+                self._snapshots[key] = known  # the last one used
+                return known
+        snapshot = read(identity, number)
+        with self._lock:
+            self._snapshots[key] = snapshot
+            while len(self._snapshots) > _KEPT:
+                del self._snapshots[next(iter(self._snapshots))]
+        return snapshot
+
+    def forget(self, identity: str, numbers: Iterable[int]) -> None:
+        """Some snapshots are there no longer."""
+        with self._lock:
+            for number in numbers:
+                self._snapshots.pop((identity, number), None)
+                self._aside.pop((identity, number), None)
+
+    def set_aside(self) -> None:
+        """What is asked for next is read anew; what was read before is still known."""
+        with self._lock:
+            self._aside, self._snapshots = {**self._aside, **self._snapshots}, {}
+            while len(self._aside) > _KEPT:
+                del self._aside[next(iter(self._aside))]
+
+    def clear(self) -> None:
+        """None is there any longer."""
+        with self._lock:
+            self._snapshots.clear()
+            self._aside.clear()

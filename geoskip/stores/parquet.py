@@ -66,13 +66,18 @@ import pyarrow as pa
 from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Snapshot, files_schema
 from geoskip.metadata.file_table import conformed
-from geoskip.stores.base import Store, dated, entry_json, is_late, lost, new_identity, stamped
+from geoskip.stores.base import SnapshotCache, Store, dated, entry_json, is_late, lost, new_identity, stamped
 from geoskip.stores.encryption import Encryption, SnapshotProtection
-from geoskip.stores.folders import Folder, LocalFolder
-from geoskip.stores.log_files import LogFiles, identity_of, identity_text, operation_name, snapshot_name
-from geoskip.stores.part_changes import merged_from, without
-from geoskip.stores.parts import PartReader, load_columns, write_part
-from geoskip.stores.snapshot_cache import SnapshotCache
+from geoskip.stores.log_files import (
+    Folder,
+    LocalFolder,
+    LogFiles,
+    identity_of,
+    identity_text,
+    operation_name,
+    snapshot_name,
+)
+from geoskip.stores.parts import PartReader, load_columns, merged_from, without, write_part
 
 __all__ = ["ParquetStore"]
 

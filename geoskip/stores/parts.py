@@ -13,8 +13,9 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,9 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, files_schema
 from geoskip.metadata.file_table import conformed
 from geoskip.stores.encryption import PartKeys
-from geoskip.stores.folders import Folder
+from geoskip.stores.log_files import Folder
 
-__all__ = ["PartReader", "load_columns", "write_part"]
+__all__ = ["PartReader", "load_columns", "merged_from", "without", "write_part"]
 
 _PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _ROW_GROUP = 1 << 20
@@ -268,3 +269,36 @@ def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int,
         file.seek(start)
         crc = zlib.crc32(file.read(length), crc)
     return crc
+
+
+_MOST_PARTS = 16
+_FANOUT = 4
+
+
+def without(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
+    """The parts without the rows that are gone, numbered through all of them; those without a row are left out."""
+    found = []
+    start = 0
+    for part in parts:
+        here = gone[start : start + part.left]
+        start += part.left
+        if here.any():
+            rows = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+            part = replace(part, removed=tuple(sorted({*part.removed, *map(int, rows[here])})))
+        if part.left:
+            found.append(part)
+    return found
+
+
+def merged_from(parts: Sequence[PartFile], added: int) -> int:
+    """The first part to be written anew together with those after it and the added rows."""
+    wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.left]
+    first = min(wasteful, default=len(parts))
+    if len(parts) >= _MOST_PARTS:
+        after = added
+        for number in range(len(parts) - 1, -1, -1):
+            if parts[number].left >= _FANOUT * after and number < len(parts) - 1:
+                return min(first, number + 1)
+            after += parts[number].left
+        return 0
+    return first

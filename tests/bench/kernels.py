@@ -28,7 +28,7 @@ from geoskip.labelling import clause_for
 from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Call, Column, Comparison, Literal, Predicate
-from geoskip.stores.memory import MemoryStore
+from geoskip.stores.base import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
 from udf_mappings import sedona_names

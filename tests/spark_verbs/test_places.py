@@ -150,7 +150,7 @@ def test_data_that_nobody_may_write_beside(spark: Any, place: Path, tmp_path: Pa
 
     handle = geoskip.dataset(spark, str(place))
     with monkeypatch.context() as patch:
-        patch.setattr("geoskip.stores.folders.LocalFolder.create", refuse)
+        patch.setattr("geoskip.stores.log_files.LocalFolder.create", refuse)
         with pytest.raises(StoreError, match="keep them elsewhere: dataset"):
             handle.create_index(MinMax("a"))
     assert kept(spark, place) == 4

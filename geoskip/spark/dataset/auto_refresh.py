@@ -13,7 +13,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
-from geoskip.lifecycle.units import StalenessBound
+from geoskip.lifecycle.verbs import StalenessBound
 from geoskip.spark.build.job import BuildReport
 from geoskip.spark.dataset.create_refresh import of_the_latest, refresh, stale
 from geoskip.spark.dataset.lifecycle_data import SparkData

@@ -15,7 +15,7 @@ from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.transaction import latest
-from geoskip.lifecycle.units import StalenessBound, duration
+from geoskip.lifecycle.verbs import StalenessBound, duration
 from geoskip.spark.build.job import BuildReport
 from geoskip.spark.catalog import KEYS
 from geoskip.spark.dataset import auto_refresh as keeping

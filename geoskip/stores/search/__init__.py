@@ -7,7 +7,7 @@ One alias, and behind it one index, holds the metadata of a dataset, in document
 * ``operation-<identity>-00000001``: an entry of the operation log, as text too;
 * ``<part>-<row>``: a file: its path, size, time, tag and rows, its ``summaries``, exact and never indexed
   (:mod:`~geoskip.stores.search.json_values`), and its ``keys``, which queries compare
-  (:mod:`~geoskip.stores.search.server_keys`);
+  (:mod:`~geoskip.stores.search.translate`);
 * ``<part>-<column>-<row>``: the same values of up to 4,096 rows of a column, where they are small, to be read at once.
 
 A header names parts and says which of their rows were removed since, as in the Parquet store: a part never changes, and

@@ -2,7 +2,7 @@
 
 A document has the members ``part`` and ``row``, which are its place in the files table, the base columns under their
 own names, ``summaries`` with an object an index (see :mod:`geoskip.stores.search.json_values`), which a server keeps
-as it is, and ``keys`` (see :mod:`geoskip.stores.search.server_keys`), which it can compare.
+as it is, and ``keys`` (see :mod:`geoskip.stores.search.translate`), which it can compare.
 
 Columns of small values, such as paths and bounds, are there once more, in documents of some thousand rows of one
 column: to read a column of all files from a document each takes a server very much longer.
@@ -24,7 +24,7 @@ import pyarrow as pa
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, IndexEntry, PartColumn, PartFile
 from geoskip.stores.search.json_values import checksum, encoded
-from geoskip.stores.search.server_keys import fields_of, keys_of
+from geoskip.stores.search.translate import fields_of, keys_of
 
 __all__ = [
     "BLOCK",

@@ -9,7 +9,7 @@ from typing import Any
 
 from geoskip.metadata import IndexEntry
 
-__all__ = ["ALL", "NONE", "KeyField", "ServerKeys", "Query", "TranslatedQuery", "all_of", "any_of", "negated", "within"]
+__all__ = ["ALL", "NONE", "KeyField", "Query", "ServerKeys", "TranslatedQuery", "all_of", "any_of", "negated", "within"]
 
 Query = dict[str, Any]
 

@@ -29,6 +29,7 @@ from geoskip.bounds.interval import Interval, bounds_of, kind_of
 from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, IncomparableError, Place
 from geoskip.bounds.strings import ByteStrings, encoded, successor
 from geoskip.clauses import Clause, Files, Mask
+from geoskip.indexes.gaplist import SegmentPasses, segments_of
 from geoskip.indexes.minmax import (
     HasNaN,
     HasNulls,
@@ -41,9 +42,31 @@ from geoskip.indexes.minmax import (
 )
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Literal
-from geoskip.stores.search.queries import NONE, KeyField, Query, ServerKeys, TranslatedQuery, all_of, any_of, negated
+from geoskip.stores.search.queries import (
+    NONE,
+    KeyField,
+    Query,
+    ServerKeys,
+    TranslatedQuery,
+    all_of,
+    any_of,
+    negated,
+    within,
+)
 
-__all__ = ["RangeKeys", "fields_of", "keys_of", "keys_of_bounds", "of", "translated", "types_of"]
+__all__ = [
+    "RangeKeys",
+    "SegmentCondition",
+    "fields_of",
+    "keys_of",
+    "keys_of_bounds",
+    "of",
+    "of_segments",
+    "segment_fields_of",
+    "segment_keys_of",
+    "translated",
+    "types_of",
+]
 
 _FIELDS = frozenset(["min", "max", "nulls", "rows"])
 _BOOLEAN = {"type": "boolean"}
@@ -308,3 +331,68 @@ def _reaches(field: RangeKeys, end: str, **limits: str) -> Query:
 
 def _equal(field: RangeKeys, end: str, value: Any) -> Query:
     return {"term": {f"{field.path}.{end}": value}}
+
+
+_MOST = 64
+"""Units of a file that the server is given."""
+
+
+def segment_fields_of(entry: IndexEntry) -> dict[str, Any] | None:
+    """The server's types of the keys; None where the summaries have no segments."""
+    names = {field.name for field in entry.arrow}
+    types = types_of(_bound_of(entry)) if names >= {"segments", "nulls", "rows"} else None
+    if types is None:
+        return None
+    return {"there": {"type": "boolean"}, "units": {"type": "nested", "dynamic": False, "properties": types}}
+
+
+def _bound_of(entry: IndexEntry) -> pa.DataType:
+    return entry.arrow.field("segments").type.value_type.field("low").type
+
+
+def segment_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
+    """The keys of all files; None where decimals are too long for them."""
+    segments = segments_of(files, entry.name)
+    found = keys_of_bounds(segments, entry.name, _bound_of(entry))
+    if found is None:
+        return None
+    counts = np.bincount(segments.owner, minlength=len(files))
+    rows: list[dict[str, Any]] = [{"there": True, "units": []} if count <= _MOST else {} for count in counts.tolist()]
+    for at, unit in zip(segments.owner.tolist(), found, strict=True):
+        if rows[at]:
+            rows[at]["units"].append(unit)
+    return ServerKeys(rows, whole=bool((counts <= _MOST).all()))
+
+
+@dataclass(frozen=True)
+class SegmentCondition:
+    """What a segment must match."""
+
+    field: KeyField
+    query: Query
+    exact: bool
+
+    def both(self, other: SegmentCondition) -> SegmentCondition:
+        """What matches both."""
+        return SegmentCondition(self.field, all_of([self.query, other.query]), self.exact and other.exact)
+
+    def either(self, other: SegmentCondition) -> SegmentCondition:
+        """What matches one of them."""
+        return SegmentCondition(self.field, any_of([self.query, other.query]), self.exact and other.exact)
+
+    def translated(self) -> TranslatedQuery:
+        """The query for files that have such a segment."""
+        path = f"{self.field.path}.units"
+        found = any_of([within(path, self.query), self.field.is_missing("there")])
+        return TranslatedQuery(found, self.exact and self.field.whole)
+
+
+def of_segments(clause: SegmentPasses, field: KeyField, translate: Any) -> SegmentCondition | None:
+    """What MinMax's clause asks of a segment; ``translate`` takes apart those that are merged."""
+    bounds = RangeKeys(f"{field.path}.units", field.entry, bound=_bound_of(field.entry))
+
+    def leaf(inner: Clause) -> TranslatedQuery | None:
+        return translated(inner, bounds)
+
+    found = translate(clause.inner, leaf)
+    return None if found is None else SegmentCondition(field, found.query, found.exact)

@@ -15,14 +15,23 @@ import pyarrow as pa
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, Header, PartFile, Snapshot, files_schema
 from geoskip.metadata.file_table import conformed
-from geoskip.stores.base import Store, dated, entry_json, header_json, is_late, lost, new_identity, stamped
+from geoskip.stores.base import (
+    SnapshotCache,
+    Store,
+    dated,
+    entry_json,
+    header_json,
+    is_late,
+    lost,
+    new_identity,
+    stamped,
+)
 from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, written
-from geoskip.stores.part_changes import merged_from, without
+from geoskip.stores.parts import merged_from, without
 from geoskip.stores.search.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
 from geoskip.stores.search.search_files import SearchFiles, read_parts
 from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
-from geoskip.stores.snapshot_cache import SnapshotCache
 
 __all__ = ["ElasticsearchStore"]
 

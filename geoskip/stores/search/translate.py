@@ -1,6 +1,6 @@
 """Clauses as queries of the server: which documents a clause keeps.
 
-Each kind of index has its own module (:mod:`geoskip.stores.search.server_keys` names them); here is what is common. AND
+Each kind of index has its own module (:mod:`geoskip.stores.search.translate` names them); here is what is common. AND
 and OR become the server's, and of clauses over the *units* of one index (values, segments, boxes) the units are merged
 first, as when they are evaluated here. No clause is ever negated. A document without an index's keys is kept by every
 clause over it.
@@ -12,19 +12,21 @@ what it keeps is evaluated here. :class:`~geoskip.stores.search.queries.Translat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, UnitClause, all_of, alternatives_of, parts_of
+import pyarrow as pa
+
+from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, Files, UnitClause, all_of, alternatives_of, parts_of
 from geoskip.indexes.affix_postings import EntryPasses
 from geoskip.indexes.gaplist import SegmentPasses
 from geoskip.indexes.postings import ListMeets
-from geoskip.stores.search import distance_queries, listed_values, queries, range_queries
-from geoskip.stores.search.box_queries import of_boxes
-from geoskip.stores.search.queries import KeyField, TranslatedQuery
-from geoskip.stores.search.segment_queries import of_segments
+from geoskip.metadata import FileMetadata, IndexEntry
+from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
+from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery
 
-__all__ = ["conjuncts", "translated"]
+__all__ = ["conjuncts", "fields_of", "keys_of", "translated"]
 
 _MOST_QUERIES = 800
 """Servers refuse more than 1,024 clauses in one query."""
@@ -117,5 +119,31 @@ def _units_of(clause: UnitClause, fields: Mapping[str, KeyField]) -> Units | Non
     if type(clause) is EntryPasses:
         return listed_values.of_affixes(clause, field)
     if type(clause) is SegmentPasses:
-        return of_segments(clause, field, _merged)
-    return of_boxes(clause, field)
+        return range_queries.of_segments(clause, field, _merged)
+    return box_queries.of_boxes(clause, field)
+
+
+Fields = dict[str, Any]
+
+_KINDS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Files, IndexEntry], ServerKeys | None]], ...] = (
+    (range_queries.fields_of, range_queries.keys_of),
+    (listed_values.fields_of, listed_values.keys_of),
+    (range_queries.segment_fields_of, range_queries.segment_keys_of),
+    (box_queries.fields_of, box_queries.keys_of),
+    (distance_queries.fields_of, distance_queries.keys_of),
+)
+
+
+def fields_of(entry: IndexEntry) -> Fields | None:
+    """The fields of an index's keys with the server's types; None where it has none."""
+    return next((found for fields, _ in _KINDS if (found := fields(entry)) is not None), None)
+
+
+def keys_of(table: pa.Table, entry: IndexEntry) -> ServerKeys | None:
+    """The keys of an index's summaries; None where it has none. A file without a summary has no keys."""
+    keys = next((keys for fields, keys in _KINDS if fields(entry) is not None), None)
+    found = None if keys is None else keys(FileMetadata.of(table.select([entry.name])), entry)
+    if found is None:
+        return None
+    there = table[entry.name].is_valid().to_pylist()
+    return replace(found, rows=[row if known else {} for row, known in zip(found.rows, there, strict=True)])
