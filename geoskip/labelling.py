@@ -118,7 +118,8 @@ class Labeller:
         templates: Sequence[Template] = (),
     ) -> None:
         self.indexes = tuple(indexes)
-        self._expressions = tuple(expression for index in indexes for expression in index.bound)
+        bound = (expression for index in indexes for expression in index.bound)
+        self._expressions = tuple(expression for expression in bound if not isinstance(expression, Column))
         self.registry = registry or current()
         self.report = report
         self._runner = RuleRunner(self.indexes, self.registry, report, watch, templates)
@@ -277,7 +278,7 @@ class Labeller:
     def _own(self, node: Predicate) -> list[Clause]:
         """Label a vertex itself: clauses of indexes, mappings, and the conditions that the vertex implies."""
         clauses = self._runner.about(node)
-        for rule in IMPLIED:
+        for rule in IMPLIED if self._expressions else ():
             implied = rule(node, self._expressions)
             if implied is not None:
                 clauses.append(self.true(implied))
@@ -288,7 +289,7 @@ class Labeller:
 
     def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
         """Label a condition by indexes over its value, as over a boolean column."""
-        over = any(index.reads(node) for index in self.indexes)
+        over = self._expressions and any(index.reads(node) for index in self.indexes)
         return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
 
     def _declared(self, node: Predicate, rule: Callable[[Predicate], Predicate | None]) -> Clause | None:

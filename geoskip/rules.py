@@ -170,7 +170,7 @@ class RuleRunner:
             if columns and columns.isdisjoint(read):
                 continue
             self.ask(name, index.clause, (node,), found)
-        for version in (node, *recognise(node, self.templates)):
+        for version in (node, *(recognise(node, self.templates) if self.templates else ())):
             before = len(found)
             self._map(version, found)
             if len(found) == before:

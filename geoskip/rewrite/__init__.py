@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from geoskip.predicates import Predicate, normalise
+from geoskip.predicates import Column, Like, Literal, Predicate, children, normalise
 from geoskip.rewrite import cast_to_string, conditionals, declared_properties, like, structs, timestamp_to_date
 from geoskip.rewrite.folding import fold_constants, gather_equalities
 from geoskip.rewrite.sql_functions import Template, group
@@ -66,9 +66,12 @@ def canonical(
         Limits the time of each function of constants.
     """
     folded = fold_constants(predicate, report=report, watch=watch)
-    return group(gather_equalities(normalise(folded)), templates)
+    tree = gather_equalities(normalise(folded))
+    return group(tree, templates) if templates else tree
 
 
 def equivalent(node: Predicate) -> Predicate | None:
     """Return the condition of the first rule of :data:`EQUIVALENT` that answers, or None."""
+    if not isinstance(node, Like) and all(isinstance(operand, Column | Literal) for operand in children(node)):
+        return None  # the other rules take calls and casts apart
     return next((found for rule in EQUIVALENT if (found := rule(node)) is not None), None)
