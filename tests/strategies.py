@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from typing import Any
 
 from hypothesis import strategies as st
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 from geoskip import predicates as p
 from tests.harness import COLUMNS, PATTERNS, POOLS, TEXTS, World, call, expressions
 
-__all__ = ["literals", "predicates", "rows_of", "worlds"]
+__all__ = ["examples", "literals", "predicates", "rows_of", "worlds"]
+
+SOAK = os.environ.get("GEOSKIP_EXAMPLES") == "other"
+
+
+def examples(number: int) -> int:
+    """The number of random examples for a test: all in ``make soak``, a quarter in the ordinary run."""
+    return number if SOAK else max(number // 4, 10)
+
 
 _EXPRESSIONS = {name: expressions(name) for name in COLUMNS}
 

@@ -20,6 +20,7 @@ from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.metadata import FileMetadata
 from tests.evaluator import outcomes
 from tests.harness import COLUMNS, World, sound
+from tests.strategies import examples
 
 BOTH = [Prefix, Suffix]
 COLUMN = COLUMNS["s"]
@@ -73,8 +74,9 @@ def cases(draw: Any, texts: st.SearchStrategy[str]) -> tuple[World, p.Predicate]
     return world, parts[0] if len(parts) == 1 else p.And(tuple(parts))
 
 
+@pytest.mark.hypothesis
 def test_no_verdict_excludes_what_a_text_of_any_bytes_makes_true() -> None:
-    @settings(max_examples=250, deadline=None, database=None)
+    @settings(max_examples=examples(250), deadline=None, database=None)
     @given(cases(TEXTS))
     def holds(case: tuple[World, p.Predicate]) -> None:
         world, predicate = case
@@ -83,10 +85,11 @@ def test_no_verdict_excludes_what_a_text_of_any_bytes_makes_true() -> None:
     holds()
 
 
+@pytest.mark.hypothesis
 def test_texts_that_are_entries_are_decided_exactly() -> None:
     exact = (p.StartsWith, p.Comparison, p.In, p.IsNull)
 
-    @settings(max_examples=300, deadline=None, database=None)
+    @settings(max_examples=examples(300), deadline=None, database=None)
     @given(cases(VALID), st.sampled_from(BOTH))
     def holds(case: tuple[World, p.Predicate], kind: type[Affix]) -> None:
         drawn, predicate = case

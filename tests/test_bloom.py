@@ -24,6 +24,7 @@ from geoskip.indexes.bloom_filters import LARGEST, bits_for, filter_of
 from geoskip.indexes.bloom_hash import hashes_of, hashes_of_keys, keys_of
 from geoskip.metadata import FileMetadata
 from tests.evaluator import compare
+from tests.strategies import examples
 
 COLUMN = "v"
 INTEGERS = {
@@ -85,9 +86,10 @@ def equals(value: Any, kind: str | None, op: str = "=") -> p.Predicate:
     return p.Comparison(op, p.Column(COLUMN, kind), p.Literal(value, kind))
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_value_of_a_file_is_always_found(kind: str) -> None:
-    @settings(max_examples=15, deadline=None, database=None)
+    @settings(max_examples=examples(15), deadline=None, database=None)
     @given(st.lists(st.none() | VALUES[kind][1], max_size=6), st.integers(0, 6))
     def holds(values: list[Any], cut: int) -> None:
         index = BloomFilter(COLUMN)
@@ -119,7 +121,7 @@ def test_zeros_are_one_value_and_nan_another() -> None:
         assert kept(BloomFilter(COLUMN), "float", asked, [0.1]) == [held]
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=examples(150), deadline=None, database=None)
 @given(
     st.sampled_from([("int", ["bigint"]), ("bigint", ["double"]), ("int", ["float"]), ("smallint", ["int", "double"])]),
     st.lists(st.integers(-128, 127) | st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=4),

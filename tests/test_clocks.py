@@ -20,6 +20,7 @@ from geoskip.bounds.time_zones import LocalTimeFunction, local, shown
 from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from tests.planting import attribute, before
+from tests.strategies import examples
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -163,7 +164,7 @@ BACK = 1_225_593_060_000_000  # Newfoundland, 2008-11-02: from 00:01 to 23:01 of
 
 
 @given(cases())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @example(("date", "America/St_Johns", BACK - 30_000_000, BACK + HOUR, [BACK - 1, BACK]))
 def test_no_result_is_outside(case: tuple[str, str, int, int, list[int]]) -> None:
     check(*case)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from geoskip import predicates as p
 from geoskip.codec import MAX_DEPTH, predicate_from_json, predicate_to_json, value_from_json, value_to_json
 from geoskip.errors import MetadataError
+from tests.strategies import examples
 
 texts = st.text(st.characters(codec=None, exclude_categories=()), max_size=8)
 shapes = st.sampled_from(
@@ -74,13 +75,13 @@ def through_json(data: Any) -> Any:
     return json.loads(json.dumps(data, allow_nan=False))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.recursive(leaves, vertices, max_leaves=6))
 def test_a_predicate_comes_back_exactly(node):
     assert predicate_from_json(through_json(predicate_to_json(node))) == node
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(values)
 def test_a_value_comes_back_with_its_type(value):
     back = value_from_json(through_json(value_to_json(value)))
@@ -178,7 +179,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(anything)
 def test_whatever_json_says_it_is_read_or_refused(data):
     with contextlib.suppress(MetadataError):

@@ -21,6 +21,7 @@ from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, No
 from geoskip.registry import constant, current, declare, mappings
 from geoskip.registry.fingerprint import identity
 from geoskip.rewrite.declared_properties import invert
+from tests.strategies import examples
 
 X = Column("x", "int")
 INDEX = MinMax("x").bind([X])
@@ -65,7 +66,7 @@ SQL: dict[str, Callable[[Any, Any], bool | None]] = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(VALUES, min_size=1, max_size=3), st.sampled_from(sorted(SQL)), st.integers(-20, 20), st.booleans(),
     st.sampled_from([(halved, "increasing", False), (mirrored, "decreasing", True), (mirrored, "decreasing", None)]),

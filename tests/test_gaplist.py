@@ -21,6 +21,7 @@ from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from tests.evaluator import outcomes
 from tests.harness import COLUMNS, World, sound
+from tests.strategies import examples
 
 
 def segments(values: list[Any], kind: pa.DataType, gaps: int) -> list[tuple[Any, Any]]:
@@ -51,7 +52,7 @@ def test_the_widest_gaps_are_left_out(values: list[Any], kind: pa.DataType, gaps
     assert segments(values, kind, gaps) == expected
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=examples(200), deadline=None, database=None)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=8), min_size=1, max_size=4), st.integers(1, 4))
 def test_the_segments_of_parts_cover_the_file_and_no_more_than_its_gaps(parts: list[list[int]], gaps: int) -> None:
     index = GapList("v", gaps=gaps)
@@ -66,7 +67,7 @@ def test_the_segments_of_parts_cover_the_file_and_no_more_than_its_gaps(parts: l
     assert {end for segment in found for end in segment} <= set(values)
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=examples(200), deadline=None, database=None)
 @given(st.lists(st.lists(st.none() | st.integers(-9, 9), max_size=6), min_size=1, max_size=4), st.data())
 def test_ranges_are_decided_exactly_where_all_gaps_are_stored(files: list[list[Any]], data: Any) -> None:
     low, high = sorted((data.draw(st.integers(-11, 11)), data.draw(st.integers(-11, 11))))

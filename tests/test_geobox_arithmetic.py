@@ -28,6 +28,7 @@ from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, 
 from tests.geobox_oracle import collected, pair_rows
 from tests.mapped import kept, metadata
 from tests.planting import Patch, attribute, before
+from tests.strategies import examples
 
 X, Y = Column("lng", "double"), Column("lat", "double")
 PAIR = GeoBox("lng", "lat", boxes=2).bind((X, Y))
@@ -151,7 +152,7 @@ CASES: list[tuple[list[list[Any]], Predicate]] = [
 
 
 @given(st.lists(pair_rows, min_size=1, max_size=4), conditions)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @example(*CASES[0])
 @example(*CASES[1])
 def test_no_row_is_lost(files: list[list[Any]], node: Predicate) -> None:

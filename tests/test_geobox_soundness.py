@@ -31,6 +31,7 @@ from tests.geobox_oracle import (
     points,
     polygons,
 )
+from tests.strategies import examples
 
 RELATIONS = (
     *("ST_Intersects", "ST_Touches", "ST_Crosses", "ST_Overlaps", "ST_Contains", "ST_Covers", "ST_Within"),
@@ -40,7 +41,7 @@ PATTERNS = ("T********", "*T*******", "***1*****", "FF*FF****", "T*F**FFF*", "0F
 ORDERS = ("=", "<", "<=", ">", ">=")
 
 distances = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 1, 2.0, 5.0, 20.0]), coordinate)
-quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -114,7 +115,7 @@ def test_pairs_lose_no_row(files, predicate):
 
 
 @given(st.lists(geometry_rows, min_size=1, max_size=4), trees(spatial(seen_through(GEOM))))
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 def test_geometries_lose_no_row(files, predicate):
     rows = [[{"geom": None if g is None else shapely.to_wkb(g)} for g in file] for file in files]
     check(predicate, SHAPES, files, rows)
@@ -123,7 +124,7 @@ def test_geometries_lose_no_row(files, predicate):
 @pytest.mark.parametrize("negated", [False, True], ids=["plain", "negated"])
 @pytest.mark.parametrize("name", RELATIONS)
 @given(st.data())
-@settings(quick, max_examples=15)
+@settings(quick, max_examples=examples(15))
 def test_each_relation_alone_loses_no_row(name, negated, data):
     files = data.draw(st.lists(geometry_rows, min_size=1, max_size=5))
     sides = data.draw(st.permutations([GEOM, literal(data.draw(st.one_of(polygons, any_geometry)))]))
@@ -154,7 +155,7 @@ def clusters(draw: st.DrawFn) -> list[tuple[float, float]]:
     st.one_of(st.floats(0, 2.1e7), st.floats(0, 1e6)),
     st.sampled_from(["<", "<=", ">", ">=", "="]),
 )
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 def test_distances_on_the_globe_lose_no_row(files, place, function, distance, op):
     args = (call("ST_Point", LNG, LAT), shapely.Point(place))
     match function:
@@ -176,7 +177,7 @@ def test_distances_on_the_globe_lose_no_row(files, place, function, distance, op
     st.sampled_from(["<", "<=", ">", ">=", "="]),
     st.booleans(),
 )
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 def test_distances_between_centroids_lose_no_row(files, shape, function, distance, op, first):
     sides = (GEOM, literal(shape)) if first else (literal(shape), GEOM)
     node = Comparison(op, call(function, *sides), literal(distance))
@@ -184,7 +185,7 @@ def test_distances_between_centroids_lose_no_row(files, shape, function, distanc
 
 
 @given(st.lists(pair_rows, min_size=1, max_size=3), points, st.integers(1, 8))
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 def test_boxes_merged_from_parts_lose_no_row(parts, point, most):
     index = GeoBox("lng", "lat", boxes=most).bind((LNG, LAT))
     merged = index.merge([index.collect(*pairs(rows)) for rows in parts])

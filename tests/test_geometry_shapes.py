@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from geoskip.geometry import Boxes, Envelope, Shape
 from geoskip.geometry.raster import Raster
+from tests.strategies import examples
 
 
 def flower(vertices: int, seed: int, centre: tuple[float, float] = (10.0, 20.0)) -> shapely.Polygon:
@@ -47,7 +48,7 @@ def test_the_raster_agrees_with_the_exact_test(vertices, seed, widest):
 @given(
     st.integers(0, 10**6), st.sampled_from([3, 5, 8, 40, 300]), st.sampled_from([1e-6, 1.0, 1e5]), st.floats(-100, 100)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_cells_are_what_the_raster_says(seed, vertices, size, offset):
     """Inside cells are covered, outside cells are not met; boundary cells may be anything."""
     rng = np.random.default_rng(seed)
@@ -119,7 +120,7 @@ def test_a_shape_is_prepared_once():
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_distances_bound_those_of_all_points_in_a_box(seed):
     rng = np.random.default_rng(seed)
     q = (

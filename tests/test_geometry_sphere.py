@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip.geometry import Boxes, sphere
+from tests.strategies import examples
 
 longitude = st.one_of(st.sampled_from([-180.0, -90.0, 0.0, 90.0, 180.0, 270.0, 360.0]), st.floats(-360, 360))
 latitude = st.one_of(st.sampled_from([-90.0, -45.0, 0.0, 45.0, 90.0]), st.floats(-90, 90))
@@ -33,7 +34,7 @@ def angles(x: np.ndarray, y: np.ndarray, lng: float, lat: float) -> np.ndarray:
 
 
 @given(boxes(), longitude, latitude)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_no_point_of_a_box_is_nearer_or_farther_than_its_bounds(box, lng, lat):
     found = angles(*points_of(box), lng, lat)
     assert sphere.lower_angle(box, lng, lat)[0] <= found.min() + 1e-7
@@ -41,7 +42,7 @@ def test_no_point_of_a_box_is_nearer_or_farther_than_its_bounds(box, lng, lat):
 
 
 @given(boxes(), longitude, latitude)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_bounds_are_tight(box, lng, lat):
     steps = 181
     step = max(box.xmax[0] - box.xmin[0], box.ymax[0] - box.ymin[0]) / (steps - 1)
@@ -67,7 +68,7 @@ def test_distances_known_by_heart(box, place, degrees):
 
 
 @given(boxes(), longitude, latitude, st.floats(0, math.pi))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_windows_hold_every_box_that_comes_within(box, lng, lat, angle):
     if sphere.lower_angle(box, lng, lat)[0] <= angle:
         farthest = max(abs(box.xmin[0]), abs(box.xmax[0]))

@@ -23,9 +23,9 @@ from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from tests.harness import TYPES, Kind, World, canned, leaves, sound, verdict
-from tests.strategies import predicates, worlds
+from tests.strategies import examples, predicates, worlds
 
-EXAMPLES = 100
+EXAMPLES = examples(100)
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ KINDS: dict[str, Case] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_verdict_excludes_an_outcome_that_a_row_has(kind: str) -> None:
     case = KINDS[kind]

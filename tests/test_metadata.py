@@ -33,6 +33,7 @@ from geoskip.metadata import (
     files_schema,
     replace_files,
 )
+from tests.strategies import examples
 from tests.test_codec import anything, texts, through_json
 
 
@@ -138,7 +139,7 @@ def test_an_index_that_cannot_be_read_leaves_the_others_in_use(change):
     assert header.to_json()["indexes"][-1] == data["indexes"][0], "and it stays written"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_a_header_with_a_changed_member_is_read_or_refused(data):
     changed = through_json(HEADER.to_json())

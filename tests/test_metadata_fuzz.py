@@ -32,7 +32,7 @@ from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from geoskip.stores.log_files import checksum
 
-CASES = int(os.environ.get("GEOSKIP_FUZZ", "1500"))
+CASES = int(os.environ.get("GEOSKIP_FUZZ", "360"))
 SEED = int(os.environ.get("GEOSKIP_SEED", "1"))
 KEYS = Encryption(KeyRing({"base": bytes(32), "own": bytes(16)}), "base", indexes={MinMax("n"): "own"})
 

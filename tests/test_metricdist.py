@@ -40,6 +40,7 @@ from tests.metric_worlds import (
     value,
     world,
 )
+from tests.strategies import examples
 from udf_mappings import metric_functions as ours
 
 small = st.integers(-6, 6).map(float) | st.floats(-9, 9)
@@ -55,9 +56,10 @@ SPELLINGS = [
     ("chebyshev", greatest), ("squared", squares),
 ]  # fmt: skip
 NUMBERS = {"double": (doubles, constants), "int": (narrow, narrow), "bigint": (wide, wide)}
-lenient = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+lenient = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize(("metric", "spelling"), SPELLINGS, ids=lambda x: getattr(x, "__name__", x))
 def test_sql_spellings_lose_no_row(metric: str, spelling: Any, kind: str) -> None:
@@ -104,7 +106,7 @@ def test_functions_registered_to_return_another_type_are_null() -> None:
 words = st.sampled_from(WORDS) | st.text("abcs", max_size=10)
 
 
-@settings(lenient, max_examples=120)
+@settings(lenient, max_examples=examples(120))
 @given(
     files_of(st.none() | words, 1), words, conditions(st.integers(-2, 12) | st.floats(-2, 12)),
     st.none() | st.integers(0, 5), st.booleans(), st.sampled_from([0, 1, 2, string_lists.MOST]),
@@ -132,7 +134,7 @@ def test_levenshtein_loses_no_row(
     sound(predicate, distance, some, of)
 
 
-@settings(lenient, max_examples=50)
+@settings(lenient, max_examples=examples(50))
 @given(
     st.lists(st.lists(words, min_size=1, max_size=40, unique=True), min_size=1, max_size=5),
     words,
@@ -178,13 +180,14 @@ METRIC_CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", METRIC_CASES)
 def test_functions_of_our_own_lose_no_row(name: str) -> None:
     kinds, rows, numbers = METRIC_CASES[name]
     metric = name.partition(" ")[0]
     function = getattr(ours, metric)
 
-    @settings(lenient, max_examples=40)
+    @settings(lenient, max_examples=examples(40))
     @given(st.lists(st.lists(rows, max_size=4), min_size=1, max_size=4), rows, conditions(numbers), st.booleans())
     def holds(files: list[Any], point: tuple[Any, ...], predicate: p.Predicate, first: bool) -> None:
         some = world(metric, kinds, files)

@@ -13,7 +13,7 @@ from geoskip import predicates as p
 from geoskip.rewrite.folding import gather_equalities
 from tests.evaluator import outcomes
 from tests.harness import World
-from tests.strategies import predicates, worlds
+from tests.strategies import examples, predicates, worlds
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")
 ONE, TWO, NULL = p.Literal(1, "int"), p.Literal(2, "int"), p.Literal(None)
@@ -55,7 +55,7 @@ def test_the_normal_form_of(given_: p.Predicate, normal: p.Predicate) -> None:
     assert p.normalise(normal) == normal
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(worlds(("a", "x", "s")), predicates(("a", "x", "s")))
 def test_normalising_and_gathering_change_no_outcome(world: World, predicate: p.Predicate) -> None:
     normal = gather_equalities(p.normalise(predicate))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
 from tests.harness import World, sound
-from tests.strategies import predicates, worlds
+from tests.strategies import examples, predicates, worlds
 
 NAMES = st.sampled_from([("a", "x", "s"), ("n", "f", "s"), ("d", "day", "b"), ("w", "ts", "x")])
-LEAST = 500
+LEAST = examples(500)
 
 
 @st.composite
@@ -23,6 +24,7 @@ def cases(draw: Any) -> tuple[World, p.Predicate]:
     return draw(worlds(names)), draw(predicates(names))
 
 
+@pytest.mark.hypothesis
 def test_no_skipped_file_holds_a_row_that_matches_and_enough_is_skipped() -> None:
     tally: Counter[str] = Counter()
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip.stores.search.json_values import checksum, decoded, encoded
+from tests.strategies import examples
 
 
 def bits(number: int, kind: pa.DataType) -> pa.Array:
@@ -93,14 +94,14 @@ def of_bits(array: pa.Array) -> object:
     return str(array.to_pylist())  # text: NaN is not equal to itself
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), max_size=8))
 def test_any_bytes_in_a_string_come_back(values):
     array = raw(*values)
     assert of_bits(decoded(through_a_server(encoded(array)), pa.string())) == values
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8))
 def test_any_bits_in_a_double_come_back(values):
     array = pa.Array.from_buffers(

@@ -35,7 +35,7 @@ from tests.metric_worlds import WORDS, absolutes, our, powers
 from tests.metric_worlds import world as distant
 from tests.planting import Patch, before, function
 from tests.server_semantics import clauses, compare, documents_of
-from tests.strategies import predicates, worlds
+from tests.strategies import examples, predicates, worlds
 from tests.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
 
 QUICK = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -68,11 +68,12 @@ def test_every_leaf_shape_is_translated_rightly_for_every_state_of_a_file(kind: 
     assert tally[True] >= (least if name != "w" else 0), tally
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", KINDS)
 def test_trees_are_translated_rightly(kind: str) -> None:
     make, known, _ = KINDS[kind]
 
-    @settings(QUICK, max_examples=30)
+    @settings(QUICK, max_examples=examples(30))
     @given(st.data())
     def holds(data: Any) -> None:
         triples = [("a", "x", "s"), ("n", "f", "s"), ("d", "day", "b")]
@@ -84,7 +85,7 @@ def test_trees_are_translated_rightly(kind: str) -> None:
     holds()
 
 
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=examples(60))
 @given(
     st.lists(geo.pair_rows, min_size=1, max_size=4), trees(st.one_of(spatial(pair_geometry), coordinates())), st.data()
 )
@@ -92,7 +93,7 @@ def test_boxes_of_points_are_translated_rightly(files: list[Any], predicate: p.P
     checked(geo.PAIR, geo.collected(geo.PAIR, files), predicate)
 
 
-@settings(QUICK, max_examples=50)
+@settings(QUICK, max_examples=examples(50))
 @given(st.lists(geo.geometry_rows, min_size=1, max_size=4), trees(spatial(seen_through(geo.GEOM))))
 def test_boxes_of_geometries_are_translated_rightly(files: list[Any], predicate: p.Predicate) -> None:
     checked(geo.SHAPES, geo.collected(geo.SHAPES, files), predicate)
