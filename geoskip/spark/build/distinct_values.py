@@ -45,8 +45,7 @@ from geoskip.spark.build.arrow_reader import (
 )
 from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
 from geoskip.spark.build.job_errors import said, unless_called_off
-from geoskip.spark.build.spark_reader import Run, explained, payloads, plain_uri, storable, tasks_for
-from geoskip.spark.build.spill import SpilledRows, SpillHandle, pieces_of, released
+from geoskip.spark.build.spark_reader import explained, payloads, storable, tasks_for
 from geoskip.spark.build.worker_setup import settle_imports
 from geoskip.spark.catalog import local_path
 from geoskip.spark.dataset.listing import ListedFile
@@ -113,8 +112,7 @@ def computed(
     files: Sequence[ListedFile],
     *,
     case_sensitive: bool,
-    run: Run | None = None,
-) -> list[Any] | None:
+) -> list[FileResult] | None:
     """Summaries of local Parquet files, one job; None where it fails."""
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     tasks = min(tasks_for(spark, files), len(files))
@@ -130,19 +128,12 @@ def computed(
         selected = read.select(_PAYLOAD, *storable(read, what.expressions()))
         job = selected.mapInArrow(_collector(what), "payload binary")
         with following(spark, f"indexing {len(files):,} files", tasks), explained():
-            if run is None:
-                return [each for row in job.collect() for each in pickle.loads(row["payload"])]
-            return [each for some in run(job.rdd.map(_unpickled)) for each in some]
+            return [each for row in job.collect() for each in pickle.loads(row["payload"])]
     except KeyError:
         return None
     except (PySparkException, Py4JJavaError) as error:
         unless_called_off(said(error))
         return None
-
-
-def _unpickled(row: Any) -> list[Any]:
-    found: list[Any] = pickle.loads(row["payload"])
-    return found
 
 
 # --- the tasks that read ----------------------------------------------------------------------------------------------
@@ -201,8 +192,6 @@ class _FileGroup:
 
     rows: int
     files: list[tuple[FileResult, list[Places] | None]]
-    aside: list[SpilledRows]
-    """Values of other columns that were put aside."""
 
 
 def _reader(
@@ -228,11 +217,10 @@ def _reader(
 
 @dataclass(frozen=True)
 class _FileValues:
-    """A file, the distinct values of its columns (None where it is not to be summarised), and what was put aside."""
+    """A file and the distinct values of its columns, None where it is not to be summarised."""
 
     result: FileResult
     values: list[Summary] | None
-    aside: list[SpilledRows]
 
     @classmethod
     def of(cls, result: FileResult, names: Sequence[str]) -> _FileValues:
@@ -242,17 +230,13 @@ class _FileValues:
             result.readers.pop(name, None)
         known = [value for value in values if value is not None]
         if len(known) < len(names):
-            return cls(result if result.problem else FileResult(result.path, problem=SPARK), None, [])
-        kept = [(name, summary) for name, summary in result.summaries.items() if isinstance(summary, SpillHandle)]
-        for name, _ in kept:
-            del result.summaries[name]
-        return cls(result, known, list(pieces_of(plain_uri(result.path), kept)))
+            return cls(result if result.problem else FileResult(result.path, problem=SPARK), None)
+        return cls(result, known)
 
     @property
     def size(self) -> int:
         """How many bytes are on their way."""
-        size = sum(value["values"].nbytes + value["places"].nbytes for value in self.values or ())
-        return int(size) + sum(len(piece.values) for piece in self.aside)
+        return int(sum(value["values"].nbytes + value["places"].nbytes for value in self.values or ()))
 
 
 def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[list[_FileValues]]:
@@ -286,10 +270,10 @@ def _rows_of(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.R
     rows = max(map(len, columns), default=0)
     repeated = [_shortest(column) for column in columns]
     if sum((rows - len(column)) * size for column, (_, size) in zip(columns, repeated, strict=True)) > _GROUP_BYTES:
-        return _rows_of([_FileValues(FileResult(file.result.path, problem=SPARK), None, []) for file in files], types)
+        return _rows_of([_FileValues(FileResult(file.result.path, problem=SPARK), None) for file in files], types)
     of_files = iter(zip(*places, strict=True))
     placed = [(file.result, None if file.values is None else list(next(of_files))) for file in files]
-    group = _FileGroup(rows, placed, [piece for file in files for piece in file.aside])
+    group = _FileGroup(rows, placed)
     each = np.arange(max(1, rows))
     padded = [
         column.take(pa.array(np.where(each < len(column), each, place))) if rows else pa.nulls(1, column.type)
@@ -339,18 +323,10 @@ def _collector(what: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Ite
                 at, missing = at + some.num_rows, missing - some.num_rows
                 if not missing:
                     columns = [one_array([part.column(1 + n) for part in waiting]) for n in range(len(texts))]
-                    for found in _released(group, _summarised(group, columns, over, plans)):
-                        yield payloads([pickle.dumps(found)])
+                    yield payloads([pickle.dumps(_summarised(group, columns, over, plans))])
                     group = None
 
     return collect
-
-
-def _released(group: _FileGroup, results: Iterable[FileResult]) -> Iterator[list[Any]]:
-    """What was put aside, each piece alone, and the results."""
-    for piece in group.aside:
-        yield [piece]
-    yield from released(results, plain_uri)
 
 
 def _bound(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:

@@ -1,5 +1,4 @@
-"""The build: one Spark job for all files and all indexes (DESIGN section 7); two where an index chooses something from
-some files first that are too large for the driver, and none is read again (:mod:`geoskip.spark.build.sample`).
+"""The build: one Spark job for all files and all indexes (DESIGN section 7).
 
 Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
 (:mod:`geoskip.spark.build.arrow_reader`), and Spark's own reader with ``mapInArrow`` for all else: other formats,
@@ -27,9 +26,7 @@ from geoskip.spark.analysis import FileRelation
 from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan
 from geoskip.spark.build.distinct_values import computed, over_one_column
 from geoskip.spark.build.footers import is_readable
-from geoskip.spark.build.sampled_build import SampledBuild
-from geoskip.spark.build.spark_reader import Run, directly, through_spark
-from geoskip.spark.build.spill import SpilledRows
+from geoskip.spark.build.spark_reader import directly, through_spark
 from geoskip.spark.catalog import local_path
 from geoskip.spark.dataset.listing import UNNAMEABLE, ListedFile, changed, etags_of, relative, seen_again, settled
 from geoskip.spark.dependencies import ID_OF, is_json
@@ -118,23 +115,15 @@ def build(
     source: FileRelation,
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
-    first: SampledBuild | None = None,
 ) -> BuiltRows:
-    """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them.
-
-    Those that were read ``first`` are not read again.
-    """
+    """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
     built = BuiltRows(excluded={relative(file.uri, source.root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
     if not files or not entries:
         return built
     files = settled(spark, frame, files)
-    first = first if first is not None and first.serves(entries) else SampledBuild()
-    left = [file for file in files if first.files.get(file.uri) != file]
-    etags = {**first.etags, **etags_of(left)}
-    results, pieces = read(spark, frame, source, entries, left, first.then if first.waits else None)
-    first.finish(spark.sparkContext, pieces)
-    results = {**first.results, **results}
+    etags = etags_of(files)
+    results = read(spark, frame, source, entries, files)
     now = seen_again(spark, frame, files)
     for file in files:
         _add(built, file, results[file.uri], changed(file, now.get(file.uri), etags.get(file.uri)), etags, source)
@@ -170,27 +159,26 @@ def read(
     source: FileRelation,
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
-    run: Run | None = None,
     *,
-    here: bool = False,
-) -> tuple[dict[str, FileResult], list[SpilledRows]]:
-    """What each file holds; a file goes to one reader, and to Spark's as well only if the other declined it.
+    in_driver: bool = False,
+) -> dict[str, FileResult]:
+    """The summaries of each file, by its URI; Spark's reader gets the files that the other readers declined.
 
-    Beside that, what else ``run`` brings of each job. With ``here`` the driver opens what Python opens, without a job.
+    With ``in_driver`` files that Python tasks would open are read by the driver, without a job.
     """
-    found: list[FileResult | SpilledRows] = []
+    found: list[FileResult] = []
     plans = _plans(source, entries, files)
     sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
     if plans is not None and files and len(plans) == len(entries):
-        found += directly(spark, plans, files, case_sensitive=sensitive, run=run, here=here)
+        found += directly(spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
     elif plans is not None and files and (what := over_one_column(frame, entries, plans, files)) is not None:
-        found += computed(spark, frame, what, files, case_sensitive=sensitive, run=run) or []
-    results = {each.path: each for each in found if isinstance(each, FileResult)}
+        found += computed(spark, frame, what, files, case_sensitive=sensitive) or []
+    results = {each.path: each for each in found}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
-        found += through_spark(spark, frame, entries, left, run=run, is_json=is_json(source.file_format))
-    results |= {each.path: each for each in found if isinstance(each, FileResult)}
-    return results, [each for each in found if isinstance(each, SpilledRows)]
+        declined = through_spark(spark, frame, entries, left, is_json=is_json(source.file_format))
+        results |= {each.path: each for each in declined}
+    return results
 
 
 def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:

@@ -39,7 +39,6 @@ from geoskip.spark.build.arrow_reader import (
     read_files,
 )
 from geoskip.spark.build.job_errors import OF_A_FILE, blamed, first_line, message_of, said, unless_called_off
-from geoskip.spark.build.spill import SpilledRows, parts_released, released
 from geoskip.spark.build.worker_setup import settle_imports
 from geoskip.spark.catalog import local_path
 from geoskip.spark.dataset.listing import ListedFile
@@ -47,7 +46,6 @@ from geoskip.spark.progress import following
 from geoskip.spark.session import java
 
 __all__ = [
-    "Run",
     "chosen_from",
     "directly",
     "explained",
@@ -68,8 +66,6 @@ _MALFORMED = "a record that is no JSON: what is read of it depends on the column
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
 """The column of JSON's records that could not be parsed or converted, which builds read beside the others."""
-Run = Callable[["RDD[Any]"], list[list[Any]]]
-"""Runs a job that yields lists: it may put values aside, or have those that were summarised with it."""
 
 
 def tasks_for(spark: SparkSession, files: Sequence[ListedFile]) -> int:
@@ -85,25 +81,23 @@ def directly(
     files: Sequence[ListedFile],
     *,
     case_sensitive: bool,
-    run: Run | None = None,
-    here: bool = False,
-) -> list[FileResult | SpilledRows]:
-    """Summaries of local Parquet files, opened by Python tasks, one job; or ``here`` in the driver, without a job."""
+    in_driver: bool = False,
+) -> list[FileResult]:
+    """Summaries of local Parquet files, opened by the Python tasks of one job, or by the driver without a job."""
     named = [(file.uri, local_path(file.uri) or "") for file in files]
-    if here:
+    if in_driver:
         return list(read_files(named, plans, case_sensitive))
     tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
 
-    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[Any]]:
+    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
         settle_imports()
         for chunk in chunks:
-            yield from released(read_files(chunk, plans, case_sensitive), plain_uri)
+            yield [*read_files(chunk, plans, case_sensitive)]
 
-    job: RDD[Any] = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
+    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
     with following(spark, f"indexing {len(files):,} files", tasks), explained():
-        collected: list[list[Any]] = job.collect() if run is None else run(job)
-    return [result for chunk in collected for result in chunk]
+        return [result for chunk in job.collect() for result in chunk]
 
 
 def through_spark(
@@ -112,20 +106,19 @@ def through_spark(
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
     *,
-    run: Run | None = None,
     is_json: bool = False,
-) -> list[FileResult | SpilledRows]:
+) -> list[FileResult]:
     """Summaries through Spark's own reader: one job, and some more for each file that cannot be read.
 
     A file of JSON with a malformed record is left out: what is read of that depends on the columns that a query reads.
     """
     groups = [list(files)]
-    found: list[FileResult | SpilledRows] = []
+    found: list[FileResult] = []
     failed = 0
     while groups:
         group = groups.pop()
         try:
-            found += _one_job(spark, frame, entries, group, run, is_json)
+            found += _one_job(spark, frame, entries, group, is_json)
         except (PySparkException, Py4JJavaError) as error:
             message = message_of(error)
             culprit = _culprit(message, group)
@@ -184,9 +177,8 @@ def _one_job(
     frame: DataFrame,
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
-    run: Run | None,
     is_json: bool,
-) -> list[FileResult | SpilledRows]:
+) -> list[FileResult]:
     chosen, path = _with_path(chosen_from(spark, frame, files))
     texts: dict[str, int] = {}
     for entry in entries:
@@ -198,21 +190,11 @@ def _one_job(
     selected = chosen.select(*first, *storable(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(spark, files)
-    job = selected.coalesce(tasks).mapInArrow(_collector(plans, [entry.name for entry in entries], len(first)), _SCHEMA)
+    job = selected.coalesce(tasks).mapInArrow(_collector(plans, len(first)), _SCHEMA)
     with following(spark, f"indexing {len(files):,} files", tasks), explained():
-        if run is None:
-            found = [pickle.loads(row["payload"]) for row in job.collect()]
-        else:
-            found = [each for some in run(job.rdd.map(_unpickled)) for each in some]
+        found = [pickle.loads(row["payload"]) for row in job.collect()]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
-    pieces: list[FileResult | SpilledRows] = [each for each in found if isinstance(each, SpilledRows)]
-    return pieces + _results(
-        [each for each in found if not isinstance(each, SpilledRows)], entries, files, nothing, plans
-    )
-
-
-def _unpickled(row: Any) -> list[Any]:
-    return [pickle.loads(row["payload"])]
+    return _results(found, entries, files, nothing, plans)
 
 
 def chosen_from(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> DataFrame:
@@ -264,9 +246,7 @@ def storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
-def _collector(
-    plans: Plans, names: Sequence[str], first: int
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _collector(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Summaries of each run of one file's rows; a file in several tasks has several runs.
 
     The values come after the ``first`` columns: the file's path, and of JSON the records that were not taken whole.
@@ -280,7 +260,7 @@ def _collector(
         for batch in batches:
             for found, rows in _by_file(batch):
                 if path is not None and found != path:
-                    yield from _sent(done, path, gatherer)
+                    done.append(finished(path, gatherer))
                     gatherer = ValueGatherer(plans)
                 path = found
                 if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
@@ -290,18 +270,12 @@ def _collector(
                 yield payloads(done)
                 done = []
         if path is not None:
-            yield from _sent(done, path, gatherer)
+            done.append(finished(path, gatherer))
         yield payloads(done)
 
-    def _sent(done: list[bytes], path: str, gatherer: ValueGatherer) -> Iterator[pa.RecordBatch]:
-        """What was put aside of a file, each piece alone; its parts wait for others."""
+    def finished(path: str, gatherer: ValueGatherer) -> bytes:
         with sharing():
-            parts = gatherer.finish()
-        for each in parts_released(plain_uri(unquote(path)), names, parts):
-            if isinstance(each, SpilledRows):
-                yield payloads([pickle.dumps(each)])
-            else:
-                done.append(pickle.dumps(each))
+            return pickle.dumps((plain_uri(unquote(path)), gatherer.finish()))
 
     return collect
 

@@ -30,7 +30,7 @@ from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, walk
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuildReport, details_of
-from geoskip.spark.build.sample import begin
+from geoskip.spark.build.sample import choose_parameters
 from geoskip.spark.dataset.lifecycle_data import SparkData
 from geoskip.spark.dataset.listing import nothing_to_index
 from geoskip.spark.dataset.root import is_glob
@@ -103,14 +103,9 @@ def create(place: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
     names = {entry.name for entry in entries}
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
     changed = data.changed(others) if look is not None and look.stale else {}
-    buildable = [entry for entry in others if entry.name not in changed]
-    data.first = begin(state, entries, buildable, {path for path, _, _ in look.stale} if look is not None else ())
-    entries = [entry for entry in data.first.entries if entry.name in names]
+    entries = choose_parameters(state, entries)
     work = RefreshPlan(BuiltSummaries(data), entries, known=snapshot.header.entries if snapshot else (), diff=look)
-    try:
-        made = perform(store, Verb.CREATE, work, parameters=_named(entries), by=ENGINE, since=_number(snapshot))
-    finally:
-        data.first.close()
+    made = perform(store, Verb.CREATE, work, parameters=_named(entries), by=ENGINE, since=_number(snapshot))
     _caught_up(store, data, made, _number(snapshot))
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
     return report(place, state, store, data, started)

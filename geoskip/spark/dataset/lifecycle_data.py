@@ -13,7 +13,6 @@ from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_th
 from geoskip.metadata import Header, IndexEntry
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuiltRows, build
-from geoskip.spark.build.sampled_build import SampledBuild
 from geoskip.spark.catalog import local_path
 from geoskip.spark.dataset.listing import UNNAMEABLE, ListedFile
 from geoskip.spark.dataset.root import below, globbed, is_glob, qualified
@@ -39,8 +38,6 @@ class SparkData:
         self.place = place
         self.state = state
         self.built = BuiltRows(excluded=dict.fromkeys(state.files.unnameable(), UNNAMEABLE))
-        self.first = SampledBuild()
-        """What was read before the rest, for indexes that choose."""
         self._is_new = True
         self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
 
@@ -127,7 +124,7 @@ class SparkData:
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         files = self._listed(paths)
-        made = build(self.state.spark, self.state.frame, self.state.source, entries, files, self.first)
+        made = build(self.state.spark, self.state.frame, self.state.source, entries, files)
         self.built += made
         return BuildResult(made.rows, made.excluded, {name: told(names) for name, names in made.readers.items()})
 

@@ -1,4 +1,4 @@
-"""No index makes a build read a file twice: values are put aside for one that is still to choose."""
+"""An index that chooses parameters once a dataset has a first small job read a sample; the build reads all files."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def resolved(data: Any, indexes: tuple[MetricDist, ...]) -> list[MetricDist]:
     return [MetricDist(*index.exprs, metric=index.metric, origins=chosen[str(index)]) for index in indexes]
 
 
-@pytest.mark.parametrize("sampled", [2, 64], ids=["some files first", "all files first"])
+@pytest.mark.parametrize("sampled", [2, 64], ids=["some files sampled", "all files sampled"])
 @pytest.mark.parametrize("who", ["driver", "tasks", "computing", "spark"])
-def test_no_file_is_opened_more_often_because_an_index_chooses(
+def test_a_choosing_index_costs_one_more_reading_of_the_sampled_files_alone(
     plain: Any, place: Path, monkeypatch: pytest.MonkeyPatch, who: str, sampled: int
 ) -> None:
     monkeypatch.setattr(sample, "_FILES", sampled)
@@ -104,36 +104,45 @@ def test_no_file_is_opened_more_often_because_an_index_chooses(
     first.use_metadata()
     schema = first.to_df().schema
     assert schema == then.to_df().schema  # which opens one
-    with opened(place) as once:
+    with opened(place) as choosing:
         report, jobs = jobs_of(plain, lambda: first.create_index(*indexes, *OTHERS))
     assert not report.incomplete
     assert not report.excluded
+    assert [len(index.origins) for index in first.indexes[: len(indexes)]] == [i.origins for i in indexes]
     then.use_metadata()
-    with opened(place) as before:
-        then.create_index(*resolved(first, indexes), *OTHERS)
-    assert once == before
-    assert max(once.values()) <= 3
-    by_spark = who != "spark" and WIDENED  # the file of another type is for Spark's reader, with what it puts aside
-    assert jobs == (2 + by_spark if who != "driver" else 1 + by_spark if sampled < FILES else 2 * by_spark)
+    with opened(place) as chosen:
+        _, jobs_then = jobs_of(plain, lambda: then.create_index(*resolved(first, indexes), *OTHERS))
+    more = choosing - chosen
+    assert len(more) == min(sampled, FILES)
+    assert max(more.values()) <= 3
+    by_spark = WIDENED and sampled >= FILES and who != "spark"  # the file of another type is for Spark's reader
+    assert jobs - jobs_then == (who != "driver") + by_spark
     one, other = map(table_of, stores)
     assert repr(one) == repr(other)
 
 
-def test_files_that_lack_other_indexes_too_are_read_once(plain: Any, tmp_path: Path) -> None:
-    """Each new file needs the summaries of the indexes that are there already."""
-    for number in range(2):
-        pq.write_table(
-            pa.table({"x": [number * 10.0, number * 10.0 + 1], "y": [1.0, 2.0]}), tmp_path / f"{number}.parquet"
-        )
-    data = geoskip.dataset(plain, str(tmp_path), store=MemoryStore())
-    data.create_index(MinMax("x"))
-    for turn, written in enumerate(([2], [0, 1, 2, 3])):  # one more file; then all are others
-        for number in written:
-            rows = {"x": [number * 20.0, number * 20.0 + 1, 5.0 + turn], "y": [1.0, 2.0, 3.0]}
-            pq.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
-        with opened(tmp_path) as files:
-            report = data.create_index(MetricDist("x", "y", metric="euclidean", origins=3 + turn))
-        assert sum(files.values()) == 3 + turn + 1  # in one of them Spark looks for the columns
-        assert not report.incomplete
-        assert not report.excluded
-        assert report.files == 3 + turn
+def test_nothing_is_sampled_for_indexes_that_have_chosen(plain: Any, place: Path) -> None:
+    plainly = MetricDist("word", metric="levenshtein", origins=["", "abc"]), MinMax("x")
+    data = geoskip.dataset(plain, str(place), store=MemoryStore())
+    data.use_metadata()
+    _, jobs = jobs_of(plain, lambda: data.create_index(*plainly))
+    assert jobs == 1
+
+
+def test_a_sample_has_rows_of_all_its_files_and_at_most_so_many(
+    plain: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[int]] = []
+
+    def prepare(index: MetricDist, *values: pa.Array) -> Any:
+        given.append([int(x // 10) for x in values[0].drop_null().to_pylist()])
+        return MetricDist(*index.exprs, metric=index.metric, origins=[(0.0, 0.0)]).bind(index.bound)
+
+    monkeypatch.setattr(sample, "_ROWS", 4 * FILES)
+    monkeypatch.setattr(MetricDist, "prepare", prepare)
+    data = geoskip.dataset(plain, str(place), store=MemoryStore())
+    data.use_metadata()
+    data.create_index(PLAIN[0])
+    (files,) = given
+    assert set(files) == set(range(FILES)) - {5, 7}  # without rows, of NULLs
+    assert max(Counter(files).values()) == 4
