@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from geoskip.spark import progress
+from geoskip.spark.build import spark_jobs as progress
 
 
 class Terminal(io.StringIO):

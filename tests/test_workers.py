@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from geoskip.spark.build.worker_setup import settle_imports
+from geoskip.spark.build.arrow_reader import settle_imports
 
 
 def _written(archive: Path, *names: str) -> None:

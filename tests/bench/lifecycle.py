@@ -22,7 +22,7 @@ from geoskip import GeoBox, MinMax
 from geoskip.lifecycle.transaction import Amend, CommitAttempt, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header
-from geoskip.spark.dataset.listing import listing
+from geoskip.spark.build.listing import listing
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
 from tests.bench.sessions import readings, session

@@ -13,8 +13,8 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
-from geoskip.spark.build.job_errors import first_line, with_way_out
-from geoskip.spark.dataset.root import globbed
+from geoskip.spark.build.spark_jobs import first_line, with_way_out
+from geoskip.spark.dataset.source import globbed
 from tests.spark_verbs.asking import write
 
 GLOBS = {

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from geoskip.indexes.base import Index, SourceColumn, Summary
@@ -42,14 +42,13 @@ from geoskip.spark.build.arrow_reader import (
     one_array,
     put_together,
     read_files,
+    settle_imports,
 )
 from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
-from geoskip.spark.build.job_errors import said, unless_called_off
-from geoskip.spark.build.spark_reader import explained, payloads, storable, tasks_for
-from geoskip.spark.build.worker_setup import settle_imports
+from geoskip.spark.build.listing import ListedFile, SourceState
+from geoskip.spark.build.spark_jobs import explained, following, said, unless_called_off
+from geoskip.spark.build.spark_reader import payloads, storable, tasks_for
 from geoskip.spark.catalog import local_path
-from geoskip.spark.dataset.listing import ListedFile
-from geoskip.spark.progress import following
 
 __all__ = ["ExpressionPlan", "computed", "over_one_column"]
 
@@ -106,18 +105,18 @@ def _is_relation(frame: DataFrame) -> bool:
 
 
 def computed(
-    spark: SparkSession,
-    frame: DataFrame,
+    state: SourceState,
     what: ExpressionPlan,
     files: Sequence[ListedFile],
     *,
     case_sensitive: bool,
 ) -> list[FileResult] | None:
     """Summaries of local Parquet files, one job; None where it fails."""
+    spark = state.spark
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
-    fields = {field.name.lower() if not case_sensitive else field.name: field for field in frame.schema.fields}
+    fields = {field.name.lower() if not case_sensitive else field.name: field for field in state.frame.schema.fields}
     try:
         names = [unquoted(name) for name, _ in what.columns]
         typed = [fields[name if case_sensitive else name.lower()] for name in names]

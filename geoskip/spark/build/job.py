@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import FileRow, IndexEntry
@@ -26,10 +25,19 @@ from geoskip.spark.analysis import FileRelation
 from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan
 from geoskip.spark.build.distinct_values import computed, over_one_column
 from geoskip.spark.build.footers import is_readable
+from geoskip.spark.build.listing import (
+    UNNAMEABLE,
+    ListedFile,
+    SourceState,
+    changed,
+    etags_of,
+    relative,
+    seen_again,
+    settled,
+)
 from geoskip.spark.build.spark_reader import directly, through_spark
 from geoskip.spark.catalog import local_path
-from geoskip.spark.dataset.listing import UNNAMEABLE, ListedFile, changed, etags_of, relative, seen_again, settled
-from geoskip.spark.dependencies import ID_OF, is_json
+from geoskip.spark.dependencies import ID_OF
 
 __all__ = ["BuildReport", "BuiltRows", "build", "details_of", "read"]
 
@@ -109,74 +117,52 @@ class BuiltRows:
         }
 
 
-def build(
-    spark: SparkSession,
-    frame: DataFrame,
-    source: FileRelation,
-    entries: Sequence[IndexEntry],
-    files: Sequence[ListedFile],
-) -> BuiltRows:
+def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> BuiltRows:
     """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
-    built = BuiltRows(excluded={relative(file.uri, source.root): UNNAMEABLE for file in files if not file.is_nameable})
+    root = state.source.root
+    built = BuiltRows(excluded={relative(file.uri, root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
     if not files or not entries:
         return built
-    files = settled(spark, frame, files)
+    files = settled(state, files)
     etags = etags_of(files)
-    results = read(spark, frame, source, entries, files)
-    now = seen_again(spark, frame, files)
+    results = read(state, entries, files)
+    now = seen_again(state, files)
     for file in files:
-        _add(built, file, results[file.uri], changed(file, now.get(file.uri), etags.get(file.uri)), etags, source)
+        result, etag = results[file.uri], etags.get(file.uri)
+        path = relative(file.uri, root)
+        if why := changed(file, now.get(file.uri), etag) or result.problem:
+            built.excluded[path] = why
+            continue
+        for name, reader in result.readers.items():
+            built.readers.setdefault(name, set()).add(reader)
+        for name, text in result.failures.items():
+            built.failures.setdefault(name, []).append(f"{path}: {text}")
+        built.rows.append(FileRow(path, file.size, file.mtime, etag, result.rows, result.summaries))
     for name, texts in built.failures.items():
         if len(texts) == len(built.rows):
             raise GeoskipError(f"{name} cannot be collected from any file: {texts[0]}")
     return built
 
 
-def _add(
-    built: BuiltRows,
-    file: ListedFile,
-    result: FileResult,
-    why: str | None,
-    etags: Mapping[str, str | None],
-    source: FileRelation,
-) -> None:
-    path = relative(file.uri, source.root)
-    why = why or result.problem
-    if why:
-        built.excluded[path] = why
-        return
-    for name, reader in result.readers.items():
-        built.readers.setdefault(name, set()).add(reader)
-    for name, text in result.failures.items():
-        built.failures.setdefault(name, []).append(f"{path}: {text}")
-    built.rows.append(FileRow(path, file.size, file.mtime, etags.get(file.uri), result.rows, result.summaries))
-
-
 def read(
-    spark: SparkSession,
-    frame: DataFrame,
-    source: FileRelation,
-    entries: Sequence[IndexEntry],
-    files: Sequence[ListedFile],
-    *,
-    in_driver: bool = False,
+    state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_driver: bool = False
 ) -> dict[str, FileResult]:
     """The summaries of each file, by its URI; Spark's reader gets the files that the other readers declined.
 
     With ``in_driver`` files that Python tasks would open are read by the driver, without a job.
     """
     found: list[FileResult] = []
-    plans = _plans(source, entries, files)
-    sensitive = str(source.settings.get("spark.sql.caseSensitive")).lower() == "true"
+    plans = _plans(state.source, entries, files)
+    sensitive = str(state.source.settings.get("spark.sql.caseSensitive")).lower() == "true"
     if plans is not None and files and len(plans) == len(entries):
-        found += directly(spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
-    elif plans is not None and files and (what := over_one_column(frame, entries, plans, files)) is not None:
-        found += computed(spark, frame, what, files, case_sensitive=sensitive) or []
+        found += directly(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
+    elif plans is not None and files and (what := over_one_column(state.frame, entries, plans, files)) is not None:
+        found += computed(state, what, files, case_sensitive=sensitive) or []
     results = {each.path: each for each in found}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
-        declined = through_spark(spark, frame, entries, left, is_json=is_json(source.file_format))
+        declined = through_spark(state, entries, left)
         results |= {each.path: each for each in declined}
     return results
 

@@ -19,8 +19,7 @@ from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import arrow_type, columns_for, texts_of
 from geoskip.spark.build.arrow_reader import one_array
 from geoskip.spark.build.job import read
-from geoskip.spark.dataset.listing import ListedFile
-from geoskip.spark.dataset.source_state import SourceState
+from geoskip.spark.build.listing import ListedFile, SourceState
 
 __all__ = ["choose_parameters"]
 
@@ -42,7 +41,7 @@ def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list
     rows = max(_ROWS // max(1, len(files)), 1)
     samples = [replace(entry, index=_SampledValues(entry.index, rows)) for entry in choosing]
     small = sum(file.size for file in files) <= _IN_THE_DRIVER
-    results = read(state.spark, state.frame, state.source, samples, files, in_driver=small) if files else {}
+    results = read(state, samples, files, in_driver=small) if files else {}
     chosen = {}
     for entry in choosing:
         summaries = (results[uri].summaries.get(entry.name) for uri in sorted(results))

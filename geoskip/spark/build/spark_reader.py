@@ -12,7 +12,6 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -26,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
-from geoskip.errors import EnvironmentProblem, GeoskipError
+from geoskip.errors import GeoskipError
 from geoskip.indexes.summary_cache import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, quietly, texts_of
@@ -37,18 +36,26 @@ from geoskip.spark.build.arrow_reader import (
     ValueGatherer,
     put_together,
     read_files,
+    settle_imports,
 )
-from geoskip.spark.build.job_errors import OF_A_FILE, blamed, first_line, message_of, said, unless_called_off
-from geoskip.spark.build.worker_setup import settle_imports
+from geoskip.spark.build.listing import ListedFile, SourceState
+from geoskip.spark.build.spark_jobs import (
+    OF_A_FILE,
+    blamed,
+    explained,
+    first_line,
+    following,
+    message_of,
+    said,
+    unless_called_off,
+)
 from geoskip.spark.catalog import local_path
-from geoskip.spark.dataset.listing import ListedFile
-from geoskip.spark.progress import following
+from geoskip.spark.dependencies import is_json
 from geoskip.spark.session import java
 
 __all__ = [
     "chosen_from",
     "directly",
-    "explained",
     "payloads",
     "plain_uri",
     "storable",
@@ -100,14 +107,7 @@ def directly(
         return [result for chunk in job.collect() for result in chunk]
 
 
-def through_spark(
-    spark: SparkSession,
-    frame: DataFrame,
-    entries: Sequence[IndexEntry],
-    files: Sequence[ListedFile],
-    *,
-    is_json: bool = False,
-) -> list[FileResult]:
+def through_spark(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
     """Summaries through Spark's own reader: one job, and some more for each file that cannot be read.
 
     A file of JSON with a malformed record is left out: what is read of that depends on the columns that a query reads.
@@ -118,13 +118,13 @@ def through_spark(
     while groups:
         group = groups.pop()
         try:
-            found += _one_job(spark, frame, entries, group, is_json)
+            found += _one_job(state, entries, group)
         except (PySparkException, Py4JJavaError) as error:
             message = message_of(error)
             culprit = _culprit(message, group)
             if culprit is None and not OF_A_FILE.search(message):
                 why = unless_called_off(first_line(message))
-                failing = blamed(entries, partial(_evaluation, spark, frame, group))
+                failing = blamed(entries, partial(_evaluation, state, group))
                 raise GeoskipError(failing or f"the indexed expressions could not be evaluated: {why}") from error
             if culprit is None and len(group) == 1:
                 culprit = group[0]
@@ -162,9 +162,9 @@ def _path_only(uri: str) -> str:
     return re.sub(r"^[a-z0-9+.-]+:/*", "/", uri)
 
 
-def _evaluation(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile], texts: Sequence[str]) -> str | None:
+def _evaluation(state: SourceState, files: Sequence[ListedFile], texts: Sequence[str]) -> str | None:
     """What goes wrong where Spark evaluates these expressions over all rows of some files; None where nothing does."""
-    chosen = chosen_from(spark, frame, files)
+    chosen = chosen_from(state, files)
     try:
         chosen.select(*storable(chosen, texts)).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
@@ -172,35 +172,30 @@ def _evaluation(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFil
     return None
 
 
-def _one_job(
-    spark: SparkSession,
-    frame: DataFrame,
-    entries: Sequence[IndexEntry],
-    files: Sequence[ListedFile],
-    is_json: bool,
-) -> list[FileResult]:
-    chosen, path = _with_path(chosen_from(spark, frame, files))
+def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
+    chosen, path = _with_path(chosen_from(state, files))
+    of_json = is_json(state.source.file_format)
     texts: dict[str, int] = {}
     for entry in entries:
         for text in texts_of(entry.index):
             texts.setdefault(text, len(texts))
-    if is_json and _BAD not in chosen.columns:
+    if of_json and _BAD not in chosen.columns:
         return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
-    first = [path.alias("_file"), *([F.col(_BAD)] if is_json else [])]
+    first = [path.alias("_file"), *([F.col(_BAD)] if of_json else [])]
     selected = chosen.select(*first, *storable(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
-    tasks = tasks_for(spark, files)
+    tasks = tasks_for(state.spark, files)
     job = selected.coalesce(tasks).mapInArrow(_collector(plans, len(first)), _SCHEMA)
-    with following(spark, f"indexing {len(files):,} files", tasks), explained():
+    with following(state.spark, f"indexing {len(files):,} files", tasks), explained():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
     return _results(found, entries, files, nothing, plans)
 
 
-def chosen_from(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> DataFrame:
-    """The frame over these files alone."""
+def chosen_from(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
+    """The dataset's DataFrame over these files alone."""
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
-    return DataFrame(java(spark).geoskip.only(frame._jdf, lines), spark)
+    return DataFrame(java(state.spark).geoskip.only(state.frame._jdf, lines), state.spark)
 
 
 def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
@@ -340,20 +335,3 @@ def _results(
 def plain_uri(uri: str) -> str:
     """The URI of a file in the one spelling of several that it is looked up by."""
     return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turns a worker's missing package into one clear sentence."""
-    try:
-        yield
-    except Exception as error:
-        text = str(error)
-        missing = re.search(r"No module named '([^']+)'", text)
-        if missing or "PYTHON_VERSION_MISMATCH" in text:
-            why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
-            raise EnvironmentProblem(
-                f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the "
-                "session is made, or make it with geoskip.session()"
-            ) from error
-        raise

@@ -30,12 +30,10 @@ from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, walk
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuildReport, details_of
+from geoskip.spark.build.listing import SourceState, nothing_to_index
 from geoskip.spark.build.sample import choose_parameters
 from geoskip.spark.dataset.lifecycle_data import SparkData
-from geoskip.spark.dataset.listing import nothing_to_index
-from geoskip.spark.dataset.root import is_glob
-from geoskip.spark.dataset.source import DatasetSource
-from geoskip.spark.dataset.source_state import SourceState
+from geoskip.spark.dataset.source import DatasetSource, is_glob
 from geoskip.spark.dependencies import same_place
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known

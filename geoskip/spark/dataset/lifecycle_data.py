@@ -13,11 +13,9 @@ from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_th
 from geoskip.metadata import Header, IndexEntry
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuiltRows, build
+from geoskip.spark.build.listing import UNNAMEABLE, ListedFile, SourceState
 from geoskip.spark.catalog import local_path
-from geoskip.spark.dataset.listing import UNNAMEABLE, ListedFile
-from geoskip.spark.dataset.root import below, globbed, is_glob, qualified
-from geoskip.spark.dataset.source import DatasetSource
-from geoskip.spark.dataset.source_state import SourceState
+from geoskip.spark.dataset.source import DatasetSource, below, globbed, is_glob, qualified
 from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
 
@@ -124,7 +122,7 @@ class SparkData:
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         files = self._listed(paths)
-        made = build(self.state.spark, self.state.frame, self.state.source, entries, files)
+        made = build(self.state, entries, files)
         self.built += made
         return BuildResult(made.rows, made.excluded, {name: told(names) for name, names in made.readers.items()})
 

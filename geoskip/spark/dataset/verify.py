@@ -26,6 +26,7 @@ from geoskip.metadata import Header, Snapshot, build_table
 from geoskip.report import count_of
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuildReport
+from geoskip.spark.build.listing import SourceState, nothing_to_index
 from geoskip.spark.dataset.create_refresh import (
     ENGINE,
     check_keys,
@@ -39,9 +40,7 @@ from geoskip.spark.dataset.create_refresh import (
     required,
 )
 from geoskip.spark.dataset.lifecycle_data import SparkData
-from geoskip.spark.dataset.listing import nothing_to_index
 from geoskip.spark.dataset.source import DatasetSource
-from geoskip.spark.dataset.source_state import SourceState
 from geoskip.spark.session import java
 from geoskip.stores.base import Store
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.spark.analysis import FileRelation
 from geoskip.spark.catalog import local_path
 from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
@@ -27,6 +28,7 @@ __all__ = [
     "UNNAMEABLE",
     "FileListing",
     "ListedFile",
+    "SourceState",
     "changed",
     "etags_of",
     "listing",
@@ -141,6 +143,18 @@ class FileListing(Sequence[ListedFile]):
         return self.text.split("\n")[:-1]
 
 
+@dataclass(frozen=True)
+class SourceState:
+    """A dataset as an operation finds it: the DataFrame of now, its relation and its files."""
+
+    spark: SparkSession
+    frame: DataFrame
+    source: FileRelation
+    files: FileListing
+    since: float = 0.0
+    """When the listing began, in seconds since 1970."""
+
+
 def _listed(line: str) -> ListedFile:
     size, time, uri = line.split(" ", 2)
     mtime, _, etag = time.partition(":")
@@ -180,7 +194,7 @@ def etags_of(files: Sequence[ListedFile]) -> dict[str, str | None]:
     return {file.uri: file.etag if (path := local_path(file.uri)) is None else local_etag(path) for file in files}
 
 
-def settled(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> list[ListedFile]:
+def settled(state: SourceState, files: Sequence[ListedFile]) -> list[ListedFile]:
     """The files as they are once the tick in which the newest was written is over; at once where it is already.
 
     A file of the future stays as it is: :func:`changed` leaves it out.
@@ -192,10 +206,10 @@ def settled(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) 
     time.sleep(wait / 1000)
     if all(map(_is_as_listed, files)):
         return list(files)
-    return listing(spark, frame).among(file.uri for file in files)
+    return listing(state.spark, state.frame).among(file.uri for file in files)
 
 
-def seen_again(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
+def seen_again(state: SourceState, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
     """The files as they are now, by URI; those that are gone are missing.
 
     A local file says itself that it is as it was listed, so that a few of many cost no listing of all.
@@ -205,7 +219,7 @@ def seen_again(spark: SparkSession, frame: DataFrame, files: Sequence[ListedFile
     if differing:
         for file in differing:
             del found[file.uri]
-        found |= {file.uri: file for file in listing(spark, frame).among(file.uri for file in differing)}
+        found |= {file.uri: file for file in listing(state.spark, state.frame).among(file.uri for file in differing)}
     return found
 
 

@@ -1,17 +1,39 @@
-"""What Spark says of a job that fails, in a sentence, and the index that made it fail."""
+"""Progress and errors of a build's Spark jobs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
-from geoskip.errors import GeoskipError
+from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.metadata import IndexEntry
 
-__all__ = ["OF_A_FILE", "blamed", "first_line", "message_of", "said", "unless_called_off", "with_way_out"]
+__all__ = [
+    "OF_A_FILE",
+    "blamed",
+    "explained",
+    "first_line",
+    "following",
+    "message_of",
+    "said",
+    "unless_called_off",
+    "with_way_out",
+]
+
+_PATIENCE = 2.0
+_PACE = 10.0
+"""Seconds between the lines of a log."""
+
+Show = Callable[[int, int], None]
+"""Takes the number of finished tasks, and of all."""
 
 _WAYS_OUT = (
     (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
@@ -103,3 +125,88 @@ OF_A_FILE = re.compile(
     r"|\[MALFORMED_RECORD_IN_PARSING|\[INCONSISTENT_BEHAVIOR_CROSS_VERSION\.",
     re.MULTILINE,
 )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns a worker's missing package into one clear sentence."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        missing = re.search(r"No module named '([^']+)'", text)
+        if missing or "PYTHON_VERSION_MISMATCH" in text:
+            why = f"lack the package {missing.group(1)}" if missing else "run another version of Python"
+            raise EnvironmentProblem(
+                f"the session's Python workers {why}; set PYSPARK_PYTHON to the Python of this driver before the "
+                "session is made, or make it with geoskip.session()"
+            ) from error
+        raise
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def following(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
+    """Show how far the Spark jobs of this block are, once they have taken two seconds."""
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(spark, title, tasks, done), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join(timeout=2)
+
+
+def _watch(spark: SparkSession, title: str, tasks: int, done: threading.Event) -> None:
+    if done.wait(_PATIENCE):
+        return
+    tracker = spark.sparkContext.statusTracker()
+    with _shown(title) as show:
+        while not done.wait(0.2):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            finished = sum(stage.numCompletedTasks for stage in stages if stage)
+            show(finished, sum(stage.numTasks for stage in stages if stage) or tasks)
+
+
+@contextmanager
+def _shown(title: str) -> Iterator[Show]:
+    """What shows the progress where this program runs."""
+    display = _notebook()
+    if display is not None:
+        handle = display({"text/plain": title}, raw=True, display_id=True)
+        yield lambda finished, total: handle.update({"text/plain": _line(title, finished, total)}, raw=True)
+        handle.update({"text/plain": ""}, raw=True)
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task(title, total=None)
+            yield lambda finished, total: progress.update(bar, completed=finished, total=total)
+    else:
+        last = -_PACE
+
+        def log(finished: int, total: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _PACE:
+                last = time.monotonic()
+                print(f"geoskip: {_line(title, finished, total)}", file=sys.stderr, flush=True)
+
+        yield log
+
+
+def _notebook() -> Any:
+    """IPython's ``display`` where a notebook's kernel runs this program, else None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display
+
+    return display
+
+
+def _line(title: str, finished: int, total: int) -> str:
+    return f"{title}: {finished:,} of {total:,} tasks"
