@@ -192,7 +192,7 @@ def _no_sedona() -> str | None:
     try:
         import sedona  # noqa: F401
 
-        from geoskip.spark.sedona_jar import candidates
+        from geoskip.spark.st_functions import candidates
 
         releases = [[package.split(":") for package in packages] for packages in candidates()]
     except (ImportError, geoskip.GeoskipError) as error:
@@ -299,7 +299,7 @@ def outcomes(console: Console, spark: SparkSession, folders: dict[str, Path]) ->
 
 def _functions_of(spark: SparkSession) -> str:
     """Which functions this session has, in words."""
-    from geoskip.spark.sedona_jar import is_there, release
+    from geoskip.spark.st_functions import is_there, release
 
     return f"Apache Sedona {release(spark)}" if is_there(spark) else "shapely-backed, without Sedona"
 

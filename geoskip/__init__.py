@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset, datasets
     from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
-    from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, register_functions, session
+    from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
+    from geoskip.spark.st_functions import register_functions
 
 __version__ = "0.1.0"
 __all__ = [
@@ -89,9 +90,8 @@ _SPARK = {
     "BuildReport": "build.job",
     **dict.fromkeys(("Dataset", "dataset", "datasets"), "dataset.handle"),
     **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
-    **dict.fromkeys(
-        ("configure", "disable", "disabled", "enable", "is_enabled", "register_functions", "session"), "session"
-    ),
+    **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
+    "register_functions": "st_functions",
 }
 
 

@@ -120,8 +120,8 @@ def describe(folder: Folder, keys: Keys = None) -> None:
 
 
 def _store(folder: Path, keys: Path | None) -> Any:
-    from geoskip.spark.catalog import local_path
     from geoskip.stores import ParquetStore
+    from geoskip.stores.log_files import local_path
 
     if not folder.exists() and _URI.match(str(folder)):
         if (path := local_path(str(folder))) is None:

@@ -85,7 +85,7 @@ def test_it_runs(plain: Any, shell: Any, tmp_path: Path, monkeypatch: pytest.Mon
     session, stopped = plain.newSession(), list[Any]()
     monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
     monkeypatch.setattr(SparkSession, "stop", lambda one: stopped.append(one))
-    monkeypatch.setattr("geoskip.spark.sedona_jar.is_there", lambda _: False)  # as where nobody asked for its jar
+    monkeypatch.setattr("geoskip.spark.st_functions.is_there", lambda _: False)  # as where nobody asked for its jar
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(NOTEBOOK.parent)
     for name, value in SMALL.items():

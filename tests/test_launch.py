@@ -11,7 +11,8 @@ import pyspark
 import pytest
 
 from geoskip.errors import EnvironmentProblem
-from geoskip.spark import launch, sedona_jar
+from geoskip.spark import session as launch
+from geoskip.spark import st_functions as sedona_jar
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ RELEASES = (("sedona:1.9.1",), ("sedona:1.8.1", "tools:1.8.1"))
 def test_the_next_release_is_tried_where_no_repository_has_one() -> None:
     builder: Any = Builder("tools:1.8.1")
     with pytest.warns(UserWarning, match="jar is sedona:1.8.1, older .* no repository has sedona:1.9.1; pip install"):
-        assert launch.start(builder, builder.make, RELEASES) == "a session"
+        assert launch.start_session(builder, builder.make, RELEASES) == "a session"
     assert builder.tried == ["a:b:1,sedona:1.9.1", "a:b:1,sedona:1.8.1,tools:1.8.1"]
 
 
@@ -82,9 +83,9 @@ def test_what_was_looked_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "java_problem", lambda: None)
     builder: Any = Builder("nothing")
     with pytest.raises(EnvironmentProblem, match=r"looked for, .*: sedona:1.9.1, sedona:1.8.1\. .*leave out"):
-        launch.start(builder, builder.make, RELEASES)
+        launch.start_session(builder, builder.make, RELEASES)
     with pytest.raises(RuntimeError, match=r"^.JAVA_GATEWAY_EXITED"):  # without Sedona it is Spark's own error
-        launch.start(builder, builder.make)
+        launch.start_session(builder, builder.make)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_what_was_looked_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_java_is_named_where_it_is_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java: str | None, expected: str | None
 ) -> None:
-    monkeypatch.setattr("geoskip.spark.launch.SparkContext._active_spark_context", None)
+    monkeypatch.setattr("geoskip.spark.session.SparkContext._active_spark_context", None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if java is not None:
         command = tmp_path / "bin/java"
@@ -113,7 +114,7 @@ def test_java_is_named_where_it_is_the_reason(
         RuntimeError, "GATEWAY",
     )  # fmt: skip
     with pytest.raises(kind, match=match + (expected or "")):
-        launch.start(builder, builder.make)
+        launch.start_session(builder, builder.make)
 
 
 def test_a_java_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def test_cells_of_sedonas_own() -> None:
 
 @pytest.fixture(scope="module")
 def sedona(spark: Any) -> Any:
-    from geoskip.spark import sedona_jar as jar
+    from geoskip.spark import st_functions as jar
 
     if not jar.is_there(spark):
         pytest.skip("Sedona is not released for this Spark")

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import InvalidSpecificationError
-from geoskip.spark import sedona_jar
+from geoskip.spark import st_functions
 from tests.conftest import files_kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -154,7 +154,7 @@ WINDOW = "ST_GeomFromText('POLYGON((22 0.2, 23 0.2, 23 0.4, 22 0.4, 22 0.2))')"
 
 @pytest.mark.parametrize("functions", ["sedona", "shapely"])
 def test_boxes_over_geometry_expressions(spark: Any, plain: Any, shapes: str, functions: str) -> None:
-    if functions == "sedona" and not sedona_jar.is_there(spark):
+    if functions == "sedona" and not st_functions.is_there(spark):
         pytest.skip("Sedona has no release for this Spark")
     session = spark if functions == "sedona" else plain
     shaped = ["ST_GeomFromText(wkt)", "ST_GeomFromWKB(geom)"]

@@ -15,7 +15,7 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MinMax
 from geoskip.errors import InvalidSpecificationError
-from geoskip.spark import sedona_jar
+from geoskip.spark import st_functions
 from tests.conftest import executed_files, files_kept, same_as_off
 
 pytestmark = pytest.mark.spark
@@ -292,7 +292,7 @@ def test_an_unreadable_file_is_left_out(spark: Any, tmp_path: Path, kind: str, d
 
 @pytest.fixture
 def with_sedona(spark: Any) -> Any:
-    if not sedona_jar.is_there(spark):
+    if not st_functions.is_there(spark):
         pytest.skip("Sedona has no release for this Spark")
     return spark
 

@@ -43,7 +43,7 @@ def test_a_polygon_is_a_literal(request: pytest.FixtureRequest, place: str, whic
 def test_a_literal_keeps_its_srid(spark: Any) -> None:
     from pyspark.sql import functions as F
 
-    from geoskip.spark.sedona_jar import is_there
+    from geoskip.spark.st_functions import is_there
 
     if not is_there(spark):
         pytest.skip("Sedona has no release for this Spark")

@@ -19,7 +19,7 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError
 from geoskip.metadata import Header
-from geoskip.spark import s3
+from geoskip.spark import filesystem as s3
 from geoskip.spark.dataset import listing
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore

@@ -15,9 +15,9 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import Column
-from geoskip.spark import sql_settings
+from geoskip.spark import settings as sql_settings
 from geoskip.spark.dependencies import depends_on
-from geoskip.spark.sql_settings import kind_of
+from geoskip.spark.settings import kind_of
 from tests.conftest import same_as_off
 from tests.planting import function
 from tests.test_spark_readers import settings

@@ -42,7 +42,7 @@ from geoskip.spark.dependencies import (
 )
 from geoskip.spark.rule.compile import JvmBridge
 from geoskip.spark.rule.translate import UNIDENTIFIED, Translator, quoted
-from geoskip.spark.sql_settings import CHANGED, recorded
+from geoskip.spark.settings import CHANGED, recorded
 from geoskip.types import sql_type
 
 __all__ = [

@@ -15,30 +15,20 @@ from collections.abc import Callable
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import Snapshot
+from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyKeeper, KeyRing
-from geoskip.stores.log_files import LocalFolder
+from geoskip.stores.log_files import LocalFolder, local_path
 from geoskip.stores.parquet import ParquetStore
 
-__all__ = ["FOLDER", "KEYS", "DatasetCatalog", "local_path"]
+__all__ = ["FOLDER", "KEYS", "DatasetCatalog"]
 
 FOLDER = "_geoskip"
 KEYS = "spark.geoskip.keys"
 _MOST_SNAPSHOTS = 64
 _MOST_OF_ONE = 2
 """The newest, and the one before it: a query may just be using that."""
-
-
-def local_path(uri: str) -> str | None:
-    """The path of a ``file:`` URI as Hadoop writes it (not percent-encoded), None for other file systems.
-
-    >>> local_path("file:/data/a b"), local_path("s3a://bucket/data")
-    ('/data/a b', None)
-    """
-    if uri.startswith("file:"):
-        return "/" + uri[5:].lstrip("/")
-    return uri if uri.startswith("/") else None
 
 
 class DatasetCatalog:
@@ -227,7 +217,5 @@ def default_store(root: str, metadata: str | None = None, encryption: Encryption
     place = metadata or root.rstrip("/") + "/" + FOLDER
     path = local_path(place)
     if path is None:
-        from geoskip.spark.filesystem import HadoopFolder
-
         return ParquetStore(HadoopFolder(place), encryption=encryption)
     return ParquetStore(LocalFolder(path), encryption=encryption)

@@ -2,7 +2,7 @@
 
 No more and no less: an index on a plain Parquet column depends on the column's type and on how names are resolved;
 one on an expression, or over text files, also on Spark's version and on every setting that can change a value
-(spark_settings.py); ANSI mode and time zone are part of the expression and compared with it.
+(:mod:`geoskip.spark.settings`); ANSI mode and time zone are part of the expression and compared with it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
-from geoskip.spark.catalog import local_path
-from geoskip.spark.sql_settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, difference, of_scopes
+from geoskip.spark.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, difference, of_scopes
+from geoskip.stores.log_files import local_path
 
 __all__ = [
     "corrupt_record",

@@ -5,7 +5,7 @@ What pyarrow has to open is copied to a local cache first; the copied files are 
 *Exclusive creation*, by which of two writers one wins, is what file systems give in different ways:
 
 ========================= ============================================================================================
-S3A                       an object is put on the condition that there is none (:mod:`geoskip.spark.s3`)
+S3A                       an object is put on the condition that there is none: see below
 Google (gs)               creating without overwriting promises it, and shows a file once it is complete
 HDFS, Ozone, Azure (abfs) the bytes go to a hidden name, which is then renamed: that fails where there is a file, and
                           neither a crash nor a reader finds half of an entry
@@ -14,6 +14,13 @@ a mount table (ViewFs)    as HDFS; this machine's own files, where it leads ther
 any other                 what it does is not known: it is asked to create without overwriting, what was written is read
                           again, which shows most lost races, and a warning says that one process at a time should write
 ========================= ============================================================================================
+
+*S3.* ``create(overwrite=false)`` of S3A, Hadoop's client, looks for an object and then puts its own: two writers may
+both find none, and the later one replaces the object of the earlier. The stores themselves can put an object on the
+condition that there is none (``If-None-Match: *``; Amazon's since 2024), so S3A's own client, with its credentials and
+its encryption, sends that request. A store that does not know the condition may ignore it silently; hence the first
+object of a process in a bucket is put twice, and the second put must be refused. Where it is not refused, no creation
+is exclusive, and a warning says so once.
 """
 
 from __future__ import annotations
@@ -26,19 +33,19 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import uuid
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from geoskip.spark.catalog import local_path
-from geoskip.spark.s3 import is_s3a, put_new, warn_of
-from geoskip.stores.log_files import LocalFolder
+from geoskip.stores.log_files import LocalFolder, local_path
 
 __all__ = ["HadoopFolder"]
 
@@ -252,3 +259,126 @@ def _shrink(newest: Path) -> None:
             if left > _MOST_COPIED and path != str(newest):
                 os.unlink(path)
                 left -= about.st_size
+
+
+# --- S3 ---------------------------------------------------------------------------------------------------------------
+
+
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_CONDITION = ("If-None-Match", "*")
+_TAKEN = (409, 412)
+_CONFLICT = 409
+_PAUSES = (0.1, 0.4, 1.6)
+"""Seconds after which a put is tried again that met another request for the object: maybe neither was done."""
+_UNKNOWN = 501
+_UNKNOWN_CODES = ("InvalidArgument", "NotImplemented")
+"""What servers say with 400 that do not know the condition."""
+
+_heeds: dict[str, bool] = {}
+"""By bucket: is the condition heeded there?"""
+_warned: set[str] = set()
+_warning = threading.Lock()
+
+
+def is_s3a(system: Any) -> bool:
+    """Is this client S3A, and new enough to give its own client away (Hadoop 3.4)?"""
+    kind = system.getClass()
+    while kind is not None:
+        if kind.getName() == _S3A:
+            return any(method.getName() == "getS3AInternals" for method in kind.getMethods())
+        kind = kind.getSuperclass()
+    return False
+
+
+def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
+    """Put an object if there is none; False where the store cannot tell, and nothing was put.
+
+    Raises FileExistsError where there is one, and Py4JJavaError for other trouble.
+    """
+    bucket = str(system.getUri().toString())
+    if not _heeds.get(bucket, True):
+        return False
+    status = _put(gateway, system, path, data)
+    for pause in _PAUSES:
+        if status != _CONFLICT:
+            break
+        time.sleep(pause)
+        status = _put(gateway, system, path, data)
+    if status == _UNKNOWN:
+        _heeds[bucket] = False  # who looks and then puts warns of that
+        return False
+    if bucket not in _heeds and status is None:
+        with suppress(Py4JJavaError):  # the object is there already: the next one will tell
+            _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
+            if not _heeds[bucket]:
+                warn_of(bucket)
+    if status in _TAKEN:
+        raise FileExistsError(f"{path.getName()} exists in {path.getParent().toString()}")
+    return True
+
+
+def warn_of(place: str) -> None:
+    """Say once of a place that it has no exclusive creation."""
+    with _warning:
+        if place in _warned:
+            return
+        _warned.add(place)
+    warnings.warn(
+        f"{place} has no way of creating a file that only one of two writers can win: let one process at a time index "
+        "the datasets there, or what another has done may be lost",
+        stacklevel=2,
+    )
+
+
+def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
+    """The status that a conditional PUT was refused with, None where the object was put."""
+    try:
+        client = system.getS3AInternals().getAmazonS3Client("geoskip creates an entry of its log")
+        request, body = _request(gateway, system, client.getClass().getClassLoader(), path, data)
+    except (Py4JError, StopIteration):  # S3A's inside is not what it was when this was written
+        return _UNKNOWN
+    try:
+        client.putObject(request, body)
+    except Py4JJavaError as error:
+        status = _status(error)
+        if status is None:
+            raise
+        return status
+    return None
+
+
+def _status(error: Py4JJavaError) -> int | None:
+    """What a refusal says of the condition: that it does not hold, or is not known; None for any other failure."""
+    try:
+        status = int(error.java_exception.statusCode())
+        code = str(error.java_exception.awsErrorDetails().errorCode())
+    except Py4JError:  # it is not the server's answer
+        return None
+    if status in _TAKEN or status == _UNKNOWN or (status == 400 and code in _UNKNOWN_CODES):
+        return status if status in _TAKEN else _UNKNOWN
+    return None
+
+
+def _request(gateway: Any, system: Any, loader: Any, path: Any, data: bytes) -> tuple[Any, Any]:
+    """The request as S3A makes it, with the condition; and what to put."""
+    key = str(path.toUri().getPath()).lstrip("/")
+    made = system.getRequestFactory().newPutObjectRequestBuilder(key, None, len(data), False)
+    further = made.overrideConfiguration()
+    if further is None:
+        further = _static(gateway, loader, "software.amazon.awssdk.awscore.AwsRequestOverrideConfiguration", "builder")
+    else:
+        further = further.toBuilder()
+    further.putHeader(*_CONDITION)
+    made.overrideConfiguration(further.build())
+    body = _static(gateway, loader, "software.amazon.awssdk.core.sync.RequestBody", "fromBytes", bytearray(data))
+    return made.build(), body
+
+
+def _static(gateway: Any, loader: Any, name: str, method: str, *arguments: Any) -> Any:
+    """A static method's value; the class may be on the class path of the user's jars alone."""
+    named = (found for found in loader.loadClass(name).getMethods() if found.getName() == method)
+    chosen = next(found for found in named if found.getParameterCount() == len(arguments))
+    given = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
+    for number, argument in enumerate(arguments):
+        given[number] = argument
+    return chosen.invoke(None, given)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Report, Scan
-from geoskip.spark.matching_rows import matching_rows
 from geoskip.spark.session import bridge, check_session, java
 
 __all__ = ["explain", "last_report", "report", "reports", "wait_for_audits"]
+
+_SEED = 0
+_SHUFFLED = 1 << 30
+"""Bytes: of larger scans the first rows are taken, not some at random, which would read everything."""
 
 
 def report(df: DataFrame) -> Report:
@@ -99,5 +106,24 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),
-        rows=lambda expressions, most: matching_rows(spark, facts, expressions, most),
+        rows=lambda expressions, most: _matching_rows(spark, facts, expressions, most),
     )
+
+
+def _matching_rows(spark: SparkSession, facts: Any, expressions: Sequence[str], most: int) -> list[tuple[Any, ...]]:
+    """The values of some SQL expressions over the relation's columns, for at most so many of a scan's matching rows.
+
+    A query of geoskip's own, which no report shows. Where it cannot be made or fails there are no rows, and a warning.
+    """
+    try:
+        plan = facts.matching()
+        if plan is None:
+            return []
+        frame = DataFrame(plan, spark).select(*(F.expr(text) for text in expressions))
+        if facts.keptBytes() <= _SHUFFLED:
+            frame = frame.orderBy(F.rand(_SEED))
+        return [tuple(row) for row in frame.limit(most).collect()]
+    except (Py4JJavaError, PySparkException) as error:
+        first = str(error).strip().partition("\n")[0]
+        warnings.warn(f"the matching rows could not be read again, so none are drawn: {first[:300]}", stacklevel=2)
+        return []

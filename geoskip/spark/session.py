@@ -13,21 +13,22 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 
 from geoskip.errors import EnvironmentProblem
 from geoskip.registry import lasting
 from geoskip.spark.catalog import KEYS, DatasetCatalog
-from geoskip.spark.launch import start
 from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.rule.compile import JvmBridge, jvm_of
+from geoskip.spark.st_functions import candidates, register_functions
 from geoskip.stores.keyring import KeyKeeper
 
 __all__ = [
@@ -39,11 +40,13 @@ __all__ = [
     "enable",
     "is_enabled",
     "known",
-    "register_functions",
     "session",
 ]
 
 ENABLED = "spark.geoskip.enabled"
+_JAVAS = (17, 21)  # Spark 3.5 and 4.0 fail on Java 24 and newer, Spark 4 on 11 and older
+_PACKAGES = "spark.jars.packages"
+
 
 known = DatasetCatalog()
 bridge = Bridge(known)
@@ -78,8 +81,6 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     jars: tuple[tuple[str, ...], ...] = ()
     if sedona:
-        from geoskip.spark.sedona_jar import candidates
-
         jars = candidates()
         builder = builder.config("spark.serializer", "org.apache.spark.serializer.KryoSerializer").config(
             "spark.kryo.registrator", "org.apache.sedona.core.serde.SedonaKryoRegistrator"
@@ -87,7 +88,7 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
     make = builder.getOrCreate
 
     def made_and_enabled() -> SparkSession:
-        spark = start(builder, make, jars)
+        spark = start_session(builder, make, jars)
         enable(spark)
         if sedona is not False:
             register_functions(spark, sedona=sedona)
@@ -156,62 +157,6 @@ def disabled(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(ENABLED, before)
 
 
-def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
-    """Register the ``ST_`` functions: Sedona's where its jar is there, else the shapely-backed ones.
-
-    ``sedona=True`` insists on the jar. A name under which Spark itself has a function of geometries, since 4.1, is
-    not taken, and the shapely-backed one is called ``shapely_ST_GeomFromWKB``; unless Spark's are switched off. The
-    plain functions of installed libraries (of cells, user agents, distances, ...) come with them, unless the
-    session has one of the name already.
-    From then on Spark's ``lit`` takes shapely's geometries.
-    """
-    from geoskip.spark import sedona_jar as sedona_jar
-    from geoskip.spark.literals import register_literals
-
-    register_literals()
-    by_the_jar = sedona is not False and sedona_jar.is_there(spark)
-    if by_the_jar:
-        sedona_jar.register(spark)
-    elif sedona:
-        raise EnvironmentProblem(
-            "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
-            f"spark.jars.packages={','.join(sedona_jar.candidates()[0])}"
-        )
-    for function in _offered_functions():
-        if function.vectorised is None:
-            if not spark._jsparkSession.catalog().functionExists(function.name):
-                spark.udf.register(function.name, function.function, function.returns)
-        elif not by_the_jar:
-            prefix = "shapely_" if _is_builtin(spark, function.name) else ""
-            spark.udf.register(prefix + function.name, _pandas_udf(function))
-
-
-def _offered_functions() -> Iterator[Any]:
-    """The functions of all libraries that are installed with what they need."""
-    for point in entry_points(group="geoskip.functions"):
-        try:
-            yield from point.load().values()
-        except ModuleNotFoundError:
-            if not point.extras:
-                raise
-
-
-def _is_builtin(spark: SparkSession, name: str) -> bool:
-    """Does Spark itself have a function of geometries of this name, and is it switched on?"""
-    jvm: Any = spark._jvm
-    identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name.lower())
-    if not jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().functionExists(identifier):
-        return False
-    return spark.conf.get("spark.sql.geospatial.enabled") != "false"
-
-
-def _pandas_udf(function: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it prefers type hints, which a library of any arity has not
-        warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, with which these functions are tested
-        return pandas_udf(function.vectorised, function.returns, PandasUDFType.SCALAR)
-
-
 @lru_cache(maxsize=1)
 def load_mappings() -> None:
     """Load the UDF mappings of all installed packages, for good; one that fails is left out with a warning."""
@@ -252,3 +197,65 @@ def _missing(python: str) -> str | None:
         return f"lacks the package {missing.group(1)}" if missing else "cannot import geoskip"
     here = "{}.{}".format(*sys.version_info[:2])
     return None if done.stdout.strip() == here else f"is Python {done.stdout.strip()}, not {here}"
+
+
+# --- starting Spark's JVM ---------------------------------------------------------------------------------------------
+
+
+def start_session(
+    builder: SparkSession.Builder, make: Callable[[], SparkSession], sedona: Sequence[tuple[str, ...]] = ()
+) -> SparkSession:
+    """Make the session with the first of Sedona's packages that can be resolved.
+
+    Packages are resolved before there is a JVM to talk to, and one that no repository has ends it: then Spark is
+    started again with the next. Raises EnvironmentProblem where none can be had, and where Java is the reason.
+    """
+    given = getattr(builder, "_options", {}).get(_PACKAGES)
+    failure: Exception | None = None
+    for packages in sedona or ((),):
+        if packages:
+            builder.config(_PACKAGES, ",".join(filter(None, (given, *packages))))
+        try:
+            spark = make()
+        except Exception as error:
+            if SparkContext._active_spark_context is None and (why := java_problem()):
+                raise EnvironmentProblem(f"Spark did not start: {why}") from error
+            if not sedona or "JAVA_GATEWAY_EXITED" not in str(error):
+                raise
+            failure = error
+        else:
+            if failure is not None:
+                warnings.warn(
+                    f"Sedona's jar is {packages[0]}, older than the Python package: no repository has {sedona[0][0]}; "
+                    f"pip install 'apache-sedona=={packages[0].rpartition(':')[2]}' spares the search",
+                    stacklevel=5,
+                )
+            return spark
+    jars = ", ".join(packages[0] for packages in sedona)
+    raise EnvironmentProblem(
+        f"Spark did not start with Sedona's jar; looked for, in this order: {jars}. What Spark printed says why: where "
+        "no repository has one, name another in spark.jars.repositories, install the apache-sedona whose jar is there, "
+        "as in pip install 'apache-sedona==1.8.0', or leave out sedona=True for the shapely-backed functions"
+    ) from failure
+
+
+def java_problem() -> str | None:
+    """Return why Spark cannot run on the Java that it would start here, None where it can."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin/java")) if home else "java"
+    needed = "it needs Java 17 or 21"
+    way_out = (
+        "install one, as with `apt-get install openjdk-17-jre-headless` or `brew install openjdk@17`, and let "
+        "JAVA_HOME name its folder"
+    )
+    if shutil.which(command) is None:
+        place = f"there is no {command}, where JAVA_HOME points" if home else "neither JAVA_HOME nor PATH leads to one"
+        return f"{needed}, and {place}: {way_out}"
+    try:
+        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{needed}, and {command} cannot be run ({error}): {way_out}"
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    if version is None or int(version[1]) in _JAVAS:
+        return None
+    return f"{needed}, and {command} is Java {version[1]}: {way_out}"

@@ -1,8 +1,17 @@
-"""The settings of geoskip in a session: where a value cannot be read, the default holds, and the report says so."""
+"""Settings of a session: geoskip's own, and the settings of Spark that can change a value.
+
+Where a value of geoskip's own settings cannot be read, the default holds, and the report says so.
+
+Of Spark's settings every ``spark.sql.*`` counts that is not listed as one that cannot change a value. A list of the
+settings that matter always lacks one; this is the list of those that do not. Whatever Spark evaluates (indexed
+expressions, defaults of columns, text that it parses) depends on every other setting, those of extensions and of later
+versions of Spark included, so that an unknown setting keeps files instead of losing rows.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import math
 import re
@@ -12,7 +21,22 @@ from typing import Any
 
 from geoskip.metadata import BUDGET, bytes_of
 
-__all__ = ["look_up_again", "most_looked_at", "share_memory", "unread"]
+__all__ = [
+    "CHANGED",
+    "EXPRESSIONS",
+    "FORMATS",
+    "PYTHON",
+    "SETTINGS_OF",
+    "difference",
+    "kind_of",
+    "look_up_again",
+    "most_looked_at",
+    "of_scopes",
+    "recorded",
+    "share_memory",
+    "unread",
+    "values_of",
+]
 
 _LOG = logging.getLogger("geoskip")
 _PREFIX = "spark.geoskip."
@@ -98,3 +122,166 @@ _READ = (
     ("recheck", "a number of files such as 2000", _is_between(0, math.inf)),
     ("lookup.seconds", "a number of seconds such as 1", _is_between(0, math.inf)),
 )
+
+
+# --- Spark's settings -------------------------------------------------------------------------------------------------
+
+CHANGED = "spark.sql.*"
+"""The member of a request's settings that holds, as JSON, those that are set to other values than their defaults."""
+SETTINGS_OF = "settings of "
+"""What begins the name of a recorded dependency on settings; the scopes follow."""
+EXPRESSIONS = "expressions"
+PYTHON = "python"
+FORMATS = ("parquet", "orc", "avro")
+
+# settings that are part of the expression that is recorded, or are compared by their names where they matter
+_CARRIED = """
+(session.timeZone|ansi.enabled|caseSensitive|avro.datetimeRebaseModeInRead)
+parquet.(binaryAsString|datetimeRebaseModeInRead|fieldId.read.enabled|int96.*(?<!InWrite))
+"""
+
+# how a plan is made, run, cached, shown and logged, and how files are listed, split and written; what a name or a
+# text of SQL means is settled before its expression is recorded
+_NEUTRAL = """
+(adaptive|analyzer|artifact|bucketing|cache|catalog|cbo|classic|cli|codegen|columnVector|connect|crossJoin|dataSource
+|dataframeCache|debug|dropDuplicates|error|event|exchange|expressionTreeChangeLog|extensions|fileSource|generatedColumn
+|hive|inMemoryColumnarStorage|inMemoryTableScanStatistics|join|kafka|lateralColumnAlias|lazySetOperatorOutput|limit
+|listagg|maven|nameResolutionLog|objectHashAggregate|pipelines|planChangeLog|planChangeValidation|planner|python
+|redaction|repl|scriptTransformation|scripting|sort|sources|statistics|streaming|subexpressionElimination|subquery
+|thriftServer|thriftserver|timeTravel|truncateTable|tvf|ui|variable|view|warehouse|window)\\..*
+(addPartitionInBatch|broadcast|cartesianProductExec|cteRe|insert|maxBroadcast|optimizeNullAware|requireAllClusterKeys
+|resultQueryStage|session.localRelation|sessionWindow|shuffle|shuffled|sortMergeJoin|timeTravel|windowExec).*
+ansi.(doubleQuotedIdentifiers|enforceReservedKeywords|relationPrecedence)
+(allowNamedFunctionArguments|alwaysInlineCommonExpr|assumeAnsiFalseIfNotPersisted.enabled|autoBroadcastJoinThreshold)
+(binByRelationOperator.enabled|catalogImplementation|constraintPropagation.enabled|dataFrameQueryContext.enabled|debug)
+(defaultCacheStorageLevel|defaultCatalog|defaultPath|defaultSizeInBytes|defaultUrlStreamHandlerFactory.enabled)
+(dropTableOnView.enabled|enforceTypeCoercionBeforeUnionDeduplication.enabled|extendedExplainProviders|extensions)
+(filesourceTableRelationCacheSize|globalTempDatabase|groupByAliases|groupByOrdinal|leafNodeDefaultParallelism)
+(lightweightPlanChangeValidation|maxConcurrentOutputFileWriters|maxMetadataStringLength|maxPlanStringLength)
+(maxSinglePartitionBytes|mergeNestedTypeCoercion.enabled|metadataCacheTTLSeconds|operatorPipeSyntaxEnabled)
+(orderByOrdinal|orderingAwareLimitOffset|path.enabled|pivotMaxValues|planChangeValidation|protobuf.descriptorCacheSize)
+(prioritizeOrdinalResolutionInSort.enabled|queryExecutionListeners|retainGroupColumns|runSQLOnFiles)
+(selfJoinAutoResolveAmbiguity|stableDerivedColumnAlias.enabled|stackTracesInDataFrameContext|storeAssignmentPolicy)
+(reflect.allowList|restrictedMode.enabled|transposeMaxValues|unionOutputPartitioning|useCommonExprIdForAlias)
+defaultColumn.(allowedProviders|enabled)
+execution.(broadcastHashJoin|pushDownLocalSort|rangeExchange)\\..*
+execution.(bypassPartialAggregation|combineAdjacentAggregation|fastFailOnFileFormatOutput|interruptOnCancel)
+execution.(pushDownLocalSort|removeRedundantProjects|removeRedundantSorts|replaceHashWithSortAgg|reuseSubquery)
+execution.(sortBeforeRepartition|topKSortFallbackThreshold|useHashAggregateExec|useObjectHashAggregateExec)
+execution.(usePartitionEvaluator|arrow.enabled|arrow.fallback.enabled|arrow.sparkr.enabled|arrow.cache.prefetch.enabled)
+execution.arrow.(localRelationThreshold|pyspark.enabled|pyspark.fallback.enabled|pyspark.selfDestruct.enabled)
+files.(ignore|max|min|openCostInBytes).*
+legacy.((db2|hive|jdbc|mssqlserver|mysql|oracle|postgres|bucketedTableScan)\\..*|allowNonEmptyLocationInCTAS|useV1Command
+|createHiveTableByDefault|keepCommandOutputSchema|sessionInitWithConfigDefaults|setCommandRejectsSparkCoreConfs)
+optimizer.(decorrelate|dynamicPartitionPruning|mergeSubplans|runtime|singleTaskExecution|optimizeOneRowRelation).*
+optimizer.(avoid|canChangeCachedPlan|collapseProject|datasourceV2|exclude|expression|inSet|max|nested|prune|pull|push).*
+optimizer.(disableHints|enable(?!Csv|Json)|insertMapSort|metadataOnly|optimize|plannedWrite|preserveAlias|propagate).*
+optimizer.(replaceExcept|scalarSubquery|serializer|windowGroupLimit|wrapExists).*
+parser.(eagerEvalOfUnresolvedInlineTable|manageParserCaches|parserDfaCache.*)
+(parquet|orc|avro).(aggregatePushdown|filterPushdown.*|columnar.*BatchSize|compression.codec|mergeSchema|.*InWrite)
+(parquet|orc).enable.*VectorizedReader
+parquet.(fieldId.write.enabled|inferTimestampNTZ.enabled|output.*|pushdown.*|recordLevelFilter.enabled|variant.*|write.*)
+parquet.respectSummaryFiles
+avro.(deflate.level|xz.level|zstandard.*|schemaUrlAllowedSchemes)
+variant.(forceShreddingSchemaForTest|inferShreddingSchema|shredding.*|writeShredding.enabled)
+"""
+
+# what reaches the values of Python functions alone
+_PYTHON = """
+(pyspark|experimental).*
+execution.(arrow|pandas|pyspark|python|pythonUDF|pythonUDTF|udf)\\..*
+legacy.execution\\..*
+"""
+
+# the settings of today that count, so that a test can tell a new one of Spark's from one that was looked at
+_COUNTED = """
+(charAsVarchar|chunkBase64String|collation|csv|datetime|decimalOperations|function|functionResolution|geospatial|icu|json
+|jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|timeType
+|runCollationTypeCastsBeforeAliasAssignment|timestampNanosTypes|timestampType|udt|variant|xml)(\\..*)?
+(binaryOutputStyle|columnNameOfCorruptRecord|preserveCharVarcharTypeInfo|readSideCharPadding)
+(defaultColumn.useNullsForMissingDefaultValues|execution.datasources.hadoopLineRecordReader.enabled)
+files.(archive.*|supportSecondOffsetFormat)
+optimizer.(enableCsvExpression.*|enableJsonExpression.*|getJsonObjectSharedParsing.*|mapLookupHashThreshold)
+parser.(escapedStringLiterals|quotedRegexColumnNames|singleCharacterPipeOperator.enabled)
+"""
+
+
+def _pattern(lines: str) -> re.Pattern[str]:
+    joined = re.sub(r"\n\|", "|", lines.strip())
+    return re.compile("|".join(f"(?:{line})" for line in joined.splitlines()))
+
+
+_KINDS = {
+    "carried": _pattern(_CARRIED),
+    "neutral": _pattern(_NEUTRAL),
+    PYTHON: _pattern(_PYTHON),
+    EXPRESSIONS: _pattern(_COUNTED),
+}
+_SECRET = re.compile("(?i)secret|password|passwd|token|credential|access.?key")
+
+
+@lru_cache(4096)
+def kind_of(name: str) -> str | None:
+    """The kind of a setting by its whole name; None for one that is on no list, which counts for expressions.
+
+    >>> [kind_of(f"spark.sql.{name}") for name in ("shuffle.partitions", "icu.caseMappings.enabled", "of.tomorrow")]
+    ['neutral', 'expressions', None]
+    """
+    short = name.removeprefix("spark.sql.")
+    return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(short)), None)
+
+
+def of_scopes(text: str | None, scopes: Iterable[str]) -> str:
+    """The settings that count in some scopes, as JSON; ``text`` holds all that differ from their defaults.
+
+    The scopes are a format, whose reader's settings count; ``expressions``, where all count that reach no Python
+    function alone; and ``python`` for those that do.
+
+    >>> of_scopes('{"spark.sql.orc.impl": "hive", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}', ["orc"])
+    '{"spark.sql.orc.impl": "hive"}'
+    """
+    return _of_scopes(text or "{}", frozenset(scopes))
+
+
+@lru_cache(512)
+def _of_scopes(text: str, scopes: frozenset[str]) -> str:
+    return json.dumps({name: value for name, value in json.loads(text).items() if _counts(name, scopes)})
+
+
+def _counts(name: str, scopes: frozenset[str]) -> bool:
+    kind = kind_of(name)
+    if kind in ("neutral", "carried") or _SECRET.search(name):
+        return False
+    if kind == PYTHON:
+        return PYTHON in scopes
+    family = re.match(r"spark\.sql\.(?:legacy\.)?(\w+)\.", name)
+    if family and family[1] in FORMATS:
+        return family[1] in scopes
+    return EXPRESSIONS in scopes
+
+
+def recorded(text: str | None) -> str:
+    """All settings that count anywhere, as the metadata record them of a dataset."""
+    return of_scopes(text, (EXPRESSIONS, PYTHON, *FORMATS))
+
+
+def values_of(text: str | None) -> Mapping[str, str]:
+    """Recorded settings by their names."""
+    found: Mapping[str, str] = json.loads(text or "{}")
+    return found
+
+
+def difference(then: str, now: str) -> str | None:
+    """The first setting that differs, in a sentence; None where all are the same.
+
+    >>> difference('{"spark.sql.icu.caseMappings.enabled": "false"}', "{}")
+    'it was built with spark.sql.icu.caseMappings.enabled=false, the session has its default'
+    """
+    if then == now:
+        return None
+    built, here = values_of(then), values_of(now)
+    for name in sorted(built.keys() | here.keys()):
+        if built.get(name) != here.get(name):
+            was = f"{name}={built[name]}" if name in built else f"the default of {name}"
+            return f"it was built with {was}, the session has {here.get(name, 'its default')}"
+    return None

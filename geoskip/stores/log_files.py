@@ -25,6 +25,7 @@ from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, 
 __all__ = [
     "Folder",
     "LocalFolder",
+    "local_path",
     "LogFiles",
     "checked",
     "header_of",
@@ -415,3 +416,14 @@ def _flush_folder(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def local_path(uri: str) -> str | None:
+    """The path of a ``file:`` URI as Hadoop writes it, not percent-encoded; None for other file systems.
+
+    >>> local_path("file:/data/a b"), local_path("s3a://bucket/data")
+    ('/data/a b', None)
+    """
+    if uri.startswith("file:"):
+        return "/" + uri[5:].lstrip("/")
+    return uri if uri.startswith("/") else None

@@ -14,7 +14,7 @@ from datasets.generate_logs import database_log
 from datasets.generate_weather import weather
 from datasets.layout import LAYOUTS, lay_out
 from examples import demo
-from geoskip.spark import sedona_jar
+from geoskip.spark import st_functions
 from tests.bench.measure import PLACE, bars, console
 
 __all__ = ["flights", "functions", "jobs_of", "logs", "months", "no_jobs", "readings", "session"]
@@ -72,7 +72,7 @@ def months() -> Path:
 
 def functions(spark: SparkSession) -> str:
     """Which ST_ functions a session has, in words."""
-    return f"Apache Sedona {sedona_jar.release(spark)}" if sedona_jar.is_there(spark) else "shapely-backed"
+    return f"Apache Sedona {st_functions.release(spark)}" if st_functions.is_there(spark) else "shapely-backed"
 
 
 def jobs_of(spark: SparkSession) -> int:

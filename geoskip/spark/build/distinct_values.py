@@ -48,7 +48,7 @@ from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
 from geoskip.spark.build.listing import ListedFile, SourceState
 from geoskip.spark.build.spark_jobs import explained, following, said, unless_called_off
 from geoskip.spark.build.spark_reader import payloads, storable, tasks_for
-from geoskip.spark.catalog import local_path
+from geoskip.stores.log_files import local_path
 
 __all__ = ["ExpressionPlan", "computed", "over_one_column"]
 

@@ -36,8 +36,8 @@ from geoskip.spark.build.listing import (
     settled,
 )
 from geoskip.spark.build.spark_reader import directly, through_spark
-from geoskip.spark.catalog import local_path
 from geoskip.spark.dependencies import ID_OF
+from geoskip.stores.log_files import local_path
 
 __all__ = ["BuildReport", "BuiltRows", "build", "details_of", "read"]
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.spark.analysis import FileRelation
-from geoskip.spark.catalog import local_path
 from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
+from geoskip.stores.log_files import local_path
 
 __all__ = [
     "UNNAMEABLE",

@@ -49,9 +49,9 @@ from geoskip.spark.build.spark_jobs import (
     said,
     unless_called_off,
 )
-from geoskip.spark.catalog import local_path
 from geoskip.spark.dependencies import is_json
 from geoskip.spark.session import java
+from geoskip.stores.log_files import local_path
 
 __all__ = [
     "chosen_from",

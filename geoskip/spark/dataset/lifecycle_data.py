@@ -14,10 +14,10 @@ from geoskip.metadata import Header, IndexEntry
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuiltRows, build
 from geoskip.spark.build.listing import UNNAMEABLE, ListedFile, SourceState
-from geoskip.spark.catalog import local_path
 from geoskip.spark.dataset.source import DatasetSource, below, globbed, is_glob, qualified
 from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
+from geoskip.stores.log_files import local_path
 
 __all__ = ["SparkData"]
 

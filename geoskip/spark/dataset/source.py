@@ -31,11 +31,12 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.analysis import FileRelation, sentence, source_of
 from geoskip.spark.build.listing import FileListing, SourceState, listing
 from geoskip.spark.build.spark_jobs import said, with_way_out
-from geoskip.spark.catalog import default_store, local_path
+from geoskip.spark.catalog import default_store
 from geoskip.spark.session import java, known
-from geoskip.spark.sql_settings import CHANGED, recorded, values_of
+from geoskip.spark.settings import CHANGED, recorded, values_of
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
+from geoskip.stores.log_files import local_path
 
 __all__ = ["DatasetSource", "below", "globbed", "is_glob", "qualified"]
 
