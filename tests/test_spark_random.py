@@ -30,8 +30,8 @@ from tests.random_queries import WORDS, Queries, Tree, shrunk
 pytestmark = pytest.mark.spark
 
 SEED = int(os.environ.get("GEOSKIP_SEED", "20210"))
-QUERIES = int(os.environ.get("GEOSKIP_QUERIES", "300"))
-A_BATCH = 30
+QUERIES = int(os.environ.get("GEOSKIP_QUERIES", "120"))
+A_BATCH = 20
 FLOOR = 0.3
 FILES = 24
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

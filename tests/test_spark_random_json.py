@@ -24,7 +24,7 @@ from tests.test_spark_readers import settings
 pytestmark = pytest.mark.spark
 
 SEED = int(os.environ.get("GEOSKIP_SEED", "20210"))
-QUERIES = int(os.environ.get("GEOSKIP_JSON", "40"))
+QUERIES = int(os.environ.get("GEOSKIP_JSON", "16"))
 FILES = 12
 SCHEMA = (
     "id int, t8 tinyint, tags array<int>, words array<string>, s string, at timestamp, day date, x double, b boolean"
