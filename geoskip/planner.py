@@ -68,10 +68,22 @@ def decide(
     watch: Deadline | None = None,
     templates: Sequence[Template] = (),
 ) -> Decision:
-    """The decision of one predicate over a snapshot, with those of its indexes that may be used.
+    """Decide which files of a snapshot may hold a row that makes a predicate TRUE; never raises.
 
-    ``evaluator`` is the engine's, for conditions on single values that cannot be looked up; ``watch`` shows to another
-    thread what is being asked; ``templates`` are of functions of SQL.
+    Parameters
+    ----------
+    snapshot
+        The metadata of the dataset's files.
+    predicate
+        The condition of the query on the dataset's columns.
+    indexes
+        The indexes that may be used; all of the snapshot by default.
+    evaluator
+        The engine's evaluator of conditions on single values that cannot be looked up.
+    watch
+        Limits the time of each rule and makes the running one visible to another thread.
+    templates
+        Bodies of SQL functions that the engine has inlined.
     """
     seen = watch or Deadline()
     seen.sources, seen.faults, seen.root = [], {}, seen.root or snapshot.header.root

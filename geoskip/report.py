@@ -85,12 +85,21 @@ class Scan:
         extent: str | tuple[float, float, float, float] = "query",
         beneath: Sequence[BaseGeometry] | None = None,
     ) -> Axes:
-        """A map of the files' boxes, kept and skipped, with the query's shape and the rows that matched.
+        """Draw a map of the files' boxes, kept and skipped, with the query's shape and matching rows.
 
-        At most ``rows`` matching rows are drawn, chosen at random; they are read from the kept files again, 0 reads
-        none. ``extent`` is "query" for the region that the query is about, "all" for all boxes, or (west, south, east,
-        north). ``index`` names a GeoBox where there are several. Beneath lie the borders of countries and of the
-        states of the USA, where coordinates are degrees, or the polygons given as ``beneath``.
+        Parameters
+        ----------
+        ax
+            The axes to draw on; new ones by default.
+        index
+            The text of a GeoBox, where the dataset has several.
+        rows
+            The most matching rows to draw, chosen at random; they are read from the kept files again, 0 reads none.
+        extent
+            ``"query"`` for the region of the query, ``"all"`` for all boxes, or (west, south, east, north).
+        beneath
+            Polygons to draw beneath; by default the borders of countries and of the states of the USA, where
+            coordinates are degrees.
 
         Needs ``pip install 'geoskip[plot]'``. Raises InvalidSpecificationError where the scan has no GeoBox.
         """

@@ -119,7 +119,19 @@ def name_of(index: str, root: str) -> str:
 
 
 def leave_out(registry: Registry, name: str, rule: Rule, why: str, root: str) -> bool:
-    """Put in quarantine what was asked under a name, over a dataset; False where it is geoskip's own."""
+    """Put a rule in quarantine; return False for geoskip's own, which stay in use.
+
+    Parameters
+    ----------
+    registry
+        The registry with the quarantine.
+    name, rule
+        The rule's name in reports, and the rule.
+    why
+        The reason, a sentence without its subject.
+    root
+        The dataset; the quarantine of an index holds for one dataset.
+    """
     if _of_function(name):
         mapped = rule if name.startswith("mapping ") else None
         registry.leave_out(name, f"it {why}; register it again when it is mended", mapped)
@@ -224,7 +236,17 @@ class RuleRunner:
                     self.ask(f"mapping {mapping.name}", mapping.rule, (node, *indexes), found)
 
     def ask(self, name: str, rule: Rule, arguments: tuple[object, ...], found: list[Clause]) -> None:
-        """Put what a rule answers to what was found, if that is a clause."""
+        """Call a rule, guarded, and append its clause.
+
+        Parameters
+        ----------
+        name
+            The rule's name in reports and quarantine.
+        rule, arguments
+            The function and its arguments, the vertex first.
+        found
+            The list that gets the clause, if the rule returns one.
+        """
         if name in self.registry.quarantine:
             self.report(f"{name} is left out: {self.registry.quarantine[name]}")
             return

@@ -38,13 +38,29 @@ def ellipsoid_named(name: Any) -> Any:
 
 @offered(FUNCTIONS, "double")
 def geodesic_distance(lng1: Any, lat1: Any, lng2: Any, lat2: Any, ellipsoid: Any = WGS84) -> float | None:
-    """Metres along the shortest line between two places. A metric."""
+    """Metres along the shortest line between two places; a metric.
+
+    Parameters
+    ----------
+    lng1, lat1, lng2, lat2
+        The two places, in degrees.
+    ellipsoid
+        A name of ``pyproj.get_ellps_map()``.
+    """
     return _inverse(lng1, lat1, lng2, lat2, ellipsoid, 2)
 
 
 @offered(FUNCTIONS, "double")
 def geodesic_bearing(lng1: Any, lat1: Any, lng2: Any, lat2: Any, ellipsoid: Any = WGS84) -> float | None:
-    """Degrees from north, clockwise from -180 to 180, in which the shortest line leaves the first place."""
+    """Azimuth of the shortest line at the first place, in degrees clockwise from north, -180 to 180.
+
+    Parameters
+    ----------
+    lng1, lat1, lng2, lat2
+        The two places, in degrees.
+    ellipsoid
+        A name of ``pyproj.get_ellps_map()``.
+    """
     return _inverse(lng1, lat1, lng2, lat2, ellipsoid, 0)
 
 

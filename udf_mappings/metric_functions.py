@@ -24,7 +24,15 @@ __all__ = ["angular", "hamming", "haversine", "jaccard", "register"]
 
 
 def haversine(lng1: Any, lat1: Any, lng2: Any, lat2: Any, radius: Any = EARTH_RADIUS) -> float | None:
-    """Metres between two points in degrees on a sphere, or what the radius is in."""
+    """Distance of two places on a sphere, in the unit of the radius.
+
+    Parameters
+    ----------
+    lng1, lat1, lng2, lat2
+        The two places, in degrees.
+    radius
+        The radius of the sphere; in metres by default.
+    """
     if lng1 is None or lat1 is None or lng2 is None or lat2 is None or radius is None:
         return None
     phi, theta = math.radians(lat1), math.radians(lat2)

@@ -209,7 +209,19 @@ def _globe_of(flag: list[Predicate]) -> Earth | Predicate | None:
 
 
 def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Clause | None:
-    """The clause of ``distance op d``."""
+    """Return the clause of ``distance op d``.
+
+    Parameters
+    ----------
+    op
+        A comparison operator.
+    pair
+        The geometry through the index, and the constant.
+    earth
+        The model of the globe, or its radius; None for planar distances.
+    d
+        The literal that the distance is compared with.
+    """
     g, shape, _ = pair
     if isinstance(earth, Predicate):
         return None

@@ -37,7 +37,15 @@ def st_geometryfromtext(text: Any, srid: Any = 0) -> Any:
 
 @of_shapely("ST_MakeEnvelope", "number number number number count", "geometry", optional=1, table=FUNCTIONS)
 def st_makeenvelope(xmin: Any, ymin: Any, xmax: Any, ymax: Any, srid: Any = 0) -> Any:
-    """The rectangle of two corners, in the order xmin, ymin, xmax, ymax."""
+    """Rectangle of two corners.
+
+    Parameters
+    ----------
+    xmin, ymin, xmax, ymax
+        The corners, x before y.
+    srid
+        The identifier of the spatial reference.
+    """
     return shapely.set_srid(shapely.box(xmin, ymin, xmax, ymax), srid)
 
 

@@ -194,7 +194,13 @@ def st_geomfromgeojson(text: Any) -> Any:
 
 @of_shapely("ST_PolygonFromEnvelope", "number number number number", "geometry")
 def st_polygonfromenvelope(xmin: Any, ymin: Any, xmax: Any, ymax: Any) -> Any:
-    """The rectangle of two corners, in the order xmin, ymin, xmax, ymax."""
+    """Rectangle of two corners.
+
+    Parameters
+    ----------
+    xmin, ymin, xmax, ymax
+        The corners, x before y.
+    """
     return shapely.box(xmin, ymin, xmax, ymax)
 
 
@@ -281,7 +287,17 @@ def st_relate(a: Any, b: Any, pattern: Any) -> Any:
 
 @of_shapely("ST_DWithin", "geometry geometry number flag", "flag", optional=1)
 def st_dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
-    """Within a planar distance; on the spheroid, in metres, if asked for."""
+    """True within a distance.
+
+    Parameters
+    ----------
+    a, b
+        The geometries.
+    distance
+        In units of the coordinates; in metres with ``use_spheroid``.
+    use_spheroid
+        Measure on the spheroid, between centroids.
+    """
     planar = shapely.distance(a, b) <= distance
     return np.where(use_spheroid, _spheroid(a, b) <= distance, planar) if np.any(use_spheroid) else planar
 

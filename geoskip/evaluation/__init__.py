@@ -57,15 +57,36 @@ class Evaluator(Protocol):
     """An engine that evaluates its own expressions for single values, at planning time and without a job."""
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """A byte a value: the outcomes of a condition with the value in place of ``over``.
+        """Return the outcomes of a condition, one byte a value; None if it is not part of the query.
 
-        None where the condition is not one of the query's; raises :class:`Declined` with a reason otherwise.
+        Parameters
+        ----------
+        node
+            The condition.
+        over
+            The expression in it that the values stand for.
+        values
+            Physical values of ``over``, NULL among them or not.
+
+        Raises
+        ------
+        Declined
+            With a reason, if the condition cannot be evaluated.
         """
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
         """Evaluate an expression for each value of ``over``; physical values, None if unknown.
 
         NULL also stands for values for which the expression throws.
+
+        Parameters
+        ----------
+        node
+            The expression.
+        over
+            The expression in it that the values stand for.
+        values
+            Physical values of ``over``, NULL among them or not.
         """
 
     def clocks(self, zone: str) -> ZoneTransitions | None:

@@ -90,7 +90,7 @@ class Boxes:
             & (self.ymax <= other.ymax)
         )
 
-    def holding(self, other: Envelope) -> Mask:
+    def containing(self, other: Envelope) -> Mask:
         """Mark boxes that contain a box."""
         return (
             (self.xmin <= other.xmin)

@@ -88,10 +88,18 @@ class Metric(ABC):
         return 0.0
 
     def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
-        """By file, the largest number that a query's arithmetic may meet on the way from a point to the rows.
+        """Return the largest number that a query's arithmetic may reach between a point and the rows of each file.
 
-        ``reach`` is the largest coordinate of the rows, ``away`` how far each origin is from the point, ``high`` how
-        far from it, a row an origin, the rows may be.
+        Parameters
+        ----------
+        point
+            The constant of the query.
+        reach
+            The largest absolute coordinate of the rows, one a file.
+        away
+            The distance of the point from each pivot.
+        high
+            The largest distance of rows from a pivot: a row a pivot, a column a file.
         """
         return np.asarray(reach + self.scale(point))
 
@@ -112,7 +120,17 @@ class Metric(ABC):
         return None
 
     def between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
-        """Mark files that may hold a point at such a distance, by their outlines; None if unknown."""
+        """Mark files that may hold a point at a distance in a range, by their outlines; None if unknown.
+
+        Parameters
+        ----------
+        outlines
+            The outlines of all files, as :meth:`outlines` returns them.
+        point
+            The constant of the query.
+        low, high
+            The range of distances, both ends included.
+        """
         return None
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:

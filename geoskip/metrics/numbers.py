@@ -160,7 +160,7 @@ class Haversine(_Numeric):
         return np.asarray(self.table([origin], data)[0])
 
     def table(self, origins: Sequence[Any], data: Columns) -> Floats:
-        places = np.array([_place(tuple(origin)) for origin in origins])
+        places = np.array([_coordinate(tuple(origin)) for origin in origins])
         near = _squares(data[2:], places)
         near *= near >= _ROUNDING
         found = np.sqrt(near)
@@ -190,7 +190,7 @@ def _on_sphere(degrees: Columns) -> Columns:
 
 
 @lru_cache(maxsize=1024)
-def _place(point: tuple[float, float]) -> tuple[float, ...]:
+def _coordinate(point: tuple[float, float]) -> tuple[float, ...]:
     """One point on the unit sphere."""
     return tuple(float(at[0]) for at in _on_sphere(tuple(np.array([number]) for number in point))[2:])
 

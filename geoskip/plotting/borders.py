@@ -20,7 +20,12 @@ __all__ = ["within"]
 
 
 def within(west: float, south: float, east: float, north: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The countries and the states that a window in degrees shows, as polygons.
+    """Polygons of the countries and states that meet a window.
+
+    Parameters
+    ----------
+    west, south, east, north
+        The window, in degrees.
 
     >>> countries, states = within(-88.5, 41, -87, 42.5)  # around Chicago
     >>> len(countries), len(states)

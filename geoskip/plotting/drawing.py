@@ -81,7 +81,17 @@ def geobox_of(decisions: Iterable[Decision], wanted: str | None) -> tuple[Decisi
 
 
 def boxes_of(decision: Decision, index: GeoBox, kept: Iterable[str], skipped: Iterable[str]) -> FileBoxes:
-    """The boxes of the files that a scan kept and skipped, given by their full paths."""
+    """Return the boxes of the files that a scan kept and skipped.
+
+    Parameters
+    ----------
+    decision
+        The decision of the scan.
+    index
+        The GeoBox whose boxes are drawn.
+    kept, skipped
+        Full paths of files.
+    """
     units = units_of(decision.snapshot.files, str(index), index.counts)
     names = decision.snapshot.files.column("path").to_pylist()
     number_of = {name: number for number, name in enumerate(names)}

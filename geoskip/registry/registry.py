@@ -308,7 +308,17 @@ class Registry:
     # ---- leaving out
 
     def leave_out(self, name: str, why: str, rule: object = None) -> None:
-        """Put a mapping, declaration or index in quarantine, unless this rule was replaced meanwhile."""
+        """Put a mapping, declaration or index in quarantine.
+
+        Parameters
+        ----------
+        name
+            The name by which reasons call it.
+        why
+            The reason, a sentence without its subject.
+        rule
+            The rule that failed; nothing happens if another one has replaced it meanwhile.
+        """
         if rule is None or any(m.rule is rule for m in self.mappings.values() if f"mapping {m.name}" == name):
             self.quarantine.setdefault(name, why)
 

@@ -28,7 +28,19 @@ Bound = Mapping[Predicate, Predicate]
 
 
 def solve(pattern: Predicate, constant: Literal, marker: Predicate, bound: Bound) -> Literal | None:
-    """Return the literal for which an expression was folded to this constant, or None if not unique."""
+    """Return the literal for which an expression was folded to this constant, or None if not unique.
+
+    Parameters
+    ----------
+    pattern
+        The expression over markers.
+    constant
+        The constant that stands in its place.
+    marker
+        The argument to recover.
+    bound
+        Literals of other markers.
+    """
     guesses = _guesses(pattern, constant, marker, bound)
     return next((guess for guess in guesses if evaluates_to(pattern, constant, {**bound, marker: guess})), None)
 

@@ -203,7 +203,7 @@ class BoxEncloses(GeoClause):
         envelope = self.shape.envelope
         candidates = self._meeting(units, envelope.grown(envelope.scale * LOOSENESS))
         loose = self._seen(units, candidates).loosened()
-        return self._keeping(units, candidates, loose.holding(envelope))
+        return self._keeping(units, candidates, loose.containing(envelope))
 
     def __str__(self) -> str:
         return f"{self.index}: a box contains the envelope of {self.shape}"
