@@ -310,14 +310,18 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
         if isinstance(value, Predicate):
             found.append(value)
         elif isinstance(value, tuple):
-            found.extend(part for part in value if isinstance(part, Predicate))
+            found.extend([part for part in value if isinstance(part, Predicate)])
     return tuple(found)
 
 
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
     """The fields of a vertex type that may hold vertices."""
-    return tuple(f.name for f in fields(kind) if f.name not in ("op", "name", "text", "type", "value", "values"))
+    known = {"op", "name", "text", "type", "value", "values"}
+    return tuple(f.name for f in fields(kind) if f.name not in known and f.type not in _OF_NO_VERTICES)
+
+
+_OF_NO_VERTICES = ("str", "str | None", "bool", "tuple[str, ...]")
 
 
 def walk(node: Predicate) -> Iterator[Predicate]:
@@ -326,7 +330,8 @@ def walk(node: Predicate) -> Iterator[Predicate]:
     while waiting:
         vertex = waiting.pop()
         yield vertex
-        waiting.extend(reversed(children(vertex)))
+        if below := children(vertex):
+            waiting.extend(reversed(below))
 
 
 def columns_of(node: Predicate) -> frozenset[str]:

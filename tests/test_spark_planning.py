@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,22 @@ def test_the_same_question_is_decided_once_while_nothing_changes(spark: Any, wid
     assert counts["unusable"] == 4, "indexes are checked once a snapshot and environment"
 
 
+def test_questions_with_subqueries_are_decided_once(spark: Any, wide: Path, counts: Counter[str]) -> None:
+    """Spark numbers them anew each time, and their values are not known: another subquery changes no decision."""
+    query = "SELECT c1 FROM wide WHERE c0 > 25 AND (c2 > (SELECT {0}(c3) FROM wide) OR c4 < (SELECT min(c5) FROM wide))"
+    last = spark.sql(query.format("max"))
+    assert min(scan.files_kept for scan in geoskip.explain(last).scans) == 2
+    before = dict(counts)
+    assert last.collect() == []
+    again = spark.sql(query.format("min"))
+    assert len(again.collect()) == 14
+    assert min(scan.files_kept for scan in geoskip.report(again).scans) == 2
+    assert counts - Counter(before) == Counter(decide=1)
+    texts = {scan.predicate for scan in geoskip.report(again).scans if "subquery" in (scan.predicate or "")}
+    assert texts
+    assert all(len(set(re.findall(r"subquery#(\d+)", text))) == 2 for text in texts), "two are two"
+
+
 def test_columns_without_an_index_cost_no_decision(spark: Any, wide: Path, counts: Counter[str]) -> None:
     assert kept(spark, f"SELECT c1 FROM wide WHERE c{COLUMNS} > 1000") == [FILES]
     assert counts == Counter(decide=1, parts_of=1), "asked and translated; no index is checked, none decides"
@@ -133,7 +150,7 @@ def test_what_changes_is_decided_anew(spark: Any, wide: Path) -> None:
 
 def test_mutant_an_answer_that_outlives_the_registry(spark: Any, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: decisions are taken again though an index is in quarantine by now."""
-    monkeypatch.setattr(Registry, "state", property(lambda registry: None))
+    monkeypatch.setattr(Registry, "version_key", property(lambda registry: None))
     with pytest.raises(AssertionError, match="quarantine"):
         test_what_changes_is_decided_anew(spark, wide)
 
@@ -148,7 +165,8 @@ CATALYST = "org.apache.spark.sql.catalyst.expressions."
         ({"class": CATALYST + "PythonUDF", "python": "AAAA", "children": []}, False),
         ({"class": "Main$$$Lambda$12", "name": "f", "children": []}, False),
         ({"class": CATALYST + "objects.Invoke", "children": []}, False),
-        ({"class": CATALYST + "Not", "children": [{"class": "x", "opaque": "scalar-subquery#1"}]}, False),
+        ({"class": CATALYST + "Not", "children": [{"class": "x", "opaque": "scalar-subquery#1"}]}, True),
+        ({"class": CATALYST + "Not", "children": [{"type": "interval", "opaque": "1 days"}]}, False),
         ({"class": CATALYST + "InSet", "children": [], "values": [{"type": "x", "opaque": "?"}]}, False),
     ],
 )

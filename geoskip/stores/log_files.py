@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import re
@@ -201,6 +202,7 @@ def identity_text(identity: str) -> bytes:
     return json.dumps({"format": FORMAT, "identity": identity, "crc": checksum(identity)}).encode("ascii")
 
 
+@functools.lru_cache(256)
 def identity_of(text: bytes, what: str) -> str:
     """The identity in ``_identity.json``; the first ones had no checksum."""
     try:

@@ -14,6 +14,8 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.TreeMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -370,7 +372,9 @@ class Slots {
 
 /** The columns of a relation by their identity: their names as the relation has them, not as a query spells them. */
 class Names {
+    private static final Pattern ID = Pattern.compile("#\\d+");
     private final HashMap names = new HashMap();
+    private final HashMap ids = new HashMap(); // as Spark gave them, to those of this question
 
     Names(LogicalPlan relation) {
         for (Iterator i = ScalaInterop.list(relation.output()).iterator(); i.hasNext();) {
@@ -379,6 +383,21 @@ class Names {
                 names.put(column.exprId(), column.name());
             }
         }
+    }
+
+    /** A text of Spark's with its ids numbered anew, as they are met: the same question is written the same. */
+    String numbered(String text) {
+        Matcher matcher = ID.matcher(text);
+        StringBuffer numbered = new StringBuffer();
+        while (matcher.find()) {
+            String id = (String) ids.get(matcher.group());
+            if (id == null) {
+                id = "#" + (ids.size() + 1);
+                ids.put(matcher.group(), id);
+            }
+            matcher.appendReplacement(numbered, id);
+        }
+        return matcher.appendTail(numbered).toString();
     }
 
     /** A column's name, or null for what is no column of the files: `_metadata`, or another relation's. */

@@ -86,7 +86,7 @@ class ExpressionJson {
         json.writeStringField("type", type(expression.dataType()));
         boolean chain = expression instanceof And || expression instanceof Or; // whose other members may still serve
         if (expression instanceof PlanExpression || !expression.deterministic() && !chain) {
-            opaque(json, expression);
+            opaque(json, expression, names);
         } else if (expression instanceof AttributeReference) {
             column(json, (AttributeReference) expression, names);
         } else if (expression instanceof GetStructField) {
@@ -101,8 +101,8 @@ class ExpressionJson {
         json.writeEndObject();
     }
 
-    private static void opaque(JsonGenerator json, Expression expression) throws IOException {
-        json.writeStringField("opaque", expression.toString());
+    private static void opaque(JsonGenerator json, Expression expression, Names names) throws IOException {
+        json.writeStringField("opaque", names.numbered(expression.toString()));
         json.writeArrayFieldStart("columns");
         for (Iterator i = ScalaInterop.list(expression.references().toSeq()).iterator(); i.hasNext();) {
             json.writeString(((NamedExpression) i.next()).name());
@@ -113,7 +113,7 @@ class ExpressionJson {
     private static void column(JsonGenerator json, AttributeReference column, Names names) throws IOException {
         String name = names.of(column);
         if (name == null) {
-            opaque(json, column);
+            opaque(json, column, names);
         } else {
             json.writeStringField("column", name);
             json.writeBooleanField("nullable", column.nullable());

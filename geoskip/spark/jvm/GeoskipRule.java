@@ -69,8 +69,12 @@ class GeoskipRule extends Rule {
             if (!concerns((LogicalPlan) plan)) {
                 return plan;
             }
-            LogicalPlan pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply((LogicalPlan) plan);
-            return rewrite(pruned, originals((LogicalPlan) plan, new ArrayList()), new ArrayList(), new ArrayList());
+            List originals = originals((LogicalPlan) plan, new ArrayList());
+            LogicalPlan pruned = (LogicalPlan) plan;
+            if (anyOfCatalog(originals)) {
+                pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply(pruned);
+            }
+            return rewrite(pruned, originals, new ArrayList(), new ArrayList());
         } catch (InterruptedException cancelled) {
             Thread.currentThread().interrupt();
             return plan;
@@ -137,6 +141,16 @@ class GeoskipRule extends Rule {
 
     /** The datasets that a relation's own index reads of. */
     private List indexed(FileIndex location) { return MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session); }
+
+    /** Are some of a table in the catalog? Spark's rule takes the partitions of these alone, after a long look. */
+    private static boolean anyOfCatalog(List originals) {
+        for (Iterator i = originals.iterator(); i.hasNext();) {
+            if (i.next() instanceof CatalogFileIndex) {
+                return true;
+            }
+        }
+        return false;
+    }
 
     /** The file indexes of a plan, as they are before partition pruning made lists of partitions of some. */
     private List originals(LogicalPlan plan, List found) {

@@ -179,6 +179,9 @@ class SupportedRelations {
     }
 
     private static String setting(SQLConf conf, String key) {
+        if (SQLConf$.MODULE$.getConfigEntry(key) == null) { // Spark would throw, which takes long
+            return conf.getConfString(key, null);
+        }
         try {
             return conf.getConfString(key); // its default where it is not set
         } catch (java.util.NoSuchElementException unknown) {

@@ -96,8 +96,12 @@ class Bridge:
         if (under := self._environments.get(environment)) is None:
             if len(self._environments) >= _MOST_ENVIRONMENTS:
                 self._environments = {}
-            under = self._environments[environment] = json.loads(environment or "{}")
+            under = json.loads(environment or "{}")
+            under["unread"] = tuple(unread(under.get("settings", {})))
+            self._environments[environment] = under
         about = {**json.loads(head), **json.loads(question or "{}")}
+        if "settings" in about:
+            about["unread"] = tuple(unread(about["settings"]))
         return {**under, **about, "question": question, "environment": environment, "length": len(request)}
 
     def _audited(self, found: Json) -> str:
@@ -133,7 +137,7 @@ class Bridge:
     def _decided(self, request: Json, java: Any, watch: Deadline) -> str:
         settings = request.get("settings", {})
         share_memory(settings)
-        reasons: list[str] = [*unread(settings), *request["barriers"]]
+        reasons: list[str] = [*request["unread"], *request["barriers"]]
         try:
             self.known.read_keys(settings.get(KEYS))
         except Exception as error:

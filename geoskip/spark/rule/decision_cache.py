@@ -145,7 +145,8 @@ def is_reproducible(
     """Does a decision follow from its question, its snapshots and the registry alone?
 
     It does where all expressions are Catalyst's, which their text identifies (two closures of Scala or Python may look
-    the same), and where all rules are geoskip's: those of others may read what changes.
+    the same), and where all rules are geoskip's: those of others may read what changes. An expression that is not
+    written may be any other one later, for it may be anything now; a literal that is not written, Spark evaluates.
     """
     predicates = [decision.predicate for decision in decisions]
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
@@ -167,6 +168,8 @@ def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> 
 
 
 def _is_of_catalyst(node: Json) -> bool:
+    if "class" in node and "opaque" in node:  # a subquery or what is not deterministic: it may be anything already
+        return True
     kind = str(node.get("class", CATALYST))
     return kind.startswith(CATALYST) and "." not in kind.removeprefix(CATALYST) and not node.keys() & _UNCLEAR
 
