@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -184,7 +184,12 @@ class _MergedUnitClause(UnitClause):
     __str__ = _MergedClause.__str__
 
 
-_MERGED = (_MergedClause, _MergedUnitClause)  # a union takes far longer to test
+_MERGED = (_MergedClause, _MergedUnitClause)
+
+
+def _is_merged(clause: Clause) -> TypeGuard[_MergedClause | _MergedUnitClause]:
+    """Tell a merged clause by its very class: for abstract classes, isinstance takes far longer."""
+    return type(clause) in _MERGED
 
 
 def all_of(clauses: Iterable[Clause]) -> Clause:
@@ -193,6 +198,8 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
     Clauses over the units of one index are merged unit by unit.
     """
     parts = [c for c in _flatten(clauses, every=True) if c is not KEEP_ALL]
+    if len(parts) < 2:
+        return parts[0] if parts else KEEP_ALL
     if any(c is KEEP_NONE for c in parts):
         return KEEP_NONE
     units: dict[str, list[UnitClause]] = {}
@@ -203,8 +210,6 @@ def all_of(clauses: Iterable[Clause]) -> Clause:
     for every in units.values():
         same = [part for part in every if not any(other.implies(part) for other in every if other is not part)]
         merged.append(same[0] if len(same) == 1 else _MergedUnitClause(tuple(same), True))
-    if not merged:
-        return KEEP_ALL
     return merged[0] if len(merged) == 1 else _MergedClause(tuple(merged), True)
 
 
@@ -226,7 +231,7 @@ def any_of(clauses: Iterable[Clause]) -> Clause:
 def _flatten(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
     seen: set[int] = set()
     for clause in clauses:
-        same = isinstance(clause, _MERGED) and clause.every is every
+        same = _is_merged(clause) and clause.every is every
         for part in clause.parts if same else (clause,):  # type: ignore[attr-defined]
             if id(part) not in seen:
                 seen.add(id(part))
@@ -235,7 +240,7 @@ def _flatten(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
 
 def size_of(clause: Clause) -> int:
     """Number of clauses that are evaluated for this one."""
-    return clause.size if isinstance(clause, _MERGED) else 1
+    return clause.size if _is_merged(clause) else 1
 
 
 def parts_of(clause: Clause) -> tuple[Clause, ...]:
@@ -244,7 +249,7 @@ def parts_of(clause: Clause) -> tuple[Clause, ...]:
     >>> parts_of(KEEP_NONE)[0] is KEEP_NONE
     True
     """
-    if isinstance(clause, _MERGED) and clause.every:
+    if _is_merged(clause) and clause.every:
         return tuple(p for part in clause.parts for p in parts_of(part))
     return (clause,)
 
@@ -255,14 +260,14 @@ def alternatives_of(clause: Clause) -> tuple[Clause, ...]:
     >>> alternatives_of(KEEP_NONE)[0] is KEEP_NONE
     True
     """
-    if isinstance(clause, _MERGED) and not clause.every:
+    if _is_merged(clause) and not clause.every:
         return clause.parts
     return (clause,)
 
 
 def leaves_of(clause: Clause) -> Iterator[Clause]:
     """The clauses that a clause is merged of; itself where it is not merged."""
-    if isinstance(clause, _MERGED):
+    if _is_merged(clause):
         for part in clause.parts:
             yield from leaves_of(part)
     else:

@@ -304,8 +304,11 @@ def children(node: Predicate) -> tuple[Predicate, ...]:
     (a, 1)
     """
     kind: Any = type(node)
+    names = _names(kind)
+    if not names:
+        return ()
     found: list[Predicate] = []
-    for name in _names(kind):
+    for name in names:
         value = getattr(node, name)
         if isinstance(value, Predicate):
             found.append(value)
