@@ -105,7 +105,7 @@ class Bridge:
         return {**under, **about, "question": question, "environment": environment, "length": len(request)}
 
     def _audited(self, found: Json) -> str:
-        """What to say of rows that an audit found in skipped files; what skipped them is put in quarantine."""
+        """Describe lost rows that an audit found, and put the rules that skipped them in quarantine."""
         behind = self.remembered(int(found["report"].get("decision", -1)))
         return "\n".join(lost_rows(behind.decisions if behind else (), behind.roots if behind else (), found["lost"]))
 
@@ -122,7 +122,7 @@ class Bridge:
         budget = float(request.get("budget", 5.0))
         asked = now - min(max(time.time() - float(request.get("asked", time.time())), 0.0), budget)
         overdue = [run for run in list(self._running.values()) if run.roots & roots and now > run.until]
-        late = [now - run.since for run in overdue if not _left_out(run, now)]
+        late = [now - run.since for run in overdue if not _quarantine_running(run, now)]
         if late:
             why = f"an earlier decision over this dataset has run for {max(late):.0f} s: meanwhile every file is read"
             return json.dumps({"reasons": [why, *request["barriers"]]})
@@ -159,7 +159,7 @@ class Bridge:
                 reasons.append(f"no index of {root} is in use: create_index() makes one{back}")
             if pending := snapshot.header.pending:
                 reasons.append(f"{unindexed_at_last(pending)} of {root}")
-        key, made = self._made([(root, snapshot) for _, root, snapshot in found], request, java, watch)
+        key, made = self._decide_or_recall([(root, snapshot) for _, root, snapshot in found], request, java, watch)
         lines = [
             " ".join([str(number), key_of(snapshot), *bits])
             for number, root, snapshot in found
@@ -168,10 +168,10 @@ class Bridge:
         told = dict.fromkeys(text[:_LONGEST] for text in (*reasons, *made.reasons))
         return "\n".join([json.dumps({"decision": key, "reasons": list(told)}), *lines])
 
-    def _made(
+    def _decide_or_recall(
         self, found: Sequence[tuple[str, Snapshot]], request: Json, java: Any, watch: Deadline
     ) -> tuple[int, DecisionCache]:
-        """The decisions over these snapshots, with their number: those that answered the same question, if there are.
+        """Return the decisions over these snapshots with their number, from the cache if possible.
 
         None is remembered for its question that took so long that it may have been cut short.
         """
@@ -283,7 +283,7 @@ class Bridge:
         return known[0]
 
     def _changed(self, root: str, snapshot: Snapshot, masks: list[Mask], request: Json) -> Mask | None:
-        """Files to be skipped that have another content by now, where asking is cheap: local files, not too many.
+        """Return files to be skipped whose content has changed; only local files, up to a limit.
 
         A listing may be older than a file. Inode and change time also show a file that was replaced by one of the same
         size and modification time.
@@ -305,7 +305,7 @@ class Bridge:
 
 
 def _lines(snapshot: Snapshot) -> str:
-    """The files for the JVM, which compares etags with a listing's, or with local files when a plan is run again."""
+    """Format the files for the JVM, which compares their fingerprints with a listing's."""
     return snapshot.files.paths_text(etags=True).decode("utf-8")
 
 
@@ -332,7 +332,7 @@ def _by_column(entries: Sequence[IndexEntry]) -> dict[str, list[int]]:
 
 
 def _is_settled(entry: IndexEntry) -> bool:
-    """Do a snapshot and a query's environment say once and for all whether an index may be used?
+    """True if a snapshot and a query's environment decide once whether an index may be used.
 
     What defines a type of users' own may change while the driver runs, and so may what others need to answer.
     """
@@ -340,8 +340,8 @@ def _is_settled(entry: IndexEntry) -> bool:
     return kind.unavailable is Index.unavailable and is_own(kind)
 
 
-def _left_out(run: _Running, now: float) -> bool:
-    """Is it a mapping, or an index of others, that a decision still waits for? Then it is not asked again."""
+def _quarantine_running(run: _Running, now: float) -> bool:
+    """Put a mapping or a user's index for which a decision still waits in quarantine."""
     name, rule = run.watch.running or ("", None)
     if rule is None:
         return False

@@ -1,4 +1,4 @@
-"""The decisions of this driver: reports ask for them later, and the same question is answered from them again.
+"""The cache of this driver's decisions, for reports and for the same question again.
 
 A decision answers a later question that is written the same (its conditions, partition values, reader options and
 settings), over the same snapshots, while the registry is as it was. *Why that is sound*: such a decision was computed
@@ -39,7 +39,7 @@ _OWN = ("geoskip", "udf_mappings")
 
 @dataclass(frozen=True)
 class DecisionCache:
-    """What a report may ask for later, and what answers the same question again."""
+    """Decisions that a report may need later, and that answer the same question again."""
 
     decisions: tuple[Decision, ...]
     conditions: tuple[Json, ...]
@@ -60,7 +60,7 @@ class DecisionCache:
         return [~decision.keep for decision, of in zip(self.decisions, self.roots, strict=True) if of == root]
 
     def cells(self) -> int:
-        """What remembering costs, in entries of masks, a byte each."""
+        """Cost of the entry: entries of masks, a byte each."""
         return sum(len(decision.keep) for decision in self.decisions) + _UNPACKED * self.length
 
     def effects(self, listed: str) -> tuple[tuple[str, int], ...]:
@@ -142,7 +142,7 @@ class Decisions:
 def is_reproducible(
     conditions: Iterable[Json], decisions: Iterable[Decision], indexes: Iterable[Index], registry: Registry
 ) -> bool:
-    """Does a decision follow from its question, its snapshots and the registry alone?
+    """True if a decision depends on its question, its snapshots and the registry alone.
 
     It does where all expressions are Catalyst's, which their text identifies (two closures of Scala or Python may look
     the same), and where all rules are geoskip's: those of others may read what changes. An expression that is not
@@ -159,7 +159,7 @@ def is_reproducible(
 
 
 def has_rules_of_others(predicates: Iterable[Predicate], registry: Registry) -> bool:
-    """Are there mappings, or what evaluates or explains constants, that users wrote for calls in these predicates?
+    """True if users' mappings or functions of constants concern calls in these predicates.
 
     Those of bare names may be of functions that Spark has replaced by what they are made of.
     """

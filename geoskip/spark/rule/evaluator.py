@@ -1,4 +1,4 @@
-"""Spark's own evaluator at planning time: what a query's conditions become for single values (DESIGN, section 4).
+"""Evaluate a query's conditions for single values with Spark's own evaluator (DESIGN, section 4).
 
 While Python decides, the rule holds the conditions (``jvm/Evaluation.java``). A vertex of the predicate is found among
 them by what it translates to; the indexed expression in it is replaced by a value, and Spark evaluates the rest in the
@@ -78,14 +78,14 @@ class _Vertex:
 
 
 def _is_unsettled(node: Predicate) -> bool:
-    """Is it NULL or FALSE of NaN, by whether Spark compiles it? ``x IN (1.0, ..., NULL)``, as a set."""
+    """True for ``x IN (1.0, ..., NULL)``, which is NULL or FALSE for NaN by whether Spark compiles it."""
     if not isinstance(node, In) or not sql_type(node.child.type).is_floating:
         return False
     return any(value.value is None for value in node.values)
 
 
 def _depends_on_form(node: Predicate, over: Predicate) -> bool:
-    """May Spark cast a decimal of one value in two ways?
+    """True if Spark may cast a decimal of one value in two ways.
 
     Of those with up to 18 digits it has two forms, which ``cast(x AS int)`` and ``cast(x AS double)`` take by different
     ways (999999999.999999999 becomes 999999999 or 1000000000); up to 15 digits they meet. A row holds the one, what is
@@ -145,16 +145,16 @@ class SparkEvaluator:
         return self.answers[key]
 
     def _answer(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        place = self._place(node)
+        place = self._vertex_of(node)
         if place is not None:
             found = self._outcomes(place, over, values)
             return np.where(found == _VALUE, np.uint8(ANY), found)
-        opposite = self._place(normalise(Not(node)))
+        opposite = self._vertex_of(normalise(Not(node)))
         if opposite is not None:
             found = self._outcomes(opposite, over, values)
             return swapped(np.where(found == _VALUE, np.uint8(ANY), found))
         match node:
-            case IsNull(child) if (place := self._place(child)) is not None:
+            case IsNull(child) if (place := self._vertex_of(child)) is not None:
                 found = self._outcomes(place, over, values)
                 test = np.where(found == IS_NULL, np.uint8(IS_TRUE), np.uint8(IS_FALSE))
                 return np.where(found == ANY, np.uint8(ANY), test)
@@ -164,7 +164,7 @@ class SparkEvaluator:
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
         """An expression's values, where it stands in the query; NULL also where it throws."""
-        place = self._place(node)
+        place = self._vertex_of(node)
         if place is None:
             return None
         found, thrown = self._values(place, over, values)
@@ -180,7 +180,7 @@ class SparkEvaluator:
     def _of_part(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
         """The outcomes of a condition that was put together from parts of the query: its left side is there."""
         part = children(node)[0]
-        place = self._place(part)
+        place = self._vertex_of(part)
         if place is None or part == over:
             return None
         found, thrown = self._values(place, over, values)
@@ -189,7 +189,7 @@ class SparkEvaluator:
 
     # --- places -----------------------------------------------------------------------------------------------------
 
-    def _place(self, node: Predicate) -> _Vertex | None:
+    def _vertex_of(self, node: Predicate) -> _Vertex | None:
         if not self._by_path:
             self._find()
         return self._by_predicate.get(node)
@@ -232,7 +232,7 @@ class SparkEvaluator:
     def _bindings(
         self, place: _Vertex, over: Predicate, values: CandidateValues
     ) -> tuple[dict[str, tuple[CandidateValues, str]], Any]:
-        """The values to put at paths below a place, each with the paths, and for which of them a function threw."""
+        """Return the values to put at paths below a vertex, and marks where a function threw."""
         if _depends_on_form(place.predicate, over):
             raise Declined("what casts make of decimals of so many digits depends on how Spark computes them")
         bindings: dict[str, tuple[CandidateValues, str]] = {}

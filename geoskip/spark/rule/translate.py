@@ -18,6 +18,7 @@ import pickle
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -42,13 +43,13 @@ from geoskip.predicates import (
     StartsWith,
     columns_of,
     normalise,
+    transform,
     walk,
 )
 from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import Unidentifiable, own_identity, qualified_name, restated
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rewrite.structs import MOST_RECORDS, is_record, record
-from geoskip.spark.rule.lambdas import closed
 from geoskip.types import sql_type
 
 __all__ = ["CATALYST", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "parts_of", "quoted", "type_name"]
@@ -178,7 +179,7 @@ class Translator:
         if node["class"].startswith("org.apache.spark.sql.sedona_sql."):
             name = node["class"].rpartition(".")[2]
         call = Call(name, children, node["class"], tuple(node.get("args", ())), result)
-        return closed(call) if kind == "LambdaFunction" else call
+        return name_variables(call) if kind == "LambdaFunction" else call
 
 
 def _spatial(node: Json) -> str | None:
@@ -190,7 +191,7 @@ def _spatial(node: Json) -> str | None:
 
 
 def parts_of(conditions: Iterable[Json], translator: Translator, reasons: list[str]) -> Iterator[Predicate]:
-    """The conditions and the members of their ANDs; one that cannot be translated leaves the others in use."""
+    """Translate conditions and the members of their ANDs, leaving out untranslatable ones."""
     for node in conditions:
         evaluated = "slot" in node and translator.slots  # over partition columns alone: Spark's own answer stands
         if node.get("class") == _AND and not evaluated:
@@ -215,7 +216,7 @@ def inlined(name: str, written: str | None) -> Template | None:
 
 
 def _is_itself(vertex: Predicate) -> bool:
-    """Is a vertex that looks the same the same? Not what is unknown, nor a function nobody can tell from another."""
+    """True if an equal vertex means the same; not for unknown or unidentified functions."""
     return not isinstance(vertex, Opaque) and not (getattr(vertex, "implementation", None) or "").endswith(UNIDENTIFIED)
 
 
@@ -226,7 +227,7 @@ def _believed(call: Call) -> Predicate:
 
 
 def _stated(name: str, implementation: str) -> str:
-    """With the version declared for the name, where nobody can tell one version of the function from another."""
+    """Add the version declared for the name to an unidentified function."""
     version = current().version_of(name) if implementation.endswith(UNIDENTIFIED) else None
     return implementation if version is None else f"{implementation.removesuffix(UNIDENTIFIED)}#version:{version}"
 
@@ -300,7 +301,7 @@ def _case(children: tuple[Predicate, ...], node: Json) -> Predicate:
 
 
 def _of_collated(node: Json, children: tuple[Predicate, ...]) -> Predicate:
-    """What Spark alone can tell of collated strings; that they are NULL is plain."""
+    """Make conditions on collated strings opaque, except IS NULL."""
     kind = node["class"].removeprefix(CATALYST)
     values = tuple(map(literal, node.get("values", ())))
     if kind in ("IsNull", "IsNotNull"):
@@ -321,8 +322,10 @@ def _columns(nodes: Sequence[Predicate]) -> tuple[str, ...]:
 
 
 def type_name(text: str) -> str:
-    """Spark's catalogue name of a type; a geometry of Sedona's or Spark's own is ``geometry``, whatever its SRID, and
-    text compared by bytes ``string``, which Spark 4.3 calls so only where nobody has asked for it.
+    """Return Spark's catalogue name of a type.
+
+    Geometries of Sedona and of Spark are ``geometry``, whatever their SRID; strings that are compared by bytes are
+    ``string``, although Spark 4.3 names an explicit collation.
 
     >>> type_name("udt org.apache.spark.sql.sedona_sql.UDT.GeometryUDT"), type_name("geometry(4326)")
     ('geometry', 'geometry')
@@ -347,7 +350,7 @@ def quoted(part: str) -> str:
 
 
 def implementation_of(command: str) -> str:
-    """What identifies the Python function of a UDF, from Spark's pickled command in base64."""
+    """Identity of the Python function of a UDF, from Spark's pickled command in base64."""
     data = base64.b64decode(command)
     kind, colon, found = _implementation(hashlib.sha256(data).digest(), _UncachedBytes(data)).partition(":")
     return f"{kind}{colon}{restated(found)}"
@@ -383,3 +386,49 @@ def _implementation(digest: bytes, command: _UncachedBytes) -> str:
         return "python:" + own_identity(function)
     except Unidentifiable:
         return f"python:{qualified_name(function)}{UNIDENTIFIED}"
+
+
+_VARIABLE = "org.apache.spark.sql.catalyst.expressions.NamedLambdaVariable"
+_VARIABLE_NUMBER = 3
+"""Where the flags of a variable have Spark's number: after its name and type, and whether it may be NULL."""
+
+
+def name_variables(function: Call) -> Call:
+    """Name the variables of a lambda by position, so that ``x -> x > 5`` equals ``y -> y > 5``.
+
+    Spark numbers variables differently in each query. Here the name of a variable is the nesting depth of lambdas
+    within the one that binds it, and its position there.
+
+    >>> x, y = (Call("v", (), _VARIABLE, ("x", "int", "true", number, "null"), "int") for number in "78")
+    >>> one, other = (Call("lambdafunction", (Call("f", (a, b)), a, b)) for a, b in ((x, y), (y, x)))
+    >>> swapped = Call("lambdafunction", (Call("f", (y, x)), x, y))
+    >>> one == other, name_variables(one) == name_variables(other), name_variables(one) == name_variables(swapped)
+    (False, True, False)
+    >>> inner = (name_variables(Call("lambdafunction", (body, y))) for body in (x, y))
+    >>> len({name_variables(Call("lambdafunction", (function, x))) for function in inner})
+    2
+    """
+    body, *variables = function.args
+    places = {
+        v.flags[_VARIABLE_NUMBER]: str(place)
+        for place, v in enumerate(variables)
+        if _is_open(v) and isinstance(v, Call)
+    }
+    if len(places) < len(variables):
+        return function
+    variables_within = (v for v in walk(body) if isinstance(v, Call) and v.implementation == _VARIABLE)
+    level = str(1 + max((int(v.flags[0]) for v in variables_within if not _is_open(v)), default=-1))
+
+    def named(node: Predicate) -> Predicate:
+        if isinstance(node, Call) and _is_open(node) and node.flags[_VARIABLE_NUMBER] in places:
+            return replace(node, flags=(level, places[node.flags[_VARIABLE_NUMBER]]))
+        return node
+
+    found = transform(function, named)
+    assert isinstance(found, Call)
+    return found
+
+
+def _is_open(node: Predicate) -> bool:
+    """True for a variable that is not named by its position yet."""
+    return isinstance(node, Call) and node.implementation == _VARIABLE and len(node.flags) > _VARIABLE_NUMBER

@@ -1,4 +1,4 @@
-"""One process a session that calls Python functions where Spark's workers would: with their Python and environment.
+"""One process a session that calls Python functions with the Python and environment of workers.
 
 What a function makes of a value depends on more than its code: on classes and modules as workers have them, on the
 environment, the working directory, hashes and clocks. Where Spark runs within this machine, its workers have all of it
@@ -141,7 +141,7 @@ class _UdfProcess:
         self._is_ready = False
 
     def answer(self, request: Mapping[str, Any], deadline: float) -> Rows | str:
-        """What it answers; it is killed where it does not, unless it is just starting."""
+        """Return its answer; without one by the deadline it is killed, unless it is just starting."""
         if not self._is_ready:  # once a session a query waits for it, for more than its share of the budget
             since = time.monotonic()
             if not self._is_readable(deadline + _START * max(0.0, deadline - since)):

@@ -1,4 +1,4 @@
-"""The process that calls a query's Python functions while it is planned, as one of Spark's Python workers would.
+"""The process that calls a query's Python functions at planning time, like a Spark Python worker.
 
 Its source is run by the worker's Python, which need not have geoskip (:mod:`geoskip.spark.rule.udf_process` starts it).
 It answers one pickled request after another: a function is unpickled for each from the bytes that Spark sends to
@@ -81,7 +81,7 @@ def _answer(
 
 
 def _plain(value: Any, is_instant: bool) -> Any:
-    """A result as it is, if another process can be given it; of a time the instant, or the reading of its clock."""
+    """Convert a result to a plain value; a time to its instant, or to its local reading."""
     if type(value) not in _PLAIN:
         raise TypeError(type(value))
     if type(value) is not dt.datetime:
