@@ -20,7 +20,7 @@ from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError
 from geoskip.metadata import Header
 from geoskip.spark import filesystem as s3
-from geoskip.spark.dataset import listing
+from geoskip.spark.build import listing
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
