@@ -172,10 +172,8 @@ class Labeller:
                 return all_of([self._branches(node, self.true), *self._own(node)])
             case IsNull(And() | Or() | Not() | Comparison() | In() as child):
                 return all_of([self.null(child), *self._own(node)])
-            case Comparison("<=>", test, Literal(True)):
-                return self.true(test)
-            case Comparison("<=>", test, Literal(False)):
-                return self.false(test)
+            case Comparison("<=>", left, Literal() as literal):
+                return all_of([self.true(_equality(left, literal)), *self._as_value(node, True)])
             case In(child, values) if any(v.value is None for v in values):
                 return self.true(In(child, tuple(v for v in values if v.value is not None)))
             case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
@@ -199,10 +197,11 @@ class Labeller:
                 return all_of([self._branches(node, self.false), *self._own(Not(node))])
             case IsNull(And() | Or() | Not() | Comparison() | In() as child):
                 return all_of([any_of([self.true(child), self.false(child)]), *self._own(Not(node))])
-            case Comparison("<=>", test, Literal(True)):
-                return any_of([self.false(test), self.null(test)])
-            case Comparison("<=>", test, Literal(False)):
-                return any_of([self.true(test), self.null(test)])
+            case Comparison("<=>", left, Literal() as literal):
+                equal = _equality(left, literal)
+                return all_of([any_of([self.false(equal), self.null(equal)]), *self._as_value(node, False)])
+            case In(_, ()):
+                return KEEP_ALL
             case In(child, values) if any(v.value is None for v in values):
                 if not sql_type(child.type).is_floating:
                     return KEEP_NONE
@@ -296,3 +295,15 @@ class Labeller:
         """Label the condition that follows from the declaration of a function in a vertex."""
         needed = rule(node)
         return None if needed is None else self.true(needed)
+
+
+def _equality(left: Predicate, literal: Literal) -> Predicate:
+    """Return the condition that is TRUE where ``left <=> literal`` is, and FALSE or NULL where that is FALSE."""
+    match literal.value:
+        case None:
+            return IsNull(left)
+        case True:
+            return left
+        case False:
+            return normalise(Not(left))
+    return Comparison("=", left, literal)

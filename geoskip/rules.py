@@ -178,8 +178,9 @@ class RuleRunner:
         """Return the clauses of indexes and mappings for a vertex itself."""
         found: list[Clause] = []
         read = columns_of(node)
+        joined = isinstance(node, Not) and isinstance(node.child, And | Or)  # its parts are labelled instead
         for (name, index), columns in zip(self._indexes, self._columns, strict=True):
-            if columns and columns.isdisjoint(read):
+            if joined or (columns and columns.isdisjoint(read)):
                 continue
             self.ask(name, index.clause, (node,), found)
         for version in (node, *(recognise(node, self.templates) if self.templates else ())):

@@ -171,7 +171,7 @@ def test_clauses_over_units_are_merged_unit_by_unit() -> None:
         (p.Literal(1), "keep", "keep", "skip"),
         (p.Comparison("=", A, p.Literal(None)), "skip", "skip", "keep"),
         (p.In(A, (p.Literal(None),)), "skip", "skip", "keep"),
-        (p.In(A, ()), "skip", "NOT min(a) = max(a) = one of 0 values", "minmax(a) has nulls"),
+        (p.In(A, ()), "skip", "keep", "minmax(a) has nulls"),
         (p.In(A, (p.Literal(7), p.Literal(None))), "min(a) <= 7 <= max(a)", "skip", "keep"),
         (p.IsNull(A), "minmax(a) has nulls", "minmax(a) has values", "skip"),
         (ABOVE, "max(a) > 5", "min(a) <= 5", "minmax(a) has nulls"),
@@ -203,6 +203,48 @@ def test_the_verdict_of(node: p.Predicate, true: str, false: str, null: str) -> 
         (label.true(node), label.false(node), label.null(node)), (true, false, null), strict=True
     ):
         assert str(clause).replace("CAST(min(a", "min(CAST(a").startswith(words.get(expected, expected))
+
+
+CANONICAL_LEAVES = [
+    p.Comparison("=", A, p.Literal(None)),
+    p.Comparison("<=>", A, p.Literal(None)),
+    p.Comparison("<=>", A, p.Literal(7, "int")),
+    p.Comparison("<=>", ABOVE, p.TRUE),
+    p.Comparison("<=>", p.IsNull(A), p.FALSE),
+    p.Comparison("<", p.Literal(7, "int"), A),
+    p.In(A, (p.Literal(7, "int"), p.Literal(None))),
+    p.In(A, (p.Literal(None),)),
+    p.In(A, ()),
+    p.Not(p.Not(p.And((ABOVE, p.Not(p.Or((ABOVE, p.IsNull(A)))))))),
+    call("if", ABOVE, p.Comparison("<=>", A, p.Literal(3, "int")), p.In(A, (p.Literal(None), p.Literal(3, "int")))),
+]
+
+
+@pytest.mark.parametrize("node", CANONICAL_LEAVES, ids=str)
+def test_indexes_are_given_vertices_in_canonical_form_alone(node: p.Predicate) -> None:
+    given: list[p.Predicate] = []
+
+    @dataclass(frozen=True)
+    class Listener(MinMax):
+        kind: ClassVar[str] = "listener"
+
+        def clause(self, node: p.Predicate) -> None:
+            given.append(node)
+
+    for tree in (node, p.Not(node), p.IsNull(node), p.And((ABOVE, p.Not(node)))):
+        clause_for(tree, [Listener("a").bind([A])])
+    assert given
+    for vertex in given:
+        match vertex.child if isinstance(vertex, p.Not) else vertex:
+            case (
+                p.Comparison("<=>", _, p.Literal()) | p.Comparison(_, p.Literal()) | p.Comparison(_, _, p.Literal(None))
+            ):
+                raise AssertionError(vertex)
+            case p.In(_, values):
+                assert values, vertex
+                assert all(literal.value is not None for literal in values), vertex
+            case p.Comparison("<" | "<=" | ">" | ">=") | p.Not() | p.And() | p.Or() | p.Literal() as negated:
+                assert not isinstance(vertex, p.Not), negated
 
 
 def test_false_and_null_are_asked_for_only_where_not_needs_them() -> None:

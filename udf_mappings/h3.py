@@ -82,13 +82,13 @@ def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
 def asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
     """Of ``cell = '85..'`` or ``cell IN (...)``: the expression, and the cells as text; nothing else is a cell."""
     match node:
-        case Comparison("=" | "<=>", child, Literal() as literal):
+        case Comparison("=", child, Literal() as literal):
             literals: tuple[Literal, ...] = (literal,)
         case In(child, literals):
             pass
         case _:
             return None
-    values = [literal.value for literal in literals if literal.value is not None]
+    values = [literal.value for literal in literals]
     if not values:
         return None
     texts = [value if isinstance(value, str) else h3.int_to_str(value) for value in values]

@@ -70,17 +70,17 @@ def _up_to(most: int, distance: Distance, node: Predicate) -> Clause | None:
         case Not(Comparison("=", _, Literal(value))):
             return _part("<>", value, most, distance)
         case In(_, values):
-            found = [_part("=", v.value, most, distance) for v in values if v.value is not None]
+            found = [_part("=", v.value, most, distance) for v in values]
             return any_of(c for c in found if c is not None) if None not in found else None
         case Not(In(_, values)):
-            found = [_part("<>", v.value, most, distance) for v in values if v.value is not None]
+            found = [_part("<>", v.value, most, distance) for v in values]
             return all_of(c for c in found if c is not None)
     return distance.answers(node)  # IS NULL
 
 
 _HOLDS = {
     "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    "=": lambda a, b: a == b, "<=>": lambda a, b: a == b, "<>": lambda a, b: a != b,
+    "=": lambda a, b: a == b, "<>": lambda a, b: a != b,
 }  # fmt: skip
 
 

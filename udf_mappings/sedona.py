@@ -178,7 +178,7 @@ def distance_on_spheroid(node: Predicate, index: GeoBox) -> Clause | None:
 def no_less_than_the_distance(node: Predicate, index: GeoBox) -> Clause | None:
     """Near alone: each is the distance of some points of the two, so it is no less."""
     match node:
-        case Comparison("<" | "<=" | "=" | "<=>", Call() as call, Literal(d)) if pair := sides(call, index):
+        case Comparison("<" | "<=" | "=", Call() as call, Literal(d)) if pair := sides(call, index):
             g, shape, _ = pair
             return g.comes_within(shape, d)
     return None
@@ -191,7 +191,7 @@ def distance_in_space(node: Predicate, index: GeoBox) -> Clause | None:
     From a polygon JTS measures to its plane wherever the projection of the other falls in it, which may be nearer.
     """
     match node:
-        case Comparison("<" | "<=" | "=" | "<=>", Call() as call, Literal(d)) if pair := sides(call, index):
+        case Comparison("<" | "<=" | "=", Call() as call, Literal(d)) if pair := sides(call, index):
             g, shape, _ = pair
             points = g.where_points()
             flat = isinstance(shape, shapely.Geometry) and shapely.get_dimensions(shape) < 2
@@ -229,7 +229,7 @@ def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Cl
     far = g.goes_beyond(shape, d) if earth is None else g.goes_beyond_on(earth, shape, d)
     if earth is None and op == ">" and d == 0:
         far = g.differs(shape)
-    if op in ("=", "<=>"):
+    if op == "=":
         return all_of([clause for clause in (near, far) if clause is not None])
     return near if op in ("<", "<=") else far
 

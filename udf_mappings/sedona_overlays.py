@@ -42,10 +42,10 @@ def _number(value: Any) -> bool:
 def in_a_geohash(node: Predicate, index: GeoBox) -> Clause | None:
     """``ST_GeoHash(g, 5) LIKE 'u0%'``: the centre of the row's envelope lies in the hash's cell."""
     match node:
-        case Comparison("=" | "<=>", Call(_, (g, *_)), Literal(str() as text)) | StartsWith(Call(_, (g, *_)), text):
+        case Comparison("=", Call(_, (g, *_)), Literal(str() as text)) | StartsWith(Call(_, (g, *_)), text):
             texts = [text]
         case In(Call(_, (g, *_)), values):
-            texts = [value.value for value in values if value.value is not None]
+            texts = [value.value for value in values]
         case _:
             return None
     cells = [geohash_cell(text) for text in texts]

@@ -69,11 +69,11 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
     ``substring(s, 1, n) LIKE 'a%'``: s begins with it as well.
     """
     match node:
-        case Comparison("=" | "<=>", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)) if (
+        case Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)) if (
             len(start) < n and start.isascii()
         ):
             return index.clause(Comparison("=", text, Literal(start, "string")))  # there is no more of it
-        case Comparison("=" | "<=>", Call(_, (text, Literal(0 | 1), _)), Literal(str() as start)):
+        case Comparison("=", Call(_, (text, Literal(0 | 1), _)), Literal(str() as start)):
             return clause_for(StartsWith(text, start), [index])  # the text may be that of a date
         case In(Call(_, (text, Literal(0 | 1), _)), values):
             return every(values, lambda value: clause_for(StartsWith(text, value.value), [index]))
@@ -106,7 +106,7 @@ def an_end(node: Predicate, index: Suffix) -> Clause | None:
     Not so the negation: in a text that is not UTF-8, Spark may count the characters of the same end otherwise.
     """
     match node:
-        case Comparison("=" | "<=>", Call(_, (text, Literal(int() as at), Literal(int() as n))), Literal(str() as end)):
+        case Comparison("=", Call(_, (text, Literal(int() as at), Literal(int() as n))), Literal(str() as end)):
             return index.clause(EndsWith(text, end)) if at < 0 and n >= -at else None
         case In(Call(_, (text, Literal(int() as at), Literal(int() as n))), values) if at < 0 and n >= -at:
             return every(values, lambda value: index.clause(EndsWith(text, value.value)))
@@ -117,7 +117,7 @@ def an_end(node: Predicate, index: Suffix) -> Clause | None:
 def found_first(node: Predicate, index: Index) -> Clause | None:
     """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not."""
     match node:
-        case Comparison("=" | "<=>", Call(_, (text, Literal(str() as start))), Literal(1)):
+        case Comparison("=", Call(_, (text, Literal(str() as start))), Literal(1)):
             return index.clause(StartsWith(text, start))
         case Not(Comparison("=", Call(_, (text, Literal(str() as start))), Literal(1))):
             return index.clause(Not(StartsWith(text, start)))
@@ -128,7 +128,7 @@ def found_first(node: Predicate, index: Index) -> Clause | None:
 def located_first(node: Predicate, index: Index) -> Clause | None:
     """``locate('ab', s) = 1`` says the same as ``instr(s, 'ab') = 1``, searching from the first character on."""
     match node:
-        case Comparison("=" | "<=>", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1)):
+        case Comparison("=", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1)):
             return index.clause(StartsWith(text, start))
         case Not(Comparison("=", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1))):
             return index.clause(Not(StartsWith(text, start)))
@@ -235,7 +235,7 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
     shown as those AD.
     """
     match node:
-        case Comparison("=" | "<=>", Call(_, (time, Literal(str() as form))) as call, Literal(str()) as text):
+        case Comparison("=", Call(_, (time, Literal(str() as form))) as call, Literal(str()) as text):
             texts: tuple[Literal, ...] = (text,)
         case In(Call(_, (time, Literal(str() as form))) as call, texts):
             pass
@@ -243,7 +243,7 @@ def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
             return None
     if form not in _FORMATS or time.type != "timestamp" or len(call.flags) != 1:
         return None
-    found = [_stretch(text.value, form) for text in texts if text.value is not None]
+    found = [_stretch(text.value, form) for text in texts]
     if not found or None in found:
         return None
     shown, unit = _shown(time, call.flags[0])

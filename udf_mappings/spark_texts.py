@@ -98,10 +98,10 @@ _UNDECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
     """Of ``e = 'a'`` or ``e IN ('a', 'b')`` the expression and the texts."""
     match node:
-        case Comparison("=" | "<=>", child, Literal(str() as value)):
+        case Comparison("=", child, Literal(str() as value)):
             return child, [value]
         case In(child, values) if len(values) <= _FEW:
-            return child, [v.value for v in values if v.value is not None]
+            return child, [v.value for v in values]
     return None
 
 

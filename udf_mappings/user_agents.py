@@ -54,7 +54,7 @@ def family_in_name(node: Predicate, index: Index) -> Clause | None:
     A version begins with a digit and has no blank, so ``Chrome Mobile WebView 126`` is not of ``Chrome Mobile``.
     """
     match node:
-        case Comparison("=" | "<=>", Call(_, (agent,)), Literal(str()) as family):
+        case Comparison("=", Call(_, (agent,)), Literal(str()) as family):
             families: tuple[Literal, ...] = (family,)
         case In(Call(_, (agent,)), families):
             pass
@@ -63,7 +63,7 @@ def family_in_name(node: Predicate, index: Index) -> Clause | None:
     name = indexed(index, agent_name, agent)
     if name is None:
         return None
-    versions = [_with_version(name, family.value) for family in families if family.value is not None]
+    versions = [_with_version(name, family.value) for family in families]
     return clause_for(Or((In(name, families), *versions)), [index])
 
 

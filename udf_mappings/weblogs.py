@@ -95,7 +95,7 @@ def scheme(node: Predicate, index: Index) -> Clause | None:
     which decide every condition on them.
     """
     match node:
-        case Comparison("=" | "<=>", Call(_, (url, Literal("PROTOCOL"))), Literal(str() as name)):
+        case Comparison("=", Call(_, (url, Literal("PROTOCOL"))), Literal(str() as name)):
             return index.clause(StartsWith(url, f"{name}:"))
         case In(Call(_, (url, Literal("PROTOCOL"))), values):
             return every(values, lambda value: index.clause(StartsWith(url, f"{value.value}:")))

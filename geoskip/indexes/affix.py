@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.strings import encoded
-from geoskip.clauses import KEEP_NONE, Clause
+from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.affix_postings import EntryPasses, Interval, beginning, exactly, lists_of
 from geoskip.indexes.base import Index, SourceColumn, Summary
@@ -132,17 +132,12 @@ class Affix(Index):
         match node:
             case IsNull(child) if self.reads(child):
                 return self._values() if negated else self._passes("has nulls", null=True, values=False)
-            case Comparison("=" | "<=>" as op, child, Literal(value) as literal) if self.reads(child):
-                if value is None:
-                    return self._plain(IsNull(child), negated=negated) if op == "<=>" else KEEP_NONE
-                return self._equal((literal,), negated=negated, null=negated and op == "<=>")
+            case Comparison("=", child, Literal() as literal) if self.reads(child):
+                return self._equal((literal,), negated=negated)
             case In(child, values) if self.reads(child):
-                known = tuple(value for value in values if value.value is not None)
-                if not known or (negated and len(known) < len(values)):
-                    return KEEP_NONE
-                return self._equal(known, negated=negated)
-            case Comparison(op, child, Literal(value) as literal) if self.reads(child) and op != "<=>":
-                return KEEP_NONE if value is None else self._compared(op, encoded(literal), negated=negated)
+                return self._equal(values, negated=negated)
+            case Comparison("<" | "<=" | ">" | ">=" as op, child, Literal() as literal) if self.reads(child):
+                return self._compared(op, encoded(literal))
             case Comparison(op, left, right) if op != "<=>" and (self.reads(left) or self.reads(right)):
                 return self._values()
             case StartsWith(child) | EndsWith(child) | Contains(child) | Like(child) if self.reads(child):
@@ -156,11 +151,11 @@ class Affix(Index):
     def _start(self, node: Predicate) -> tuple[str | None, bool]:
         """What every match begins (ends) with, None where that is not known; and whether all that does so matches."""
 
-    def _compared(self, op: str, text: bytes, *, negated: bool) -> Clause:
+    def _compared(self, op: str, text: bytes) -> Clause:
         """An order comparison."""
         return self._values()
 
-    def _equal(self, literals: Sequence[Literal], *, negated: bool, null: bool = False) -> Clause:
+    def _equal(self, literals: Sequence[Literal], *, negated: bool) -> Clause:
         whole, cut = [], []
         for literal in literals:
             text = encoded(literal)
@@ -170,9 +165,7 @@ class Affix(Index):
             elif not negated:  # other long texts share the entry
                 cut.append(exactly(self._turned(entry)))
         shown = str(literals[0]) if len(literals) == 1 else f"one of {len(literals)} values"
-        return self._passes(
-            f"may {'differ from' if negated else 'be'} {shown}", whole, cut, inverted=negated, null=null
-        )
+        return self._passes(f"may {'differ from' if negated else 'be'} {shown}", whole, cut, inverted=negated)
 
     def _begins(self, text: bytes, *, negated: bool) -> Clause:
         whole, cut = [beginning(self._turned(text))], [beginning(self._turned(text))]

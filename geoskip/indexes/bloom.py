@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.bounds.sort_keys import IncomparableError
-from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, any_of
+from geoskip.clauses import Clause, Files, Mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom_filters import filter_of, filters_for, filters_of, probes_for
@@ -108,27 +108,19 @@ class BloomFilter(Index):
         match node:
             case IsNull(child) if self.reads(child):
                 return HasNulls(name, ())
-            case Comparison("<=>", child, Literal(None)) if self.reads(child):  # a cast may make a value NULL
-                return HasNulls(name, ())
-            case Comparison("<=>", _, Literal(None)):  # a cast may be NULL of what is not
-                return None
-            case Comparison("=" | "<=>", child, Literal() as literal) if (casts := self._casts(child)) is not None:
+            case Comparison("=", child, Literal() as literal) if (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, (literal,), self.fpp)
             case In(child, values) if (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, values, self.fpp)
             case Call(_, (child,)) if _IS_NAN.is_called(node) and (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, (Literal(math.nan),), self.fpp)
-            case Not(In(child, values)) if self._casts(child) is not None:
-                return KEEP_NONE if any(v.value is None for v in values) else HasValues(name)
-            case Not(Comparison("<=>", child, Literal(value))) if self._casts(child) is not None:
-                return HasValues(name) if value is None else any_of([HasValues(name), HasNulls(name, ())])
-            case StartsWith(child) | EndsWith(child) | Contains(child) | Like(child) if self.reads(child):
+            case Comparison("<" | "<=" | ">" | ">=", child, Literal()) if self._casts(child) is not None:
                 return HasValues(name)
-            case Not(StartsWith(child) | EndsWith(child) | Contains(child) | Like(child)) if self.reads(child):
+            case Not(Comparison("=", child, Literal()) | In(child) | IsNull(child)) if self._casts(child) is not None:
                 return HasValues(name)
-            case Not(Comparison(_, child, Literal()) | IsNull(child)) if self._casts(child) is not None:
-                return HasValues(name)
-            case Comparison(_, child, Literal()) if self._casts(child) is not None:
+            case (StartsWith(child) | EndsWith(child) | Contains(child) | Like(child)) | Not(
+                StartsWith(child) | EndsWith(child) | Contains(child) | Like(child)
+            ) if self.reads(child):
                 return HasValues(name)
         return None
 
@@ -142,17 +134,14 @@ class BloomFilter(Index):
 
 def equality(name: str, over: Predicate, casts: Sequence[str], literals: Sequence[Literal], fpp: float) -> Clause:
     """May the expression of an index with filters, after some casts, be equal to one of the literals?"""
-    wanted = [literal for literal in literals if literal.value is not None]
     kind = over.type
-    if not wanted:
-        return KEEP_NONE
     try:
-        if kind is None or len(wanted) > _MANY:
+        if kind is None or len(literals) > _MANY:
             raise IncomparableError("nothing is known")
-        keys = [key for literal in wanted for key in keys_of(kind, casts, literal)]
+        keys = [key for literal in literals for key in keys_of(kind, casts, literal)]
     except IncomparableError:
         return HasValues(name)
-    text = str(wanted[0]) if len(wanted) == 1 else f"one of {len(wanted)} values"
+    text = str(literals[0]) if len(literals) == 1 else f"one of {len(literals)} values"
     return FilterMayHold(name, tuple(hashes_of_keys(keys).tolist()), probes_for(fpp), text)
 
 

@@ -76,9 +76,7 @@ class Prefix(Affix):
                 return literal_prefix(pattern, escape)
         return None, False
 
-    def _compared(self, op: str, text: bytes, *, negated: bool) -> Clause:
-        if negated:
-            op = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[op]
+    def _compared(self, op: str, text: bytes) -> Clause:
         shown = f"may be {op} {text.decode('utf-8', 'replace')!r}"
         if op in ("<", "<="):  # a longer text is above its entry
             return self._passes(shown, [all_below(text, op == "<=")], [all_below(text, False)])

@@ -34,7 +34,7 @@ from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.postings import ListMeets, reals_as_bits
 from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.summary_cache import distinct
-from geoskip.predicates import And, Literal, Not, Or, Predicate
+from geoskip.predicates import And, Not, Or, Predicate
 from geoskip.types import sql_type
 
 __all__ = ["MOST_BYTES", "ValueList", "bytes_of", "in_order", "list_clause", "list_type", "listed"]
@@ -92,7 +92,7 @@ def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> 
     AND and OR need none: the clauses below them are merged value by value.
     """
     match node:
-        case And() | Or() | Not(And() | Or()) | Literal() | Not(Literal()):
+        case And() | Or():
             return None
         case Not(child) if reads_only(child, over):
             return ListMeets(name, over, child, IS_FALSE, part)

@@ -61,6 +61,7 @@ from geoskip.types import sql_type
 __all__ = ["Cap", "Earth", "GeoBox", "GeometryThroughIndex"]
 
 _PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
+_COMPARISONS = ("<", "<=", ">", ">=", "in", "not in")
 _CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
 
 
@@ -135,10 +136,10 @@ class _GeometryQuestions(ABC):
     def _compares(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
         found, view = self._at()
         bounds = [_neighbours(value) for value in literals]
-        if not bounds or view.if_point or view.centre or None in bounds:
+        kind = {"=": "in", "<>": "not in"}.get(op, op)
+        if not bounds or view.if_point or view.centre or None in bounds or kind not in _COMPARISONS:
             return None
         sides = tuple(b for b in bounds if b is not None)
-        kind = {"=": "in", "<=>": "in", "<>": "not in"}.get(op, op)
         return BoxCompares(str(found), found.counts, view, axis, kind, sides)
 
     def _shaped(

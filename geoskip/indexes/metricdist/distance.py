@@ -42,12 +42,10 @@ class Distance:
                 return self.compares(op, value)
             case Not(Comparison("=", _, Literal(value))):
                 return self.compares("<>", value)
-            case Not(Comparison("<=>", _, Literal(value))) if not self.nulls and self.limit == math.inf:
-                return any_known([self.compares("<>", value), self.index.has_null_distance()])
             case In(_, values):
-                return any_known(self.compares("=", v.value) for v in values if v.value is not None)
+                return any_known(self.compares("=", v.value) for v in values)
             case Not(In(_, values)):
-                return all_known(self.compares("<>", v.value) for v in values if v.value is not None)
+                return all_known(self.compares("<>", v.value) for v in values)
             case IsNull(_) if not self.nulls and self.limit == math.inf:
                 return self.index.has_null_distance()
             case Not(IsNull(_)) if not self.nulls and self.limit == math.inf:
@@ -61,6 +59,8 @@ class Distance:
         """May the distance of some row stand in ``op`` (or "<>") to a number? None where nothing is known."""
         number = _number(value)
         if number is None or not self.index.is_resolved or not self.index.origins or not self.unit > 0:
+            return None
+        if op not in ("=", "<>", "<", "<=", ">", ">="):
             return None
         if self.shape == "similarity":
             op, number = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), 1.0 - number
@@ -119,7 +119,7 @@ def _range(op: str, number: float) -> tuple[float, float]:
     """The distances that stand in ``op`` to a number, its ends with them."""
     if op in ("<", "<="):
         return 0.0, number
-    return (number, number) if op in ("=", "<=>") else (number, math.inf)
+    return (number, number) if op == "=" else (number, math.inf)
 
 
 def _whole_range(op: str, number: float) -> tuple[float, float]:

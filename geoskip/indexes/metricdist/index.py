@@ -221,16 +221,14 @@ class MetricDist(Index):
                 return self.has_null_distance()
             case Not(IsNull(child)) if self.reads(child):
                 return self.has_null_distance(turned=True)
-            case Comparison("=" | "<=>", child, Literal(value)) if metric.whole and self.reads(child):
+            case Comparison("=", child, Literal(value)) if metric.whole and self.reads(child):
                 return self.distance_to((value,)).compares("=", 0)
             case Not(Comparison("=", child, Literal(value))) if metric.whole and self.reads(child):
                 return self.distance_to((value,)).compares(">", 0)
-            case Not(Comparison("<=>", child, Literal(value))) if metric.whole and self.reads(child):
-                return any_known([self.distance_to((value,)).compares(">", 0), self.has_null_distance()])
             case In(child, values) if metric.whole and self.reads(child):
-                return any_known(self.distance_to((v.value,)).compares("=", 0) for v in values if v.value is not None)
+                return any_known(self.distance_to((v.value,)).compares("=", 0) for v in values)
             case Not(In(child, values)) if metric.whole and self.reads(child):
-                return all_known(self.distance_to((v.value,)).compares(">", 0) for v in values if v.value is not None)
+                return all_known(self.distance_to((v.value,)).compares(">", 0) for v in values)
         return None
 
     def _of_declared(self, node: Predicate, metric: UserMetric) -> Clause | None:
