@@ -120,8 +120,7 @@ class World:
         if len(known) < len(found):
             return None
         merged = known[0] if len(known) == 1 else index.merge(known)
-        fit = getattr(index, "for_file", None)  # every other file is a large one
-        return merged if fit is None else fit(merged, len(rows) % 2 * 10**9)
+        return index.for_files([merged], [len(rows) % 2 * 10**9])[0]  # every other file is a large one
 
 
 def array_of(name: str, values: Sequence[Any]) -> pa.Array:

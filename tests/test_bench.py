@@ -70,7 +70,7 @@ def test_hybrid_costs_no_more_than_lists_or_filters_by_its_own_rule() -> None:
         found = [index.collect(pa.array([f"{n:040}" for n in range(count)])) for count in (2, 900)]
         merged = [index.merge([one]) for one in found if one is not None]
         if isinstance(index, Hybrid):
-            merged = [index.for_file(one, 40_000) for one in merged]
+            merged = [index.for_files([one], [40_000])[0] for one in merged]
         return pa.array([dict(one) for one in merged], kind)
 
     made = [summaries(index) for index in (ValueList("x"), BloomFilter("x"), Hybrid("x"))]

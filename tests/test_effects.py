@@ -98,10 +98,10 @@ def test_a_predicate_reads(
         None if values == ["?"] else index.collect(*(values_of(values, columns, name) for name in names))
         for values in files.values()
     ]
-    fit = getattr(index, "for_file", None)
-    if fit is not None:  # files named so are large
-        sizes = [10**9 if state.startswith("large") else 0 for state in files]
-        summaries = [None if s is None else fit(s, size) for s, size in zip(summaries, sizes, strict=True)]
+    sizes = [10**9 if state.startswith("large") else 0 for state in files]
+    summaries = [
+        None if s is None else index.for_files([s], [size])[0] for s, size in zip(summaries, sizes, strict=True)
+    ]
     metadata = FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
     clause = clause_for(read(predicate, columns), [index])
     assert np.array([*files])[keep_mask(clause, metadata)].tolist() == kept

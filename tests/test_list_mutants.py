@@ -148,12 +148,15 @@ def the_first_part_stands_for_the_file(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("10: parts of a file make one list", "a", Hybrid)
 def a_list_made_into_a_filter_loses_a_value(patch: pytest.MonkeyPatch) -> None:
-    def for_file(original: Any, index: Hybrid, whole: Any, size: int) -> Any:
-        found = original(index, whole, size)
-        made = whole["values"] and found["values"] is None
-        return original(index, {**whole, "values": whole["values"][1:]}, size) if made else found
+    def for_files(original: Any, index: Hybrid, summaries: Any, sizes: Any) -> Any:
+        def fitted(whole: Any, size: int) -> Any:
+            (found,) = original(index, [whole], [size])
+            made = whole["values"] and found["values"] is None
+            return original(index, [{**whole, "values": whole["values"][1:]}], [size])[0] if made else found
 
-    before(patch, Hybrid, "for_file", for_file)
+        return [fitted(whole, size) for whole, size in zip(summaries, sizes, strict=True)]
+
+    before(patch, Hybrid, "for_files", for_files)
 
 
 def _search(column: str, kind: Kind) -> None:

@@ -96,8 +96,7 @@ def table(names: list[str]) -> pa.Table:
         found = {}
         for index, columns in INDEXES:
             summary = index.collect(*(DATA[name][c.name] for c in columns))
-            fit = getattr(index, "for_file", None)
-            found[str(index)] = fit(summary, 10_000) if fit else summary
+            found[str(index)] = index.for_files([summary], [10_000])[0]
         rows.append(FileRow(name, 5, 6, "e", 4, found))
     return build_table(entries(), rows)
 

@@ -123,14 +123,14 @@ def in_with_null_matches_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("2: NOT (a <=> 5) is TRUE for NULL", "d")
 def null_safe_equality_as_equality(patch: pytest.MonkeyPatch) -> None:
-    def clause(original: Any, index: MinMax, node: p.Predicate) -> Clause | None:
+    def false(original: Any, label: Labeller, node: p.Predicate) -> Clause:
         match node:
-            case p.Not(p.Comparison("<=>", left, right)):
-                node = p.Not(p.Comparison("=", left, right))
-        found: Clause | None = original(index, node)
+            case p.Comparison("<=>", left, p.Literal() as right):
+                node = p.Comparison("=", left, right)
+        found: Clause = original(label, node)
         return found
 
-    before(patch, MinMax, "clause", clause)
+    before(patch, Labeller, "false", false)
 
 
 def _conditionals(patch: pytest.MonkeyPatch, name: str, change: Callable[..., Clause]) -> None:

@@ -139,7 +139,7 @@ def metadata_of(index: Index, name: str, files: list[list[Any]], sizes: list[int
     summaries = [index.collect(array_of(name, values)) for values in files]
     if sizes is not None:
         assert isinstance(index, Hybrid)
-        summaries = [index.for_file(s, size) for s, size in zip(summaries, sizes, strict=True) if s is not None]
+        summaries = [index.for_files([s], [size])[0] for s, size in zip(summaries, sizes, strict=True) if s is not None]
     return FileMetadata.of(pa.table({str(index): pa.array(summaries, stored)}))
 
 
@@ -195,7 +195,7 @@ def test_a_file_has_a_list_while_it_costs_less_than_a_filter() -> None:
     assert [row["values"] is None for row in stored] == [True, False]
     assert [row["filters"] is None for row in stored] == [False, True]
     assert 8 * len(stored[0]["filters"][0]) == bits_for(1000, 0.01)
-    assert index.told_of(pa.chunked_array([files.column(str(index))])) == "1 lists of values, 1 Bloom filters"
+    assert index.build_note(pa.chunked_array([files.column(str(index))])) == "1 lists of values, 1 Bloom filters"
 
 
 def test_parts_of_a_file_become_one_list_or_one_filter() -> None:
@@ -204,8 +204,8 @@ def test_parts_of_a_file_become_one_list_or_one_filter() -> None:
     sent = [pickle.loads(pickle.dumps(part)) for part in parts]
     merged = index.merge(sent)
     assert len(merged["values"]) == 900
-    as_filter = index.for_file(merged, 0)
-    whole = index.for_file(index.collect(pa.array(range(900))) or {}, 0)
+    as_filter = index.for_files([merged], [0])[0]
+    whole = index.for_files([index.collect(pa.array(range(900))) or {}], [0])[0]
     assert as_filter["filters"] == whole["filters"]
     assert as_filter["values"] is None
     assert len(as_filter["filters"]) == 1
@@ -220,7 +220,7 @@ def test_files_that_are_fitted_together_store_what_each_does_alone(name: str) ->
     files = [array_of(name, [pool[n] for n in rng.integers(0, len(pool), count)]) for count in (9, 0, 1, 40, 3, 0, 80)]
     files += [pa.nulls(3, files[0].type), files[0], pa.array(range(70_000), pa.int64())]
     sizes = [0, 0, 10**9, 0, 0, 10**9, 0, 0, 0, 0]
-    alone = [index.for_file(index.collect(file) or {}, size) for file, size in zip(files, sizes, strict=True)]
+    alone = [index.for_files([index.collect(file) or {}], [size])[0] for file, size in zip(files, sizes, strict=True)]
     with sharing():
         together = index.for_files([index.collect(file) or {} for file in files], sizes)
     assert list(map(repr, together)) == list(map(repr, alone))
@@ -236,10 +236,10 @@ def test_the_parts_of_a_large_file_do_not_hold_its_values() -> None:
     seen = weakref.ref(values)
     index = Hybrid("n")
     part = index.collect(values)
-    expected = index.for_file(part or {}, 0)
+    expected = index.for_files([part or {}], [0])[0]
     del values
     assert seen() is None
-    assert index.for_file(part or {}, 0) == expected
+    assert index.for_files([part or {}], [0])[0] == expected
 
 
 def test_what_is_too_long_to_list_has_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_what_is_too_long_to_list_has_a_filter(monkeypatch: pytest.MonkeyPatch) 
     assert long is not None
     assert (short["filters"], long["values"]) == (None, None)
     for parts in ([short, long], [pickle.loads(pickle.dumps(part)) for part in (short, long)]):
-        merged = index.for_file(index.merge(parts), 10**12)
+        merged = index.for_files([index.merge(parts)], [10**12])[0]
         files = FileMetadata.of(
             pa.table({str(index): pa.array([merged], index.metadata_type(SourceColumn("n", *TYPES["n"])))})
         )

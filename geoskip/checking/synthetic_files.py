@@ -63,7 +63,6 @@ def metadata_of(
     for index in indexes:
         over = [expressions[text] for text in index.expressions()]
         stored = index.metadata_type(*_columns(type(index), over))
-        fit = getattr(index, "for_file", None)
         summaries = []
         for number, rows in enumerate(files):
             half = len(rows) // 2 if number % 2 else 0
@@ -71,7 +70,7 @@ def metadata_of(
             found = [index.collect(*(e.values.take(pa.array(part, pa.int64())) for e in over)) for part in parts]
             known = [summary for summary in found if summary is not None]
             merged = None if len(known) < len(found) else known[0] if len(known) == 1 else index.merge(known)
-            summaries.append(merged if fit is None or merged is None else fit(merged, number % 2 * 10**9))
+            summaries.append(None if merged is None else index.for_files([merged], [number % 2 * 10**9])[0])
         table[str(index)] = pa.array(summaries, stored)
     return FileMetadata.of(pa.table(table))
 

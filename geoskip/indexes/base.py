@@ -109,6 +109,32 @@ class Index(ABC):
         """Is it still to choose, so that a build has to read some files first? Where it overrides :meth:`prepare`."""
         return type(self).prepare is not Index.prepare
 
+    def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
+        """Return the summary of a row group from its Parquet statistics; None where they do not suffice (default).
+
+        Parameters
+        ----------
+        kind
+            Spark's name of the column's type.
+        low, high
+            The least and the greatest value in physical form (:mod:`geoskip.predicates`); None where not recorded.
+            Those of floats leave NaN out.
+        nulls, rows
+            Counts of the row group.
+        """
+        return None
+
+    def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> Sequence[Summary]:
+        """Return what is stored of whole files, given their merged summaries and sizes in bytes.
+
+        For indexes whose choice depends on the size of the file; the default stores the summaries themselves.
+        """
+        return summaries
+
+    def build_note(self, summaries: pa.ChunkedArray) -> str:
+        """Return a remark on the stored summaries for the build report; the default has none."""
+        return ""
+
     @property
     def version(self) -> int | None:
         """The version of what its summaries say, raised when they say other things: those of before are not used.

@@ -104,12 +104,8 @@ class Hybrid(Index):
         parts = [part if part["values"] is None else self._as_filter(part) for part in summaries]
         return _without_list(HashedPart.merged(parts, self.fpp))
 
-    def for_file(self, summary: Summary, size: int) -> Summary:
-        """The summary of a whole file of ``size`` bytes: the list is kept if it costs less than a filter would."""
-        return self.for_files([summary], [size])[0]
-
     def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> list[Summary]:
-        """The same of some files; the filters of small ones are made together."""
+        """Keep each file's list if it costs less than a filter would; filters of small files are made together."""
         found = list(summaries)
         arrays: dict[int, pa.Array] = {}
         for number, (summary, size) in enumerate(zip(summaries, sizes, strict=True)):
@@ -129,8 +125,8 @@ class Hybrid(Index):
             found[number] = _without_list(part)
         return found
 
-    def told_of(self, summaries: pa.ChunkedArray) -> str:
-        """How many files have a list and how many a filter, for the build's report."""
+    def build_note(self, summaries: pa.ChunkedArray) -> str:
+        """Count the files with a list and those with a filter."""
         lists = pc.sum(pc.is_valid(pc.struct_field(summaries, "values"))).as_py() or 0
         filters = pc.sum(pc.is_valid(pc.struct_field(summaries, "filters"))).as_py() or 0
         return f"{lists:,} lists of values, {filters:,} Bloom filters"

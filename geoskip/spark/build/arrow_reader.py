@@ -125,7 +125,7 @@ def put_together(
 ) -> None:
     """Put a file's parts into its result; an index of which a part is unknown has no summary of the file.
 
-    An index whose summaries depend on the size of the file (``for_file``) says then what is stored.
+    An index whose summaries depend on the size of the file says then what is stored (:meth:`Index.for_files`).
     """
     all_put_together([(result, plans, parts)], reader)
 
@@ -133,7 +133,7 @@ def put_together(
 def all_put_together(
     found: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[RowSummaries]]], reader: str
 ) -> None:
-    """The same of several files; an index may say what is stored of all of them at once (``for_files``)."""
+    """The same of several files; an index says what is stored of all of them at once."""
     whole: dict[str, list[_Whole]] = {}
     for result, plans, parts in found:
         result.rows = sum(part.rows for part in parts)
@@ -175,17 +175,12 @@ def _fit(name: str, whole: Sequence[_Whole]) -> None:
 
 
 def _fitted(whole: Sequence[_Whole]) -> Sequence[Summary]:
-    sizes = [result.size for result, _, _ in whole]
-    _, index, _ = whole[0]
-    for_files: Callable[[Sequence[Summary], Sequence[int]], Sequence[Summary]] | None = getattr(
-        index, "for_files", None
-    )
-    if for_files is not None and None not in sizes:
-        return for_files([summary for _, _, summary in whole], [size for size in sizes if size is not None])
-    for_file: Callable[[Summary, int], Summary] | None = getattr(index, "for_file", None)
-    if for_file is None:
-        return [summary for _, _, summary in whole]
-    return [summary if result.size is None else for_file(summary, result.size) for result, _, summary in whole]
+    summaries = [summary for _, _, summary in whole]
+    sized = [(number, result.size) for number, (result, _, _) in enumerate(whole) if result.size is not None]
+    fitted = whole[0][1].for_files([summaries[number] for number, _ in sized], [size for _, size in sized])
+    for (number, _), summary in zip(sized, fitted, strict=True):
+        summaries[number] = summary
+    return summaries
 
 
 # --- Parquet through Arrow --------------------------------------------------------------------------------------------

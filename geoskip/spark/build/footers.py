@@ -164,18 +164,16 @@ def _agrees(kind: str, arrow: pa.DataType) -> bool:
 
 def _serves_from_footers(plan: IndexPlan) -> bool:
     """Might statistics of its type do? Not if they do not even for no rows."""
-    build: Callable[..., Summary | None] | None = getattr(plan.index, "from_statistics", None)
-    if build is None or len(plan.columns) != 1:
+    if len(plan.columns) != 1:
         return False
     try:
-        return build(plan.columns[0][1], None, None, 0, 0) is not None
+        return plan.index.from_statistics(plan.columns[0][1], None, None, 0, 0) is not None
     except Exception:  # whoever cannot be asked this is asked about each file
         return True
 
 
 def summary_of(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary | None:
     """The summary from the row groups' statistics, for an index that can use them; None where they do not suffice."""
-    build: Callable[..., Summary | None] = plan.index.from_statistics  # type: ignore[attr-defined]
     name, kind = plan.columns[0]
     bounded = layout.bounded[name]
     if bounded is None:
@@ -189,7 +187,7 @@ def summary_of(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary
         low, high = _ends(statistics, reading, footer)
         if is_old(low, kind, footer.file):
             raise ReadersDiffer
-        part = build(kind, low, high, statistics.null_count, rows)
+        part = plan.index.from_statistics(kind, low, high, statistics.null_count, rows)
         if part is None:
             return None
         parts.append(part)

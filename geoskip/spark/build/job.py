@@ -12,7 +12,7 @@ could not be read, stays without metadata, with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -169,12 +169,8 @@ def read(
 
 def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:
     """What the indexes have to say of their summaries, for the report."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        tell: Callable[[pa.ChunkedArray], str] | None = getattr(entry.index, "told_of", None)
-        if tell is not None:
-            found[entry.name] = tell(table[entry.name])
-    return found
+    notes = {entry.name: entry.index.build_note(table[entry.name]) for entry in entries}
+    return {name: note for name, note in notes.items() if note}
 
 
 def _plans(source: FileRelation, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[IndexPlan] | None:

@@ -319,7 +319,7 @@ def report(place: DatasetSource, state: SourceState, store: Store, data: SparkDa
 def _reported(snapshot: Snapshot, store: Store, data: SparkData, started: float) -> BuildReport:
     entries = snapshot.header.entries
     excluded = dict(data.built.excluded)
-    telling = [entry for entry in entries if hasattr(entry.index, "told_of")]
+    telling = [entry for entry in entries if type(entry.index).build_note is not Index.build_note]
     return BuildReport(
         indexes=tuple(entry.name for entry in entries),
         readers=data.readers(),
