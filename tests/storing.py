@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from geoskip.errors import ConflictError
 from geoskip.indexes.base import Index, index
-from geoskip.metadata import FileRow, Header, IndexEntry, build_table, replace_files
+from geoskip.metadata import FileRow, Header, IndexEntry, build_table
+from geoskip.metadata.file_table import conformed
 from geoskip.predicates import Column
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.encryption import Encryption
@@ -156,7 +157,7 @@ def append(store: Store, name: str, times: int) -> None:
             snapshot = store.load(store.latest())
             old = snapshot.files.table()
             try:
-                grown = replace_files(old, old["path"], table({f"{name}-{i}": i}))
+                grown = pa.concat_tables([old, conformed(table({f"{name}-{i}": i}), old.schema)])
                 store.commit(snapshot.header, grown, expected=snapshot.header.number)
                 break
             except ConflictError:

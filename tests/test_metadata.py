@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.errors import MetadataError, NotIndexedError
+from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index, index
 from geoskip.metadata import (
     BASE_SCHEMA,
@@ -27,12 +27,11 @@ from geoskip.metadata import (
     IndexEntry,
     PartColumn,
     PartFile,
-    Snapshot,
     add_indexes,
     build_table,
     files_schema,
-    replace_files,
 )
+from geoskip.metadata.cache import size_of
 from tests.strategies import examples
 from tests.test_codec import anything, texts, through_json
 
@@ -239,13 +238,11 @@ def test_what_raised_is_tried_anew():
 
 def test_bytes_shared_by_arrays_count_once():
     found = files(*(row(str(i), temp=span(i, i)) for i in range(1000)))
-    assert found.nbytes == 0
-    found.column("test_span(temp)")
-    before = found.nbytes
-    found.summary("test_span(temp)", "low"), found.summary("test_span(temp)", "high")
-    found.cached("derived", lambda: np.zeros(1000))
+    column = found.column("test_span(temp)")
+    before = size_of(column)
+    low, high = found.summary("test_span(temp)", "low"), found.summary("test_span(temp)", "high")
     assert 16_000 <= before < 40_000
-    assert found.nbytes == before + 8000
+    assert size_of(column, low, high, np.zeros(1000)) == before + 8000
 
 
 def test_paths_go_to_the_jvm_as_lines_in_file_order():
@@ -258,14 +255,6 @@ def test_paths_go_to_the_jvm_as_lines_in_file_order():
     found = files(row("a b", etag='"1-f"'), row("c"), row("d\n", etag="x"), *odd)
     assert found.paths_text(etags=True).decode().split("\n") == ['1 1:"1-f" a b', "1 1 c", "", "", "", "", ""]
     assert found.paths_text(etags=False).startswith(b"1 1 a b\n1 1 c\n\n")
-
-
-def test_a_snapshot_knows_its_indexes_by_name():
-    snapshot = Snapshot(HEADER, files(row("a")))
-    assert snapshot.entry("test_span(temp)") is HEADER.entries[0]
-    assert [str(i) for i in snapshot.indexes] == ["test_span(temp)", "test_span(`a.b`)"]
-    with pytest.raises(NotIndexedError, match=r"test_span\(temp\)"):
-        snapshot.entry("minmax(temp)")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -289,11 +278,9 @@ def test_a_table_has_the_types_of_its_entries():
 
 
 def test_a_summary_that_does_not_fit_leaves_its_file_without_one():
-    problems: list[tuple[str, str]] = []
     rows = [row("a", temp=span(1, 2)), row("b", temp=span("x", 2)), row("c", temp=span(1, 2, "\udcff")), row("\udcff")]
-    table = build_table([entry()], rows, problem=lambda path, name, error: problems.append((path, name)))
+    table = build_table([entry()], rows)
     assert listing(table) == {"a": (1,), "b": (None,), "c": (None,)}
-    assert problems == [("\udcff", ""), ("b", "test_span(temp)"), ("c", "test_span(temp)")]
 
 
 def test_adding_an_index_matches_rows_by_path_and_fingerprint():
@@ -344,28 +331,7 @@ def test_adding_keeps_row_counts_of_unchanged_files_only():
     assert add_indexes(old, new)["rows"].to_pylist() == [10, None]
 
 
-def test_a_refresh_keeps_the_unchanged_drops_the_gone_and_adds_the_new():
-    old = build_table([entry("a"), entry("b")], [row(x, a=span(1, 1), b=span(2, 2)) for x in ("same", "grown", "gone")])
-    new = build_table([entry("b")], [row("grown", size=2, b=span(3, 3)), row("new", b=span(4, 4))])
-    table = replace_files(old, ["same", "grown"], new)
-    assert table.schema == old.schema
-    assert listing(table, "size") == {"same": (1, 1, 2), "grown": (2, None, 3), "new": (1, None, 4)}
-
-
-@given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
-def test_a_refreshed_table_has_every_path_once(before, unchanged, new):
-    old = build_table([entry()], [row(str(i), temp=span(0, 0)) for i in before])
-    added = build_table([entry()], [row(str(i), temp=span(1, 1)) for i in new])
-    table = replace_files(old, [str(i) for i in unchanged], added)
-    assert listing(table) == {
-        **{str(i): (0,) for i in before & unchanged},
-        **{str(i): (1,) for i in new},
-    }
-    assert table.num_rows == len(before & unchanged - new) + len(new)
-
-
 def test_tables_of_no_rows_are_merged_too():
     empty, one = build_table([entry("a")], []), build_table([entry("b")], [row("x", b=span(1, 1))])
     assert listing(add_indexes(empty, one)) == {"x": (None, 1)}
     assert listing(add_indexes(one, empty)) == {"x": (1, None)}
-    assert replace_files(one, [], empty).num_rows == 0

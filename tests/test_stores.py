@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FORMAT, add_indexes, replace_files
+from geoskip.metadata import FORMAT, add_indexes
 from geoskip.predicates import Column
 from geoskip.stores import Store
 from tests.storing import HEADER, STORES, append, begun, content, entry, in_threads, removed, table
@@ -93,13 +93,6 @@ def test_an_index_is_added(store):
     assert content(store) == {"f": 1, "g": 2, "h": None}
     assert content(store, column="`x.y (z)`") == {"f": None, "g": 3, "h": 4}
     assert store.size().keys() == {"files", "test_least(a)", "test_least(`x.y (z)`)"}
-
-
-def test_files_are_replaced(store):
-    header = begun(store, f=1, g=2)
-    old = store.load(1).files.table()
-    store.commit(header, replace_files(old, ["f"], table({"h": 3})), expected=1)
-    assert content(store) == {"f": 1, "h": 3}
 
 
 def test_a_column_without_an_index_is_not_stored(store):

@@ -1,25 +1,24 @@
-"""Metadata: what a snapshot says about a dataset's files, apart from where it is stored.
+"""Metadata: the contents of a snapshot, independent of the store that keeps it.
 
-A :class:`Snapshot` is a :class:`Header` (which dataset, which indexes, on what they depend) and a *files table*, one
-row a file in the order of the file numbers:
+A :class:`Snapshot` is a :class:`Header` (the dataset, its indexes and their dependencies) and a *files table* with one
+row a file, in the order of the file numbers:
 
 ====== ======= =============================================================================
 path   string  relative to the dataset's root, decoded once; a whole URI for a file outside of it
 size   int64   bytes
-mtime  int64   milliseconds since 1970, as Hadoop's FileStatus says
+mtime  int64   milliseconds since 1970, as in Hadoop's FileStatus
 etag   string  null where the file system has none
 rows   int64   null where unknown
 ...    struct  one column an index, named ``str(index)``: the file's summary, or null
 ====== ======= =============================================================================
 
-Tables are pyarrow's. Pure functions make them: :func:`build_table`, :func:`add_indexes`, :func:`replace_files`.
+Tables are pyarrow's, made by the pure functions :func:`build_table` and :func:`add_indexes`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geoskip.errors import NotIndexedError
 from geoskip.indexes.base import Index
 from geoskip.metadata.cache import BUDGET, bytes_of
 from geoskip.metadata.file_table import (
@@ -30,7 +29,6 @@ from geoskip.metadata.file_table import (
     add_indexes,
     build_table,
     files_schema,
-    replace_files,
 )
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, PartColumn, PartFile
 
@@ -50,7 +48,6 @@ __all__ = [
     "build_table",
     "bytes_of",
     "files_schema",
-    "replace_files",
 ]
 
 
@@ -68,12 +65,5 @@ class Snapshot:
 
     @property
     def indexes(self) -> tuple[Index, ...]:
-        """The specifications, bound to their expressions."""
+        """The specifications of the indexes in use, bound to their expressions."""
         return tuple(entry.index for entry in self.header.entries)
-
-    def entry(self, name: str) -> IndexEntry:
-        """The entry of an index by its text."""
-        for entry in self.header.entries:
-            if entry.name == name:
-                return entry
-        raise NotIndexedError(f"no index {name} here, only {', '.join(e.name for e in self.header.entries) or 'none'}")

@@ -1,8 +1,7 @@
-"""How much memory the metadata that queries have read may take in this process.
+"""The memory budget of cached metadata, shared by all datasets of this process.
 
-Columns of summaries are kept once they were read, and so is what clauses derive from them, until all of it together is
-more than :data:`BUDGET` allows; then what was used least recently goes, whichever dataset it is of. Nothing is lost by
-that but time: it is read and derived anew when it is asked for.
+Columns of summaries, and what clauses derive from them, are cached up to :data:`BUDGET` bytes in all; then the least
+recently used are dropped, of whichever dataset, and read again when they are needed.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ import pyarrow as pa
 __all__ = ["BUDGET", "Cache", "MemoryBudget", "bytes_of", "size_of"]
 
 _FEW = 100
-"""So many items of a list are measured; the others count as much."""
+"""Items of a list that are measured, as a sample of all."""
 
 
 class MemoryBudget:
-    """A number of bytes that all :class:`Cache` of it share, and the order in which their values were used."""
+    """A limit in bytes for all caches together, which drops their least recently used values."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -38,7 +37,7 @@ class MemoryBudget:
 
     @property
     def limit(self) -> int:
-        """The bytes that may be kept; set it, and what is too much goes."""
+        """The limit in bytes; setting it drops values until the rest fits."""
         return self._limit
 
     @limit.setter
@@ -49,19 +48,32 @@ class MemoryBudget:
 
     @property
     def used(self) -> int:
-        """The bytes that are kept, by estimate."""
+        """The estimated bytes of all cached values."""
         with self._lock:
             self._forget_gone()
             return self._used
 
     def touch(self, number: int, key: Hashable) -> None:
-        """A value was used."""
+        """Mark a value as the most recently used."""
         with self._lock:
             if (number, key) in self._sizes:
                 self._sizes.move_to_end((number, key))
 
     def admit(self, owner: Cache, key: Hashable, size: int) -> bool:
-        """May this value be kept? Others make room, but not for one that is larger than the whole budget."""
+        """Account for a new value, and drop others to make room.
+
+        Parameters
+        ----------
+        owner, key
+            The cache of the value, and its key there.
+        size
+            Its bytes.
+
+        Returns
+        -------
+        bool
+            False if the value alone is larger than the whole budget, and must not be cached.
+        """
         with self._lock:
             self._forget_gone()
             if size > self._limit:
@@ -72,14 +84,14 @@ class MemoryBudget:
             return True
 
     def gone(self, number: int) -> None:
-        """An owner is no more. Takes no lock: the collector may come at any time, in any thread."""
+        """Note that a cache was collected. Takes no lock: garbage collection may run in any thread at any time."""
         self._gone.append(number)
 
     def _shrink(self) -> None:
         while self._used > self._limit and self._sizes:
-            (_, key), (size, found) = self._sizes.popitem(last=False)
+            (_, key), (size, reference) = self._sizes.popitem(last=False)
             self._used -= size
-            if (owner := found()) is not None:
+            if (owner := reference()) is not None:
                 owner.held.pop(key, None)
 
     def _forget_gone(self) -> None:
@@ -89,11 +101,11 @@ class MemoryBudget:
 
 
 BUDGET = MemoryBudget(1 << 30)
-"""What the metadata of this process share."""
+"""The budget of this process."""
 
 
 class Cache:
-    """Values by key, as long as the budget has room for them."""
+    """Values by key, kept while the budget has room."""
 
     _numbers = itertools.count(1)
 
@@ -104,14 +116,14 @@ class Cache:
         weakref.finalize(self, budget.gone, self.number).atexit = False
 
     def get(self, key: Hashable, default: Any) -> Any:
-        """The value, if it is kept."""
-        found = self.held.get(key, default)
-        if found is not default:
+        """The cached value, or the default."""
+        value = self.held.get(key, default)
+        if value is not default:
             self.budget.touch(self.number, key)
-        return found
+        return value
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Keep a value, if there is room."""
+        """Cache a value if the budget has room."""
         self.held[key] = value
         if not self.budget.admit(self, key, size_of(value)):
             self.held.pop(key, None)
@@ -121,17 +133,17 @@ class Cache:
 
 
 def bytes_of(text: str) -> int | None:
-    """A size as Spark's settings write it; None where it is none.
+    """Parse a size as Spark's settings write it, in bytes; None for other texts.
 
     >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of("1000"), bytes_of("much")
     (536870912, 1610612736, 67108864, 1000, None)
     """
-    found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
-    return None if found is None else int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    return None if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
 def size_of(*values: Any) -> int:
-    """The bytes of some values; buffers that several arrays share count once.
+    """Estimate the bytes of some values; buffers that several arrays share count once.
 
     >>> size_of(np.zeros(1000)), size_of(pa.array([1, 2])), size_of(["x" * 51] * 1000) > 50_000
     (8000, 16, True)

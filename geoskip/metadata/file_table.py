@@ -1,6 +1,6 @@
-"""The files table: made from what a build collected, and made anew from the last one.
+"""The files table: one row a file, built from collected summaries and read column by column.
 
-The functions are pure, and all but :func:`build_table` vectorised: they make no Python object a file.
+The functions are pure, and all but :func:`build_table` are vectorised: they create no Python object per file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
-from geoskip.metadata.cache import Cache, size_of
+from geoskip.metadata.cache import Cache
 from geoskip.metadata.header import IndexEntry
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "conformed",
     "files_schema",
     "one_chunk",
-    "replace_files",
 ]
 
 BASE_SCHEMA = pa.schema(
@@ -44,7 +43,7 @@ BASE_SCHEMA = pa.schema(
 
 
 class FileRow(NamedTuple):
-    """What a build found out about one file: its fingerprint, and its summaries by the indexes' texts."""
+    """The row of one file: its fingerprint, and its summaries by index name."""
 
     path: str
     size: int
@@ -59,45 +58,35 @@ def files_schema(entries: Iterable[IndexEntry]) -> pa.Schema:
     return pa.schema([*BASE_SCHEMA, *(pa.field(entry.name, entry.arrow) for entry in entries)])
 
 
-def build_table(
-    entries: Sequence[IndexEntry],
-    rows: Iterable[FileRow],
-    *,
-    problem: Callable[[str, str, Exception], None] = lambda path, index, error: None,
-) -> pa.Table:
-    """The files table of a build.
+def build_table(entries: Sequence[IndexEntry], rows: Iterable[FileRow]) -> pa.Table:
+    """Build a files table; of several rows with one path the last one counts.
 
-    A summary that does not fit its index's type becomes null, so that the file is kept, and ``problem`` hears of it;
-    so does a path that is no Unicode (Spark cannot name it either), whose file is left out.
+    A summary that does not fit its index's type becomes null, so that its file is always read. A path that is not valid
+    Unicode, which Spark cannot name either, is left out.
     """
-    found = {row.path: row for row in rows}
-    for path in [path for path in found if not _is_unicode(path)]:
-        problem(path, "", UnicodeError("the path is not valid Unicode"))
-        del found[path]
-    files = list(found.values())
+    files = list({row.path: row for row in rows if _is_unicode(row.path)}.values())
     columns = [pa.array([file[i] for file in files], type=f.type) for i, f in enumerate(BASE_SCHEMA)]
-    for entry in entries:
-        columns.append(_summaries(entry, files, problem))
+    columns += [_summaries(entry, files) for entry in entries]
     return pa.Table.from_arrays(columns, schema=files_schema(entries))
 
 
-def _summaries(entry: IndexEntry, files: list[FileRow], problem: Callable[[str, str, Exception], None]) -> pa.Array:
-    name = entry.name
-    values = [file.summaries.get(name) for file in files]
+def _summaries(entry: IndexEntry, files: Sequence[FileRow]) -> pa.Array:
+    values = [file.summaries.get(entry.name) for file in files]
     try:
         return pa.array(values, type=entry.arrow)
     except _UNFIT:
-        pass
-    for number, value in enumerate(values):
-        try:
-            pa.array([value], type=entry.arrow)
-        except _UNFIT as error:
-            problem(files[number].path, name, error)
-            values[number] = None
-    return pa.array(values, type=entry.arrow)
+        return pa.array([value if _fits(value, entry.arrow) else None for value in values], type=entry.arrow)
 
 
 _UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], type=kind)
+    except _UNFIT:
+        return False
+    return True
 
 
 def _is_unicode(path: str) -> bool:
@@ -109,20 +98,17 @@ def _is_unicode(path: str) -> bool:
 
 
 def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
-    """The old table with the new table's indexes.
+    """The old table with the columns of the new table's indexes.
 
-    Rows are matched by path. Where the fingerprints differ, the new row stands and the old summaries are dropped;
-    files that only the old table has stay, with null for the new indexes. An index that both have is the new one's.
+    Rows are matched by path. Where the fingerprints differ, the new row is taken and the old summaries are dropped;
+    files of the old table alone are kept, with null for the new indexes. An index of both is taken from the new table.
     """
     old, new = old.combine_chunks(), new.combine_chunks()
     rebuilt = set(new.schema.names)
     where = pc.index_in(new["path"], value_set=one_chunk(old["path"]))
-    same = pc.and_(
-        pc.is_valid(where),
-        _all([_same(new[name], old[name].take(where)) for name in ("size", "mtime")]),
-    )
-    tags = new["etag"], old["etag"].take(where)
-    same = pc.and_(same, pc.fill_null(pc.equal(*tags), True))  # unknown on one side: the others decide
+    same = pc.is_valid(where)
+    for name, if_unknown in (("size", False), ("mtime", False), ("etag", True)):  # etags are optional
+        same = pc.and_(same, pc.fill_null(pc.equal(new[name], old[name].take(where)), if_unknown))
     matched = pc.if_else(same, where, pa.scalar(None, pa.int32()))
     only_old = old.filter(pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"]))))
     upper: dict[str, Any] = {}
@@ -137,47 +123,20 @@ def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
         lower[name] = only_old[name] if known else pa.nulls(only_old.num_rows, new.schema.field(name).type)
     fields = {f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}
     schema = pa.schema(list(fields.values()))
-    return _concatenated([pa.table(upper), pa.table(lower)], schema)
-
-
-def replace_files(old: pa.Table, unchanged: pa.Array | Sequence[str], new: pa.Table) -> pa.Table:
-    """The old table's rows of the unchanged paths, then the new rows; a path in both is the new one's.
-
-    The indexes are the old table's; what the new rows lack of them is null.
-    """
-    paths = unchanged if isinstance(unchanged, pa.Array | pa.ChunkedArray) else pa.array(unchanged, pa.string())
-    stays = pc.and_(
-        pc.is_in(old["path"], value_set=paths), pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"])))
-    )
-    return _concatenated([old.filter(stays), new], old.schema)
-
-
-def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))
-
-
-def _all(conditions: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = pc.and_(result, condition)
-    return result
-
-
-def _concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([conformed(table, schema) for table in tables]).combine_chunks()
+    return pa.concat_tables([conformed(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
 
 
 def conformed(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
-    """The table with exactly this schema: columns in its order, missing ones null, the others left out.
+    """The table with exactly this schema: columns in its order, missing ones null, others left out.
 
-    ``rows`` is how many rows there are where the table has no columns to say so.
+    ``rows`` is the number of rows, needed for a table without columns.
     """
     rows = table.num_rows if rows is None else rows
     columns = []
     for column in schema:
         if column.name in table.schema.names:
-            found = table[column.name]
-            columns.append(found if found.type == column.type else found.cast(column.type))
+            values = table[column.name]
+            columns.append(values if values.type == column.type else values.cast(column.type))
         else:
             columns.append(pa.nulls(rows, column.type))
     return pa.Table.from_arrays(columns, schema=schema)
@@ -192,12 +151,11 @@ Load = Callable[["Sequence[Wanted] | None"], pa.Table]
 
 
 class FileMetadata:
-    """The files table, read column by column when asked; implements :class:`geoskip.clauses.Files`.
+    """The files table, read lazily column by column; implements :class:`geoskip.clauses.Files`.
 
     ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
-    all; a column of which single fields are wanted has at least those. What was read is kept, and so is what clauses
-    derive from it, each computed once however many threads ask, while the memory budget has room for it
-    (:mod:`geoskip.metadata.cache`).
+    all; a column of which single fields are wanted has at least those. Columns, and what clauses derive from them, are
+    cached while the memory budget has room (:mod:`geoskip.metadata.cache`), each computed once for all threads.
     """
 
     def __init__(self, length: int, load: Load) -> None:
@@ -209,7 +167,7 @@ class FileMetadata:
 
     @classmethod
     def of(cls, table: pa.Table) -> FileMetadata:
-        """The files of a table in memory."""
+        """Wrap a table in memory."""
 
         def load(wanted: Sequence[Wanted] | None) -> pa.Table:
             if wanted is None:
@@ -223,20 +181,20 @@ class FileMetadata:
         return self._length
 
     def summary(self, index: str, field: str) -> pa.Array:
-        """One field of an index's summaries, one entry a file; null where it is not stored."""
+        """One field of an index's summaries, one value a file; null where it is not stored."""
         return self.cached(("summary", index, field), lambda: self._summary(index, field, None))
 
     def column(self, name: str) -> pa.Array:
-        """A whole column of the files table; nulls where it is not stored."""
+        """A column of the files table; nulls where it is not stored."""
         return self.cached(("column", name), lambda: self._column(name, self._load([name])))
 
     def kept(self, clause: Clause) -> Mask:
-        """What a clause keeps: one entry a file, False skips. A store that can evaluate clauses itself does it here."""
+        """Evaluate a clause: a boolean a file, False to skip it. Stores that evaluate clauses override this."""
         self.prefetch(clause.columns())
         return keep_mask(clause, self)
 
     def prefetch(self, wanted: Iterable[Wanted]) -> None:
-        """Read several columns and fields at once, which is faster than one after the other."""
+        """Read several columns and fields at once."""
         missing = [what for what in dict.fromkeys(wanted) if not self._is_known(what)]
         if missing:
             table = self._load(missing)
@@ -252,7 +210,7 @@ class FileMetadata:
         return ("summary", *what) in self._known or ("column", what[0]) in self._known
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` returned the first time; what raised is tried anew."""
+        """The cached result of ``compute``; exceptions are not cached."""
         known: T = self._known.get(key, _MISSING)
         if known is not _MISSING:
             return known
@@ -267,36 +225,31 @@ class FileMetadata:
             return value
 
     def table(self) -> pa.Table:
-        """All columns that are stored, read without being kept."""
+        """All stored columns, without caching them."""
         return self._load(None)
 
     def paths_text(self, *, etags: bool = False) -> bytes:
-        """A line ``size mtime path`` a file, in the order of the file numbers, as UTF-8; for the JVM, and not kept.
+        """The files as UTF-8 lines ``size mtime path`` in the order of the file numbers, for the JVM; not cached.
 
-        With ``etags`` a file that has one gets ``size mtime:etag path``; those of local files are no file system's own.
-        A file whose path holds a line feed, or whose etag is none, has an empty line instead: it is unknown there, and
-        so it is read.
+        With ``etags``, files that have one get ``size mtime:etag path``; etags of local files are made by geoskip, not
+        by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an empty line: the
+        JVM does not know that file, and it is read.
         """
         names = ("path", "size", "mtime", *(("etag",) if etags else ()))
         table = self._load(names)
         path, size, mtime, *etag = (self._column(name, table) for name in names)
         sizes, times = size.cast(pa.string()), mtime.cast(pa.string())
-        told = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
-        if told is not None:
-            times = pc.coalesce(pc.binary_join_element_wise(times, told, ":"), times)
+        tags = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
+        if tags is not None:
+            times = pc.coalesce(pc.binary_join_element_wise(times, tags, ":"), times)
         # the line feed goes before the line, where it joins a short string and not the path
         lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
-        if told is not None:
-            lines = pc.if_else(pc.coalesce(pc.match_substring_regex(told, _ETAG), True), lines, "\n")
+        if tags is not None:
+            lines = pc.if_else(pc.coalesce(pc.match_substring_regex(tags, _ETAG), True), lines, "\n")
         text = _text_of(lines)
         if text.count(b"\n") > len(lines):
             text = _text_of(pc.if_else(pc.match_substring(path, "\n"), "\n", lines))
         return text
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by what was read and derived; buffers that several arrays share count once."""
-        return size_of(*list(self._known.held.values()))
 
     def _column(self, name: str, table: pa.Table) -> pa.Array:
         if name not in table.schema.names:
@@ -317,7 +270,7 @@ class FileMetadata:
 
 
 def _text_of(strings: pa.Array) -> bytes:
-    """All strings of an array without nulls, one after the other; the first line feed goes to the end."""
+    """The strings of an array without nulls, joined; the first line feed is moved to the end."""
     if not len(strings):
         return b""
     wide = pa.types.is_large_string(strings.type)

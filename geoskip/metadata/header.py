@@ -1,7 +1,7 @@
-"""A snapshot's header: which dataset, which indexes, on what they depend, and where their summaries are.
+"""The header of a snapshot: the dataset, its indexes, their dependencies, and where summaries are.
 
-All of it goes to JSON and back exactly. Reading trusts nothing: every member is checked for its type, and whatever is
-wrong raises MetadataError, never another error.
+It is written as JSON and read back exactly. Reading trusts nothing: the type of every member is checked, and whatever
+is wrong raises MetadataError, never another error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """An index as a snapshot has it: the specification, bound to its expressions, and what its summaries depend on.
+    """An index of a snapshot: the specification, bound to its expressions, and its dependencies.
 
-    ``columns`` are the data columns that it reads with Spark's names of their types; ``arrow`` is the struct stored a
-    file; ``depends`` maps settings, versions and functions to what they were at the build. Another value at query
-    time means that the summaries say nothing.
+    ``columns`` are the data columns that it reads with Spark's names of their types; ``arrow`` is the struct stored
+    for each file; ``depends`` maps settings, versions and functions to their values at the build. If one of them has
+    another value at query time, the summaries are not used.
     """
 
     index: Index
@@ -50,7 +50,7 @@ class IndexEntry:
 
     @cached_property
     def name(self) -> str:
-        """The text that names the index everywhere, and its column of the files table."""
+        """The text of the specification, which is also its column of the files table."""
         return str(self.index)
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class IndexEntry:
 
     @classmethod
     def from_json(cls, data: Json) -> IndexEntry:
-        """The entry; raises a GeoskipError for an index type that is not known here, or damage."""
+        """Read an entry; raises a GeoskipError for an index type that is not known here, or damage."""
         index = index_from_json(_member(data, "index", dict))
         bound = [predicate_from_json(node) for node in _member(data, "bound", list)]
         entry = cls(
@@ -82,10 +82,10 @@ class IndexEntry:
 
 @dataclass(frozen=True)
 class PartColumn:
-    """A column of a part: its name in the files table, its bytes on disk and the CRC-32 of those bytes.
+    """A column of a part: its name in the files table, its bytes on disk and their CRC-32.
 
-    ``leaves`` has the CRC-32 of each leaf's bytes, by its path inside of the column, for readers of single fields; it
-    is empty where nobody took them.
+    ``leaves`` maps the path of each leaf inside the column to the CRC-32 of its bytes, for readers of single fields;
+    it may be empty.
     """
 
     name: str
@@ -96,9 +96,9 @@ class PartColumn:
 
 @dataclass(frozen=True)
 class PartFile:
-    """An immutable file holding some rows of the files table; ``columns`` by their names inside the part.
+    """An immutable file with some rows of the files table; ``columns`` by their names inside the part.
 
-    ``removed`` numbers the rows that the snapshot does not have any more, ascending; ``rows`` counts them still.
+    ``removed`` are the ascending numbers of rows that the snapshot no longer has; ``rows`` still counts them.
     """
 
     name: str
@@ -114,7 +114,7 @@ class PartFile:
 
     @property
     def left(self) -> int:
-        """The rows that the snapshot has."""
+        """The number of rows that the snapshot has."""
         return self.rows - len(self.removed)
 
     def to_json(self) -> dict[str, Any]:
@@ -140,15 +140,28 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Header:
-    """What a snapshot says about its dataset as a whole.
+    """The header of a snapshot.
 
-    ``identity`` is the log's own, made with it; ``number`` the snapshot's in that log. ``source`` says how the data is
-    read (paths, table, format, options, Spark's schema as JSON). ``reasons`` says of some files why they have no
-    metadata. ``operation`` says what made the snapshot (verb, versions, ...), and the ``id`` by which the operation log
-    knows it. ``unread`` holds the entries whose index types are not known here: those indexes are left unused, the
-    others serve. ``deleted`` are the indexes that no query uses and whose summaries are still there, ``unread_deleted``
-    those of them that are not known here. ``built`` says of
-    an index when it was built and by which reader; ``pending`` what a quick refresh found to be without metadata.
+    Attributes
+    ----------
+    root, source
+        The dataset's URI, and how it is read (paths, table, format, options, Spark's schema as JSON).
+    entries, deleted
+        The indexes in use, and those that no query uses but whose summaries are kept.
+    unread, unread_deleted
+        Entries of ``entries`` and ``deleted`` whose index types are not known here, as JSON: they are not used.
+    identity, number, created
+        The identity of the log, the snapshot's number in it, and the time of the commit.
+    files, parts
+        The number of files, and the parts that hold their rows.
+    reasons
+        By path, the reason why a file has no metadata; not of all such files.
+    operation
+        The operation that committed the snapshot (verb, versions, ...), with its ``id`` in the operation log.
+    built
+        By index, when it was built and by which reader.
+    pending
+        Count and names of the files without metadata that a quick refresh has found.
     """
 
     root: str
@@ -170,7 +183,7 @@ class Header:
 
     @property
     def stored(self) -> tuple[IndexEntry, ...]:
-        """The indexes that the files table has columns of: those in use, then the deleted ones."""
+        """The indexes with a column in the files table: those in use, then the deleted ones."""
         return self.entries + self.deleted
 
     def to_json(self) -> dict[str, Any]:
@@ -186,14 +199,14 @@ class Header:
             "reasons": dict(self.reasons),
             "indexes": [*(entry.to_json() for entry in self.entries), *map(dict, self.unread)],
             "deleted": [*(entry.to_json() for entry in self.deleted), *map(dict, self.unread_deleted)],
-            "built": {name: dict(told) for name, told in self.built.items()},
+            "built": {name: dict(about) for name, about in self.built.items()},
             "pending": dict(self.pending),
             "parts": [part.to_json() for part in self.parts],
         }
 
     @classmethod
     def from_json(cls, data: object) -> Header:
-        """The header; raises MetadataError for a newer format or damage."""
+        """Read a header; raises MetadataError for a newer format or damage."""
         if not isinstance(data, dict):
             raise MetadataError("a snapshot's header is a JSON object")
         version = check_format(data)
@@ -213,16 +226,14 @@ class Header:
             unread=tuple(unread),
             format=version,
             deleted=tuple(deleted),
-            built={
-                name: _checked(told, dict, "what was built") for name, told in _optional(data, "built", dict).items()
-            },
+            built={n: _checked(about, dict, "what was built") for n, about in _optional(data, "built", dict).items()},
             pending=_optional(data, "pending", dict),
             unread_deleted=tuple(unread_deleted),
         )
 
 
 def check_format(data: Json) -> int:
-    """The format that something was written in; raises MetadataError if it is newer than this geoskip."""
+    """The format version of an entry; raises MetadataError if it is newer than this geoskip."""
     version = _count(data, "format")
     if version > FORMAT:
         raise MetadataError(
@@ -245,17 +256,17 @@ def _member(data: Any, name: str, kind: type[T]) -> T:
 
 
 def _optional(data: Json, name: str, kind: type[T]) -> T:
-    """A member that older snapshots lack; empty there."""
+    """A member that snapshots of earlier versions lack; empty there."""
     return _member(data, name, kind) if name in data else kind()
 
 
-def _entries(found: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:
+def _entries(items: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:
     entries: list[IndexEntry] = []
     unread: list[dict[str, Any]] = []
-    for entry in found:
+    for entry in items:
         try:
             entries.append(IndexEntry.from_json(_checked(entry, dict, "an index")))
-        except Exception:  # of another version or package, or damaged, whose reader may raise what it likes
+        except Exception:  # of another version or package, or damaged: its reader may raise anything
             unread.append(_checked(entry, dict, "an index"))
     return entries, unread
 
@@ -292,16 +303,16 @@ def _pairs(items: list[Any]) -> Iterable[tuple[Any, Any]]:
 
 def _arrow_type(text: str) -> pa.DataType:
     try:
-        found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
-        if _is_plain(found):
-            return found
+        kind = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        if _is_plain(kind):
+            return kind
     except (pa.ArrowException, binascii.Error, ValueError, IndexError, KeyError, OSError) as error:
         raise MetadataError(f"no Arrow type: {error}") from None
-    raise MetadataError(f"a summary's type that is none of geoskip's: {str(found)[:200]}")
+    raise MetadataError(f"a summary's type that is none of geoskip's: {str(kind)[:200]}")
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Is it a type whose values are no larger than what is stored of them, and which brings no code of its own?"""
+    """True for types without compression, dictionaries or extensions: no value is larger than its stored form."""
     if pa.types.is_struct(kind):
         return all(field.name is not None and _is_plain(field.type) for field in kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
