@@ -55,13 +55,13 @@ class SteppedFolder(LocalFolder):
     def befall(self) -> None:
         raise NotImplementedError
 
-    def _made(self, target: Path, write: Any, place: Callable[[Path], None]) -> None:
+    def _write_and_place(self, target: Path, write: Any, place: Callable[[Path], None]) -> None:
         def placed(scratch: Path) -> None:
             self.reached()
             place(scratch)
 
         self.reached()
-        super()._made(target, write, placed)
+        super()._write_and_place(target, write, placed)
         self.reached()
 
     def delete(self, name: str) -> None:

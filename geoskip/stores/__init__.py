@@ -1,6 +1,6 @@
 """Where metadata are kept: the contract is :class:`Store`; the Parquet store is the default."""
 
-from geoskip.stores.base import MemoryStore, Store, entry_json, header_json, lost, new_identity, stamped
+from geoskip.stores.base import MemoryStore, Store, entry_conflict, entry_json, header_json, new_identity, next_snapshot
 from geoskip.stores.log_files import Folder, LocalFolder
 from geoskip.stores.parquet import ParquetStore
 from geoskip.stores.search import ElasticsearchStore
@@ -14,7 +14,7 @@ __all__ = [
     "Store",
     "entry_json",
     "header_json",
-    "lost",
+    "entry_conflict",
     "new_identity",
-    "stamped",
+    "next_snapshot",
 ]

@@ -1,18 +1,19 @@
-"""What a metadata store is: numbered, immutable snapshots of one dataset's metadata.
+"""The contract of a metadata store: numbered, immutable snapshots of one dataset's metadata.
 
-A store of one's own is a subclass with these few methods, and passes ``tests/test_stores.py``, which runs one suite
-over all of them. What every store promises:
+To add a store, write a subclass with the abstract methods and run ``tests/test_stores.py`` on it. Every store promises:
 
-* a snapshot is there whole or not at all, and never changes;
-* of several writers that expect the same snapshot, one wins and the others get ConflictError;
-* a *log* has an identity of its own: a writer that read the log before it was dropped and begun anew cannot commit
-  into the new one, whatever the numbers are;
-* whoever holds a snapshot can go on reading it while others commit. What cannot be read raises MetadataError, and the
-  query then reads every file.
+* a snapshot exists whole or not at all, and never changes;
+* of several writers that expect the same snapshot, one commits and the others get ConflictError;
+* a *log* has an identity of its own: a writer that read a log before it was dropped cannot commit into the log begun
+  since, whatever the numbers are;
+* a loaded snapshot can be read while others commit. A snapshot that cannot be read raises MetadataError, and the query
+  then reads every file.
 
-Beside the snapshots a store keeps the *operation log* (:mod:`geoskip.lifecycle.log`): small numbered JSON objects, each
-created exclusively, that say which verbs began, ran and ended. To a store they are texts. A snapshot commits by
-itself, the log tells about it: a crash between the two loses no snapshot.
+Beside the snapshots a store keeps the *operation log* (:mod:`geoskip.lifecycle.log`): small numbered JSON objects,
+created exclusively, opaque to the store. A snapshot commits without the log's help, so that a crash between the two
+loses no snapshot.
+
+:class:`MemoryStore` keeps everything in this process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,56 +39,64 @@ from geoskip.metadata.file_table import conformed
 
 __all__ = [
     "MemoryStore",
-    "SnapshotCache",
     "Store",
-    "dated",
+    "next_header",
     "entry_json",
     "header_json",
     "is_late",
-    "lost",
+    "entry_conflict",
     "new_identity",
-    "stamped",
+    "next_snapshot",
 ]
 
-_REASONS = 1000  # a header stays small, whatever is wrong with how many files
+_REASONS = 1000
+"""Reasons kept in a header, so that it stays small."""
 
 
 class Store(ABC):
-    """The metadata of one dataset; ``location`` is what messages call it."""
+    """The metadata of one dataset.
+
+    Attributes
+    ----------
+    kind, location
+        Names of the type and of this store, for messages and :meth:`describe`.
+    costs
+        The requests and bytes of a query in words, for :meth:`describe`.
+    protection
+        The answer to ``encryption=`` with this store, for an error message.
+    distant
+        True if requests go to another machine: then not every query looks up the latest snapshot.
+    tries_for
+        Seconds for which a verb tries again while concurrent commits win, before it raises ConflictError.
+    discreet
+        True if the operation log must not tell of the data: no expressions, paths or error messages.
+    """
 
     kind: str
     location: str
     costs: str = ""
-    """What a query costs it, in words, for :meth:`describe`."""
     protection: str = "it keeps them as they are, and knows no keys; leave store= out, and they are kept in files"
-    """How metadata in it are protected, where ``encryption=`` was asked of it."""
     distant: bool = False
-    """Are questions to it requests to another machine? Then not each query asks which snapshot is the latest."""
     tries_for: float = 60.0
-    """Seconds for which a verb tries again while others commit before it, time and again, and it raises ConflictError;
-    set it for a store on which very many write."""
     discreet: bool = False
-    """Must the operation log tell nothing of the data: no expressions, no paths, no error messages?"""
 
     def patiently(self) -> AbstractContextManager[None]:
-        """A block of a verb, which waits for a store that is away for a moment; a query does not."""
+        """A block in which requests wait for a store that is busy, as verbs do and queries do not."""
         return nullcontext()
 
     def of_log(self, identity: str) -> AbstractContextManager[None]:
-        """A block in which what this thread reads is of the log with that identity, be it dropped meanwhile: then there
-        is nothing. A store that has to ask for the identity each time need not; :meth:`identity` asks nevertheless, and
-        so does what writes.
+        """A block in which this thread reads the log of that identity, without looking the identity up each time.
+
+        If the log is dropped meanwhile, it reads as empty. :meth:`identity` and writes look the identity up anyway.
         """
         return nullcontext()
 
     def reread(self) -> None:  # noqa: B027 - a store may have nothing in memory
-        """What is loaded next is what the store has by then, be it damaged since, and not what is in memory of it. Here
-        for stores without such a memory.
-        """
+        """Forget cached snapshots, so that damage since then is found; a no-op for stores without a cache."""
 
     @abstractmethod
     def latest(self) -> int | None:
-        """The number of the newest snapshot, None where there is none; asked at every query, so cheap."""
+        """The number of the newest snapshot, None where there is none; called by every query."""
 
     @abstractmethod
     def identity(self) -> str | None:
@@ -95,27 +104,52 @@ class Store(ABC):
 
     @abstractmethod
     def load(self, number: int) -> Snapshot:
-        """A snapshot, its columns read when asked for; raises MetadataError if it is not there or damaged."""
+        """A snapshot, its columns read lazily; raises MetadataError if it is missing or damaged."""
 
     def header(self, number: int) -> Header:
-        """The header of a snapshot alone, of one too whose table is damaged where the store can tell them apart."""
+        """The header of a snapshot, even if its table is damaged and the store can tell them apart."""
         return self.load(number).header
 
     @abstractmethod
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
-        """Make the next snapshot; returns its header, with what the store filled in.
+        """Create the next snapshot.
 
-        ``expected`` is the number of the snapshot that this one was made from, and ``header.identity`` the identity of
-        its log; None is for the first snapshot, of a log that :meth:`begin` made or that is made now. Raises
-        ConflictError where another snapshot is the latest by now, or another log is there.
+        Parameters
+        ----------
+        header
+            Its ``identity`` is that of the log that was read.
+        table
+            The whole files table.
+        expected
+            Number of the snapshot that this one was made from; None for the first one, of a log that :meth:`begin` made
+            or that begins now.
+
+        Returns
+        -------
+        Header
+            The header as stored.
+
+        Raises
+        ------
+        ConflictError
+            If another snapshot is the latest by now, or the log was replaced.
         """
 
     def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
-        """Make the next snapshot from snapshot ``expected``: without the rows that ``removed`` (a boolean each) names,
-        and with the added ones after the others. Columns that the added rows lack are null.
+        """Create the next snapshot by removing and adding rows.
 
-        The same as committing the whole table, which is what this does; a store that can do it in proportion to the
-        change does. Raises as :meth:`commit`.
+        This commits the whole table; a store overrides it to write in proportion to the change.
+
+        Parameters
+        ----------
+        header
+            As for :meth:`commit`.
+        removed
+            A boolean for each row of snapshot ``expected``.
+        added
+            Rows to append; columns that they lack are null.
+        expected
+            Number of the snapshot to change.
         """
         self.check(header, expected)
         base = self.load(expected)
@@ -125,71 +159,83 @@ class Store(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove all metadata; readers and writers of the log find that it is gone."""
+        """Remove all metadata; readers and writers of the log will find it missing."""
 
     def protects(self, number: int) -> bool:
-        """Is a snapshot protected by keys, which :meth:`rotate` wraps anew? Here for stores without keys."""
+        """True if a snapshot is encrypted with keys that :meth:`rotate` can wrap again."""
         return False
 
     def rotate(self, header: Header, *, expected: int) -> Header:
-        """Make the next snapshot: the files of snapshot ``expected``, the data keys wrapped by the newest versions of
-        their master keys. Raises as :meth:`commit`.
+        """Create the next snapshot with the same files, and data keys wrapped by the newest master keys.
+
+        Raises ConflictError as :meth:`commit`.
         """
         raise InvalidSpecificationError(f"the metadata in {self.location} are in clear: there are no keys to rotate")
 
     @abstractmethod
     def begin(self) -> str:
-        """The identity of the log; where there is none a log begins, without a snapshot."""
+        """The identity of the log, which begins now if there is none."""
 
     @abstractmethod
     def snapshots(self) -> tuple[int, ...]:
-        """The numbers of the snapshots that can be loaded, ascending."""
+        """The numbers of the snapshots, ascending."""
 
     @abstractmethod
     def operations(self) -> tuple[int, ...]:
-        """The numbers of the entries in the operation log, ascending; numbers may be missing."""
+        """The numbers of the operation log's entries, ascending and possibly with gaps."""
 
     @abstractmethod
     def operation(self, number: int) -> dict[str, Any]:
-        """An entry of the operation log; raises MetadataError if it is not there or damaged."""
+        """An entry of the operation log; raises MetadataError if it is missing or damaged."""
 
     @abstractmethod
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
         """Create an entry of the operation log, exclusively, whole and durable.
 
-        Raises ConflictError where the number is taken, or the log has another identity by now.
+        Parameters
+        ----------
+        number, entry
+            Its number, and its content as a JSON object.
+        identity
+            The identity of the log that was read.
+
+        Raises
+        ------
+        ConflictError
+            If the number is taken, or the log was replaced.
         """
 
     @abstractmethod
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        """Remove snapshots and entries for good; those that are not there are no error. Never the latest snapshot.
-
-        What only these snapshots used goes with :meth:`sweep`.
-        """
+        """Remove snapshots and entries that exist, except the latest snapshot; :meth:`sweep` removes their parts."""
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
-        """Remove what no snapshot uses: left by writers that crashed, or by snapshots that are gone. Returns how many.
+        """Remove the leftovers of crashed writers and removed snapshots; returns how many.
 
-        What a writer makes before its commit begins with the first 24 digits of its ``header.operation["id"]``;
-        that of the ``running`` ones stays; they are to be asked for after what is there was listed, and before the
-        snapshots are. Here for stores that leave nothing.
+        A writer names what it makes before its commit by the first 24 digits of its ``header.operation["id"]``, and
+        leftovers of ``running`` operations are kept. Call ``running`` after listing the leftovers, and list the
+        snapshots last: an operation that ends in between has committed by then, and its snapshot names its parts.
         """
         return 0
 
     def size(self) -> dict[str, int]:
-        """Bytes of the latest snapshot for each index, and for the ``files`` themselves: as kept, or as in memory."""
+        """Bytes of the latest snapshot by index, and of its ``files``: as stored, without parts as in memory."""
         number = self.latest()
         if number is None:
             return {}
-        table = self.load(number).files.table()
+        snapshot = self.load(number)
+        columns = [(column.name, column.bytes) for part in snapshot.header.parts for column in part.columns.values()]
+        if not snapshot.header.parts:
+            table = snapshot.files.table()
+            columns = [(name, table[name].nbytes) for name in table.schema.names]
         sizes = {"files": 0}
-        for name in table.schema.names:
+        for name, size in columns:
             key = "files" if name in BASE_SCHEMA.names else name
-            sizes[key] = sizes.get(key, 0) + table[name].nbytes
+            sizes[key] = sizes.get(key, 0) + size
         return sizes
 
     def describe(self) -> dict[str, Any]:
-        """The store in a few words and numbers."""
+        """The store's name, format, latest snapshot, sizes and costs."""
         number = self.latest()
         sizes = self.size()
         return {
@@ -205,7 +251,7 @@ class Store(ABC):
         }
 
     def check(self, header: Header, expected: int | None) -> None:
-        """Raise ConflictError unless a snapshot made from ``expected`` may be committed now."""
+        """Raise ConflictError unless ``expected`` is the latest snapshot and the log is that of the header."""
         latest, identity = self.latest(), self.identity()
         if latest != expected:
             raise ConflictError(
@@ -220,18 +266,34 @@ class Store(ABC):
 
 
 def new_identity() -> str:
-    """An identity for a log, or a name for a part: 32 hexadecimal digits."""
+    """A random identity of a log, or name of a part: 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
-def stamped(header: Header, table: pa.Table, *, number: int, identity: str) -> tuple[Header, pa.Table]:
-    """The header and table as they will be stored: numbered, dated, with exactly the schema of the indexes."""
+def next_snapshot(header: Header, table: pa.Table, *, number: int, identity: str) -> tuple[Header, pa.Table]:
+    """The header and table to store: numbered, dated, with exactly the schema of the indexes.
+
+    Parameters
+    ----------
+    header, table
+        As given to :meth:`Store.commit`.
+    number, identity
+        Those of the new snapshot.
+    """
     table = conformed(table, files_schema(header.stored))
-    return dated(header, files=table.num_rows, number=number, identity=identity), table
+    return next_header(header, files=table.num_rows, number=number, identity=identity), table
 
 
-def dated(header: Header, *, files: int, number: int, identity: str) -> Header:
-    """The header as it will be stored, apart from its parts; ``follows`` is when that was made which it comes after."""
+def next_header(header: Header, *, files: int, number: int, identity: str) -> Header:
+    """The header to store, without parts; ``operation["follows"]`` is the time of the previous snapshot.
+
+    Parameters
+    ----------
+    header
+        As given to :meth:`Store.commit`.
+    files, number, identity
+        Those of the new snapshot.
+    """
     return replace(
         header,
         operation={**header.operation, "follows": header.created},
@@ -246,17 +308,17 @@ def dated(header: Header, *, files: int, number: int, identity: str) -> Header:
 
 
 def header_json(header: Header) -> dict[str, Any]:
-    """The header as plain JSON; raises MetadataError for what JSON cannot hold."""
+    """The header as plain JSON; raises MetadataError for values that JSON cannot hold."""
     return _plain(header.to_json(), "header")
 
 
 def entry_json(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of the operation log as plain JSON; raises MetadataError for what JSON cannot hold."""
+    """An entry of the operation log as plain JSON; raises MetadataError for values that JSON cannot hold."""
     return _plain(dict(entry), "entry")
 
 
-def lost(store: Store, number: int) -> ConflictError:
-    """What :meth:`Store.record` raises where a number is taken, or the log is another."""
+def entry_conflict(store: Store, number: int) -> ConflictError:
+    """The error of :meth:`Store.record` for a number that is taken, or a log that was replaced."""
     return ConflictError(
         f"another writer has entry {number} of the operation log in {store.location}, or the log was dropped; "
         "read it again"
@@ -264,11 +326,11 @@ def lost(store: Store, number: int) -> ConflictError:
 
 
 def is_late(store: Store, header: Header) -> bool:
-    """Had another snapshot the number of one that was created right now, and is it forgotten already?
+    """True if the number of a snapshot created just now had belonged to another one, vacuumed since.
 
-    Exclusive creation lets one writer have a number *at a time*. A writer that looked which snapshot is the latest, and
-    is slow, may find the next number free once more, where others have gone on and a vacuum has come after them.
-    Nobody would look at its snapshot. Where there are later ones, the next one tells whether it was made from this.
+    Exclusive creation gives a number to one writer *at a time*. A slow writer may find the number after its base free
+    again, if others have committed later ones and a vacuum has removed the early ones; nobody would read its snapshot.
+    Where later snapshots exist, the next one names the one that it ``follows``.
     """
     later = [number for number in store.snapshots() if number > header.number]
     if not later:
@@ -288,7 +350,7 @@ def _plain(data: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 class MemoryStore(Store):
-    """Snapshots in this process; gone with it."""
+    """Snapshots in the memory of this process."""
 
     kind = "memory"
     costs = "nothing a query, and its bytes in memory"
@@ -317,8 +379,8 @@ class MemoryStore(Store):
             self.check(header, expected)
             identity = self._identity or new_identity()
             number = (expected or 0) + 1
-            header, table = stamped(header, table, number=number, identity=identity)
-            header = Header.from_json(header_json(header))  # what a store keeps, no more
+            header, table = next_snapshot(header, table, number=number, identity=identity)
+            header = Header.from_json(header_json(header))  # as other stores read it
             self._identity = identity
             self._snapshots[number] = Snapshot(header, FileMetadata.of(table))
             return header
@@ -350,7 +412,7 @@ class MemoryStore(Store):
         kept = entry_json(entry)
         with self._lock:
             if identity != self._identity or number in self._operations:
-                raise lost(self, number)
+                raise entry_conflict(self, number)
             self._operations[number] = kept
 
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
@@ -361,56 +423,3 @@ class MemoryStore(Store):
                     self._snapshots.pop(number, None)
             for number in operations:
                 self._operations.pop(number, None)
-
-
-_KEPT = 2
-"""The latest one, and the one before it for queries that began with that."""
-
-
-class SnapshotCache:
-    """Snapshots by the identity of their log and their number, the least recently used forgotten; for many threads."""
-
-    def __init__(self) -> None:
-        self._snapshots: dict[tuple[str, int], Snapshot] = {}
-        self._aside: dict[tuple[str, int], Snapshot] = {}
-        self._lock = threading.Lock()
-
-    def known(self, identity: str, number: int) -> Snapshot | None:
-        """A snapshot that is kept or was set aside, None for another."""
-        with self._lock:
-            return self._snapshots.get((identity, number)) or self._aside.get((identity, number))
-
-    def get(self, identity: str, number: int, read: Callable[[str, int], Snapshot]) -> Snapshot:
-        """A snapshot, read if it is not kept; two threads may read the same one, and one of them is kept."""
-        key = identity, number
-        with self._lock:
-            known = self._snapshots.pop(key, None)
-            if known is not None:
-                self._snapshots[key] = known  # the last one used
-                return known
-        snapshot = read(identity, number)
-        with self._lock:
-            self._snapshots[key] = snapshot
-            while len(self._snapshots) > _KEPT:
-                del self._snapshots[next(iter(self._snapshots))]
-        return snapshot
-
-    def forget(self, identity: str, numbers: Iterable[int]) -> None:
-        """Some snapshots are there no longer."""
-        with self._lock:
-            for number in numbers:
-                self._snapshots.pop((identity, number), None)
-                self._aside.pop((identity, number), None)
-
-    def set_aside(self) -> None:
-        """What is asked for next is read anew; what was read before is still known."""
-        with self._lock:
-            self._aside, self._snapshots = {**self._aside, **self._snapshots}, {}
-            while len(self._aside) > _KEPT:
-                del self._aside[next(iter(self._aside))]
-
-    def clear(self) -> None:
-        """None is there any longer."""
-        with self._lock:
-            self._snapshots.clear()
-            self._aside.clear()

@@ -1,5 +1,11 @@
-"""Numbered entries as files: JSON with a checksum (see :mod:`geoskip.stores.parquet`), sealed where metadata are
-protected (:mod:`geoskip.stores.encryption`). What is wrong raises MetadataError, never another error.
+"""Folders, and the numbered entries of a log as files in one: JSON with a checksum.
+
+See :mod:`geoskip.stores.parquet` for the format; entries of protected metadata are sealed
+(:mod:`geoskip.stores.encryption`). Whatever is wrong raises MetadataError, never another error.
+
+A :class:`Folder` has the few file operations that a store needs, so that any file system can serve: local ones by
+:class:`LocalFolder`, others by the session's Hadoop client. Names are relative to the folder, with ``/`` between their
+parts.
 """
 
 from __future__ import annotations
@@ -28,14 +34,14 @@ __all__ = [
     "LocalFolder",
     "local_path",
     "LogFiles",
-    "checked",
+    "entry_content",
     "header_of",
     "identity_of",
     "identity_text",
     "operation_name",
-    "parsed",
+    "json_object",
     "snapshot_name",
-    "written",
+    "entry_text",
 ]
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -44,11 +50,11 @@ LARGEST_OPERATION = 1 << 20
 
 
 class _UnprotectedError(MetadataError):
-    """Metadata that should be protected and are not: nothing is written after them either."""
+    """Metadata in clear where protected ones are expected; nothing may be written after them."""
 
 
 class LogFiles:
-    """The entries in a folder, of snapshots and of the operation log."""
+    """The entries of snapshots and of the operation log in a folder."""
 
     def __init__(self, folder: Folder, encryption: Encryption | None) -> None:
         self.folder = folder
@@ -57,7 +63,7 @@ class LogFiles:
         self._met: SnapshotProtection | None = None
 
     def read(self, name: str, limit: int) -> bytes:
-        """A whole file, which has no more than ``limit`` bytes."""
+        """Read a whole file of at most ``limit`` bytes."""
         try:
             data = self.folder.read(name, limit + 1)
         except FileNotFoundError:
@@ -69,14 +75,14 @@ class LogFiles:
         return data
 
     def snapshot(self, identity: str, number: int) -> tuple[Header, SnapshotProtection | None]:
-        """A snapshot's header, and how it is protected."""
+        """Read a snapshot's header and its protection."""
         name = snapshot_name(identity, number)
         try:
             text = self.read(name, LARGEST_SNAPSHOT)
         except FileNotFoundError:
             raise MetadataError(f"there is no snapshot {number} in {self.folder.location}") from None
         what = f"{name} in {self.folder.location}"
-        data, protection = self._opened(checked(text, "header", what), "snapshot", identity, number)
+        data, protection = self._opened(entry_content(text, "header", what), "snapshot", identity, number)
         header = header_of(data, what)
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{what} is the entry of another snapshot")
@@ -84,51 +90,61 @@ class LogFiles:
         return header, protection
 
     def operation(self, identity: str, number: int) -> dict[str, Any]:
-        """An entry of the operation log."""
+        """Read an entry of the operation log."""
         name = operation_name(identity, number)
         try:
             text = self.read(name, LARGEST_OPERATION)
         except FileNotFoundError:
             raise MetadataError(f"there is no entry {number} in the operation log of {self.folder.location}") from None
-        entry = checked(text, "entry", f"{name} in {self.folder.location}")
+        entry = entry_content(text, "entry", f"{name} in {self.folder.location}")
         return self._opened(entry, "operation", identity, number)[0]
 
     def snapshot_text(self, header: Header, protection: SnapshotProtection | None) -> bytes:
-        """What to write of a header."""
+        """The file content of a snapshot's entry."""
         data = header_json(header)
         if self.vault is not None and protection is not None:
             data = self.vault.seal(protection, "snapshot", header.identity, header.number, data)
-        return written("header", data, LARGEST_SNAPSHOT)
+        return entry_text("header", data, LARGEST_SNAPSHOT)
 
     def operation_text(self, data: dict[str, Any], identity: str, number: int, latest: int | None) -> bytes:
-        """What to write of an entry of the operation log, protected as the latest snapshot is."""
+        """The file content of an operation log's entry, protected as the latest snapshot is.
+
+        Parameters
+        ----------
+        data
+            The entry as JSON.
+        identity, number
+            Of the log and of the entry.
+        latest
+            Number of the latest snapshot, None where there is none.
+        """
         protection = self._protection(identity, latest)
         if self.vault is not None and protection is not None:
             data = self.vault.seal(protection, "operation", identity, number, data)
-        return written("entry", data, LARGEST_OPERATION)
+        return entry_text("entry", data, LARGEST_OPERATION)
 
     def keys(self, protection: SnapshotProtection | None) -> PartKeys | None:
-        """What the parts of a snapshot that is protected so are encrypted with."""
+        """The keys of the parts of a snapshot with this protection, None for parts in clear."""
         return PartKeys(self.vault, protection) if self.vault is not None and protection is not None else None
 
     def has_indexes_apart(self, identity: str, latest: int | None) -> bool:
-        """Has an index a key of its own, so that what is under the base key must not tell of it?"""
+        """True if an index has a key of its own, so that entries under the base key must not name it."""
         if self.vault is None:
             return False
-        if self._how(self.vault).indexes:
+        if self._encryption(self.vault).indexes:
             return True
         header, protection = self._last(identity, latest) if latest is not None else (None, None)
         sealed = header is not None and any(map(is_sealed, (*header.unread, *header.unread_deleted)))
         return sealed or (protection is not None and any(key != protection.base for key in protection.indexes.values()))
 
     def protection_of(self, header: Header) -> SnapshotProtection | None:
-        """How a snapshot that is to be written is protected; raises where it would lose what cannot be read."""
+        """The protection of a new snapshot; raises MissingKeyError where it would lose unreadable indexes."""
         if self.vault is None:
             self._refuse_if_protected(header.identity, header.number - 1)
             return None
-        before, how = self._first.get(header.identity), self._how(self.vault)
+        before, encryption = self._first.get(header.identity), self._encryption(self.vault)
         if header.number > 1:
-            how = self.vault.encryption
+            encryption = self.vault.encryption
             last, before = self._last(header.identity, header.number - 1)
             unread = next(filter(is_sealed, (*last.unread, *last.unread_deleted)), None) if last else None
             if unread is not None:
@@ -136,16 +152,16 @@ class LogFiles:
                     f"a writer to {self.folder.location} needs the keys of all its indexes, since what it cannot read "
                     f"it would lose; {unread.get('why')}"
                 )
-        if before is None and how.key is None:
+        if before is None and encryption.key is None:
             return None  # keys to read with, and metadata in clear
-        return self.vault.protection(before, [entry.name for entry in header.stored], how)
+        return self.vault.protection(before, [entry.name for entry in header.stored], encryption)
 
-    def _how(self, vault: Vault) -> Encryption:
-        """How to protect a log without a snapshot: as the one that this handle has met here, and which is dropped."""
-        return vault.encryption if self._met is None else self._met.again(vault.encryption)
+    def _encryption(self, vault: Vault) -> Encryption:
+        """The encryption of a log without a snapshot: that of a dropped log, if this handle has read one here."""
+        return vault.encryption if self._met is None else self._met.encryption(vault.encryption)
 
     def _last(self, identity: str, number: int) -> tuple[Header | None, SnapshotProtection | None]:
-        """The snapshot that is there before something is written; none where it is damaged, and may be replaced."""
+        """The snapshot before the one to be written; none where it is damaged and may be replaced."""
         assert self.vault is not None
         try:
             return self.snapshot(identity, number)
@@ -157,31 +173,31 @@ class LogFiles:
             return None, None
 
     def _refuse_if_protected(self, identity: str, number: int) -> None:
-        """Raise where what a snapshot holds is sealed: what comes after it must not be in clear."""
+        """Raise where a snapshot is sealed: the one after it must not be in clear."""
         name = snapshot_name(identity, number)
         try:
-            data = checked(self.read(name, LARGEST_SNAPSHOT), "header", name)
+            data = entry_content(self.read(name, LARGEST_SNAPSHOT), "header", name)
         except (FileNotFoundError, MetadataError):
             return
         if is_sealed(data):
             self._opened(data, "snapshot", identity, number)
 
     def _protection(self, identity: str, latest: int | None) -> SnapshotProtection | None:
-        """How the latest snapshot is protected; of a log without one how its first one is going to be."""
+        """The protection of the latest snapshot; for a log without one that of its first snapshot."""
         if self.vault is None:
             return None
-        last, found = (None, None) if latest is None else self._last(identity, latest)
+        last, protection = (None, None) if latest is None else self._last(identity, latest)
         if last is not None:
-            return found
-        how = self._how(self.vault)
-        if identity not in self._first and how.key is not None:
-            self._first[identity] = self.vault.protection(None, (), how)
+            return protection
+        encryption = self._encryption(self.vault)
+        if identity not in self._first and encryption.key is not None:
+            self._first[identity] = self.vault.protection(None, (), encryption)
         return self._first.get(identity)
 
     def _opened(
         self, data: dict[str, Any], kind: str, identity: str, number: int
     ) -> tuple[dict[str, Any], SnapshotProtection | None]:
-        """What an entry holds, and how it was protected: sealed if this handle protects, or else maybe."""
+        """The content of an entry that may be sealed, and its protection."""
         if is_sealed(data):
             if self.vault is None:
                 raise MissingKeyError(
@@ -198,27 +214,27 @@ class LogFiles:
 
 
 def identity_text(identity: str) -> bytes:
-    """What ``_identity.json`` holds."""
+    """The content of ``_identity.json``."""
     return json.dumps({"format": FORMAT, "identity": identity, "crc": checksum(identity)}).encode("ascii")
 
 
 @functools.lru_cache(256)
 def identity_of(text: bytes, what: str) -> str:
-    """The identity in ``_identity.json``; the first ones had no checksum."""
+    """Read the content of ``_identity.json``; the first versions wrote no checksum."""
     try:
-        data = parsed(text, what)
+        data = json_object(text, what)
         check_format(data)
-        found = data.get("identity")
-        if not (isinstance(found, str) and _IDENTITY.fullmatch(found)):
+        identity = data.get("identity")
+        if not (isinstance(identity, str) and _IDENTITY.fullmatch(identity)):
             raise MetadataError(f"{what} holds no identity")
-        if data.get("crc", checksum(found)) != checksum(found):
+        if data.get("crc", checksum(identity)) != checksum(identity):
             raise MetadataError(f"{what} is damaged: its checksum differs")
     except MetadataError as error:
         newer = "upgrade geoskip" in str(error)
         way_out = "" if newer else "; nothing there is found without it: remove the folder, and create the indexes anew"
-        told = str(error) if what in str(error) else f"{what}: {error}"
-        raise MetadataError(f"{told}{way_out}") from None
-    return found
+        message = str(error) if what in str(error) else f"{what}: {error}"
+        raise MetadataError(f"{message}{way_out}") from None
+    return identity
 
 
 def snapshot_name(identity: str, number: int) -> str:
@@ -233,15 +249,15 @@ def checksum(data: Any) -> int:
     return zlib.crc32(json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii"))
 
 
-def written(member: str, data: dict[str, Any], limit: int) -> bytes:
-    """The text of an entry; raises MetadataError where it is longer than what is read."""
+def entry_text(member: str, data: dict[str, Any], limit: int) -> bytes:
+    """The file content of an entry; raises MetadataError where it is longer than ``limit`` bytes."""
     text = json.dumps({"crc": checksum(data), member: data}, indent=1).encode("ascii")
     if len(text) > limit:
         raise MetadataError(f"a {member} of {len(text)} bytes is more than the {limit} that are read")
     return text
 
 
-def parsed(text: bytes, what: str) -> dict[str, Any]:
+def json_object(text: bytes, what: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -256,16 +272,16 @@ def header_of(data: dict[str, Any], what: str) -> Header:
         return Header.from_json(data)
     except MetadataError:
         raise
-    except Exception as error:  # whatever hostile JSON makes of it
+    except Exception as error:  # hostile JSON may raise anything
         raise MetadataError(f"{what} is damaged: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def checked(text: bytes, member: str, what: str) -> dict[str, Any]:
-    """What an entry holds, its format one that is known and its checksum right."""
-    data = parsed(text, what)
+def entry_content(text: bytes, member: str, what: str) -> dict[str, Any]:
+    """Read an entry's file: its member, with format and checksum verified."""
+    data = json_object(text, what)
     held = data.get(member)
     if isinstance(held, dict) and isinstance(held.get("format"), int):
-        check_format(held)  # first: a newer format may have another checksum
+        check_format(held)  # before the checksum, which may differ in a newer format
     try:
         if isinstance(held, dict) and data.get("crc") == checksum(held):
             return held
@@ -275,28 +291,30 @@ def checked(text: bytes, member: str, what: str) -> dict[str, Any]:
 
 
 class Folder(Protocol):
-    """File operations under one folder; what is missing raises FileNotFoundError, other trouble OSError."""
+    """File operations under one folder; a missing file raises FileNotFoundError, other failures OSError.
+
+    ``location`` is its path or URI for messages.
+    """
 
     location: str
-    """What messages call it: a path or URI."""
 
     def names(self, sub: str) -> list[str]:
-        """The names of what is in a sub-folder, without its own; empty if it does not exist."""
+        """List a sub-folder: names without its own; empty if it does not exist."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """A whole file, or its first ``limit`` bytes."""
+        """Read a file, or its first ``limit`` bytes."""
 
     def create(self, name: str, data: bytes) -> None:
-        """Make a file, exclusively and at once: FileExistsError if it exists, and nobody sees a half of it."""
+        """Create a file exclusively and atomically; raises FileExistsError if it exists."""
 
     def put(self, name: str, source: Path) -> None:
-        """Copy a local file to a name that nobody else uses; durable when it returns."""
+        """Copy a local file to a name that no other process uses; durable when it returns."""
 
     def local(self, name: str) -> Path:
-        """A local file with the content of an immutable file: itself, or a cached copy."""
+        """The path of an immutable file, or of a cached local copy."""
 
     def delete(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing if it does not exist."""
+        """Remove a file or a folder with its content, if it exists."""
 
     def exists(self, name: str) -> bool: ...
 
@@ -308,9 +326,9 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 class LocalFolder:
     """A folder on a local (or mounted) file system.
 
-    ``create`` writes a temporary file, makes it durable and hard-links it into place, which no two processes can do
-    for one name, and which a crash either did or did not. Where the file system has no hard links it opens the
-    file with O_EXCL: as exclusive, but a reader may see a part of it for a moment, which its checksum tells.
+    ``create`` writes a temporary file, makes it durable and hard-links it to its name, which is exclusive and atomic.
+    Where the file system has no hard links it opens the file with O_EXCL: as exclusive, but a reader may see a part of
+    it for a moment, which the checksum shows.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -337,7 +355,7 @@ class LocalFolder:
         def write(file: BinaryIO) -> None:
             file.write(data)
 
-        self._made(target, write, lambda scratch: self._link(scratch, target, data))
+        self._write_and_place(target, write, lambda scratch: self._link(scratch, target, data))
 
     def put(self, name: str, source: Path) -> None:
         target = self.path / name
@@ -346,10 +364,10 @@ class LocalFolder:
             with open(source, "rb") as given:
                 shutil.copyfileobj(given, file, 1 << 20)
 
-        self._made(target, write, lambda scratch: os.replace(scratch, target))
+        self._write_and_place(target, write, lambda scratch: os.replace(scratch, target))
 
-    def _made(self, target: Path, write: Callable[[BinaryIO], None], place: Callable[[Path], None]) -> None:
-        """Write a hidden file, make it durable and put it in its place; once more where a sweep took it away."""
+    def _write_and_place(self, target: Path, write: Callable[[BinaryIO], None], place: Callable[[Path], None]) -> None:
+        """Write a hidden file, make it durable and place it; again where a sweep has removed it."""
         for attempt in range(_ATTEMPTS):
             scratch = target.with_name(f".{target.name.lstrip('.')}.{uuid.uuid4().hex}.tmp")
             try:
@@ -376,7 +394,7 @@ class LocalFolder:
             target.unlink()
         except FileNotFoundError:
             return
-        except (IsADirectoryError, PermissionError):  # the latter is what macOS says of a folder
+        except (IsADirectoryError, PermissionError):  # the latter on macOS
             if not target.is_dir():
                 raise
             with contextlib.suppress(FileNotFoundError):
@@ -397,17 +415,17 @@ class LocalFolder:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, if it is not there. A file in its place is no file that somebody else made first."""
+    """Create a folder; a file of that name raises NotADirectoryError, not FileExistsError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        if not os.path.lexists(folder) or folder.is_dir():  # taken away meanwhile, and perhaps made again
+        if not os.path.lexists(folder) or folder.is_dir():  # removed meanwhile, and perhaps created again
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder)) from None
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
 def _flush(file: BinaryIO) -> None:
-    file.flush()  # else the disk is asked to keep what Python has not written yet
+    file.flush()
     os.fsync(file.fileno())
 
 

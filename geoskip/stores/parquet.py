@@ -64,9 +64,17 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Snapshot, files_schema
+from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot, files_schema
 from geoskip.metadata.file_table import conformed
-from geoskip.stores.base import SnapshotCache, Store, dated, entry_json, is_late, lost, new_identity, stamped
+from geoskip.stores.base import (
+    Store,
+    entry_conflict,
+    entry_json,
+    is_late,
+    new_identity,
+    next_header,
+    next_snapshot,
+)
 from geoskip.stores.encryption import Encryption, SnapshotProtection
 from geoskip.stores.log_files import (
     Folder,
@@ -78,6 +86,7 @@ from geoskip.stores.log_files import (
     snapshot_name,
 )
 from geoskip.stores.parts import PartReader, load_columns, merged_from, without, write_part
+from geoskip.stores.snapshot_cache import SnapshotCache
 
 __all__ = ["ParquetStore"]
 
@@ -144,19 +153,19 @@ class ParquetStore(Store):
         return self._loaded.get(identity, number, self._load)
 
     def reread(self) -> None:
-        self._loaded.set_aside()
+        self._loaded.expire()
 
     def header(self, number: int) -> Header:
         identity = self._log()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        known = self._loaded.known(identity, number)
+        known = self._loaded.peek(identity, number)
         return known.header if known is not None else self._entries.snapshot(identity, number)[0]
 
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         self.check(header, expected)
         identity = header.identity if expected is not None else self.begin()
-        header, table = stamped(header, table, number=(expected or 0) + 1, identity=identity)
+        header, table = next_snapshot(header, table, number=(expected or 0) + 1, identity=identity)
         return self._committed(header, (), table)
 
     def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
@@ -175,7 +184,7 @@ class ParquetStore(Store):
             wanted = replace(base.header, entries=header.stored, deleted=())
             table = pa.concat_tables([conformed(load_columns(wanted, readers, None), schema), table])
         files = sum(part.left for part in kept[:first]) + table.num_rows
-        header = dated(header, files=files, number=expected + 1, identity=header.identity)
+        header = next_header(header, files=files, number=expected + 1, identity=header.identity)
         return self._committed(header, tuple(kept[:first]), table)
 
     def begin(self) -> str:
@@ -207,10 +216,10 @@ class ParquetStore(Store):
         try:
             self.folder.create(name, text)
         except FileExistsError:
-            raise lost(self, number) from None
+            raise entry_conflict(self, number) from None
         if self.identity() != identity:
             self._forget(name)
-            raise lost(self, number)
+            raise entry_conflict(self, number)
 
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
         identity = self._log()
@@ -264,7 +273,7 @@ class ParquetStore(Store):
         old, protection = self._entries.snapshot(header.identity, expected)
         if self._entries.vault is None or protection is None:
             return super().rotate(header, expected=expected)
-        made = dated(header, files=old.files, number=expected + 1, identity=header.identity)
+        made = next_header(header, files=old.files, number=expected + 1, identity=header.identity)
         made = replace(made, parts=old.parts)
         self._create(made, self._entries.vault.rewrapped(self._entries.protection_of(made) or protection), made=())
         return made
@@ -273,17 +282,6 @@ class ParquetStore(Store):
         for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
             self.folder.delete(name)
         self._loaded.clear()
-
-    def size(self) -> dict[str, int]:
-        number = self.latest()
-        if number is None:
-            return {}
-        sizes = {"files": 0}
-        for part in self.load(number).header.parts:
-            for column in part.columns.values():
-                name = "files" if column.name in BASE_SCHEMA.names else column.name
-                sizes[name] = sizes.get(name, 0) + column.bytes
-        return sizes
 
     def _latest(self, identity: str) -> int | None:
         return max(self._numbers(f"_log/_{identity}"), default=None)

@@ -13,7 +13,7 @@ import geoskip
 from geoskip.errors import MetadataError
 from geoskip.lifecycle.transaction import latest
 from geoskip.stores import ParquetStore
-from geoskip.stores.log_files import written
+from geoskip.stores.log_files import entry_text
 from tests.spark_verbs.asking import kept, write
 
 
@@ -76,7 +76,7 @@ def test_an_index_that_only_others_know_is_not_lost(place: Path, handle: geoskip
     (entry,) = (place / "_geoskip").glob("_log/*/*.json")
     header = json.loads(entry.read_text())["header"]
     header["indexes"].append({"name": "later(a)", "index": {"type": "later"}})
-    entry.write_bytes(written("header", header, 1 << 20))
+    entry.write_bytes(entry_text("header", header, 1 << 20))
     bounds(next((place / "_geoskip").glob("_parts/*.parquet")))
     assert [str(index) for index in handle.indexes] == ["minmax(a)"]
     with pytest.raises(MetadataError, match=r"cannot be read: later\(a\) is of a kind that is unknown here"):

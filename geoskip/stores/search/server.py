@@ -28,7 +28,7 @@ __all__ = [
     "NotFoundError",
     "RefusedError",
     "Server",
-    "checked",
+    "checked_url",
     "headers_with",
     "is_private",
     "opensearch",
@@ -82,7 +82,7 @@ class Server:
         timeout: float,
         patience: float,
     ) -> None:
-        urls = [checked(host) for host in ([hosts] if isinstance(hosts, str) else hosts or ())]
+        urls = [checked_url(host) for host in ([hosts] if isinstance(hosts, str) else hosts or ())]
         if not urls:
             raise InvalidSpecificationError("a search store needs the URL of a host, such as 'https://search:9200'")
         if (user is None) is not (password is None):
@@ -358,7 +358,7 @@ def opensearch() -> tuple[Any, Any]:
     return opensearchpy.OpenSearch, opensearchpy.exceptions
 
 
-def checked(url: str) -> str:
+def checked_url(url: str) -> str:
     """A host's URL; raises InvalidSpecificationError without repeating what may be a password."""
     try:
         parts = urlsplit(url)

@@ -13,25 +13,25 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, Header, PartFile, Snapshot, files_schema
+from geoskip.metadata import Header, PartFile, Snapshot, files_schema
 from geoskip.metadata.file_table import conformed
 from geoskip.stores.base import (
-    SnapshotCache,
     Store,
-    dated,
+    entry_conflict,
     entry_json,
     header_json,
     is_late,
-    lost,
     new_identity,
-    stamped,
+    next_header,
+    next_snapshot,
 )
-from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, checked, header_of, written
+from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, entry_content, entry_text, header_of
 from geoskip.stores.parts import merged_from, without
 from geoskip.stores.search.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
 from geoskip.stores.search.search_files import SearchFiles, read_parts
 from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
+from geoskip.stores.snapshot_cache import SnapshotCache
 
 __all__ = ["ElasticsearchStore"]
 
@@ -142,7 +142,7 @@ class ElasticsearchStore(Store):
         return self._loaded.get(identity, number, self._read)
 
     def reread(self) -> None:
-        self._loaded.set_aside()
+        self._loaded.expire()
 
     def snapshots(self) -> tuple[int, ...]:
         identity = self.identity()
@@ -157,18 +157,7 @@ class ElasticsearchStore(Store):
             text = self._index.text("operation", self.identity() or "none", number)
         except NotFoundError:
             raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
-        return checked(text, "entry", f"entry {number} of the operation log in {self.location}")
-
-    def size(self) -> dict[str, int]:
-        number = self.latest()
-        if number is None:
-            return {}
-        sizes = {"files": 0}
-        for part in self.load(number).header.parts:
-            for column in part.columns.values():
-                name = "files" if column.name in BASE_SCHEMA.names else column.name
-                sizes[name] = sizes.get(name, 0) + column.bytes
-        return sizes
+        return entry_content(text, "entry", f"entry {number} of the operation log in {self.location}")
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -186,7 +175,7 @@ class ElasticsearchStore(Store):
     def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
         self.check(header, expected)
         identity = header.identity if expected is not None else self.begin()
-        header, table = stamped(header, table, number=(expected or 0) + 1, identity=identity)
+        header, table = next_snapshot(header, table, number=(expected or 0) + 1, identity=identity)
         return self._committed(header, (), table)
 
     @_patiently
@@ -203,21 +192,21 @@ class ElasticsearchStore(Store):
             again = read_parts(self.server, self.name, kept[first:], slots_of(header.stored), None)
             table = pa.concat_tables([conformed(again, schema), table])
         files = sum(part.left for part in kept[:first]) + table.num_rows
-        header = dated(header, files=files, number=expected + 1, identity=header.identity)
+        header = next_header(header, files=files, number=expected + 1, identity=header.identity)
         return self._committed(header, tuple(kept[:first]), table)
 
     @_patiently
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
-        text = written("entry", entry_json(entry), LARGEST_OPERATION)
+        text = entry_text("entry", entry_json(entry), LARGEST_OPERATION)
         if self.identity() != identity:
-            raise lost(self, number)
+            raise entry_conflict(self, number)
         try:
             self._index.create("operation", identity, number, text)
         except (AlreadyExistsError, NotFoundError):
-            raise lost(self, number) from None
+            raise entry_conflict(self, number) from None
         if self.identity() != identity:
             self._index.forget("operation", identity, number)
-            raise lost(self, number)
+            raise entry_conflict(self, number)
 
     @_patiently
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
@@ -261,7 +250,7 @@ class ElasticsearchStore(Store):
             text = self._index.text("snapshot", identity, number)
         except NotFoundError:
             raise MetadataError(f"there is no {what}") from None
-        header = header_of(checked(text, "header", what), what)
+        header = header_of(entry_content(text, "header", what), what)
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{what} is the entry of another snapshot")
         if header.files != sum(part.left for part in header.parts):
@@ -275,7 +264,7 @@ class ElasticsearchStore(Store):
             if table.num_rows or not kept:
                 new = [self._write_part(header, table)]
             header = replace(header, parts=(*kept, *new))
-            text = written("header", header_json(header), LARGEST_SNAPSHOT)
+            text = entry_text("header", header_json(header), LARGEST_SNAPSHOT)
             self._index.create("snapshot", header.identity, header.number, text)
         except AlreadyExistsError:
             self._forget_parts(new)
