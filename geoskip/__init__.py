@@ -4,7 +4,53 @@
 >>> str(geoskip.MinMax("temp"))
 'minmax(temp)'
 
-What touches Spark is imported when it is first asked for, so that the core serves without it.
+Modules that need Spark are imported at their first use, so that the core works without it.
+
+Architecture
+------------
+Imports point downwards only; import-linter checks it.
+
+* ``predicates``, ``types``, ``clauses``: the condition of a query as a tree, Spark's types, and boolean conditions on
+  the metadata of one file. ``geometry``, ``metrics`` and ``evaluation`` know shapes, distances and single values.
+* ``registry``: what decorators declare about functions, bound to implementations; ``fingerprint`` identifies them.
+* ``bounds``, ``rewrite``, ``indexes``: intervals of expressions in every file, rules that rewrite conditions, and the
+  index types: what each stores a file, and the clauses that follow from it.
+* ``rules``, ``labelling``, ``planner``: guarded calls of indexes and mappings, clauses for each vertex of the tree, and
+  the decision which files to keep.
+* ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, where snapshots are kept, and the verbs
+  that change them under concurrent writers.
+* ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
+* ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
+  Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle.
+* ``udf_mappings``, beside this package: mappings of function libraries, found by entry point.
+
+The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::
+
+    spark/jvm/GeoskipRule.java      the optimizer rule finds a filter over files and sends it as JSON
+    spark/rule/bridge.py            answers the request: one decision for each dataset and partition
+    spark/catalog.py                finds the dataset's store and its latest snapshot
+    stores/parquet.py               reads the log; columns of the snapshot are read when needed
+    spark/rule/translate.py         makes a predicate of Catalyst's expression
+    spark/dependencies.py           leaves out indexes that were built under other conditions
+    planner.py                      labels, evaluates over all files at once, and collects reasons
+    labelling.py                    gives each vertex its clause, merged up the tree
+    rewrite/__init__.py             brings conditions into the form that indexes serve
+    indexes/minmax.py               answers for one vertex: max(city) > 'D'
+    bounds/interval.py              compares the bounds of all files with the literal
+    spark/jvm/GeoskipFileIndex.java drops the skipped files from the listing
+
+The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"))``::
+
+    spark/dataset/handle.py         the methods of a dataset
+    spark/dataset/create_refresh.py the verbs that read data
+    spark/dataset/source.py         which files the handle means, as Spark lists them
+    spark/analysis.py               the indexed expressions, as Spark resolves them
+    spark/dependencies.py           the conditions under which the summaries hold
+    lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
+    lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
+    spark/build/job.py              one Spark job for all files and all indexes
+    metadata/file_table.py          the table with a row a file and a column an index
+    stores/parts.py                 writes it as a part of the next snapshot
 """
 
 from __future__ import annotations
