@@ -1,4 +1,4 @@
-"""The command ``geoskip``, also as ``python -m geoskip``: what it is without the extra that it needs."""
+"""The command ``geoskip``, also as ``python -m geoskip``, with a message where its extra is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; without typer, answer ``--version`` and name the extra to install."""
+    """Run the command; without typer, print the version or the extra to install."""
     try:
         from geoskip.cli import app
     except ModuleNotFoundError as error:

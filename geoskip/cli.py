@@ -1,6 +1,6 @@
 """The command ``geoskip``; needs the extra ``geoskip[cli]``.
 
-``history`` and ``describe`` read a folder of metadata without Spark: what somebody asks who finds one.
+``history`` and ``describe`` read a folder of metadata without Spark.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def history(
     keys: Keys = None,
     entries: Annotated[bool, typer.Option("--entries", help="The log itself, a JSON object an entry.")] = False,
 ) -> None:
-    """Print what was done to the indexes of a dataset: by whom, when, to how many files, and what became of it."""
+    """Print the operations on the indexes of a dataset: who, when, on how many files, with what result."""
     from geoskip.lifecycle.history import history as rows_of
 
-    with _said():
+    with _exit_on_error():
         store = _store(folder, keys)
-        found = rows_of(store)
+        operations = rows_of(store)
         numbers = store.operations() if entries else ()
     if entries:
         damaged = []
@@ -76,24 +76,25 @@ def history(
             typer.echo(f"geoskip: {why}", err=True)
         raise typer.Exit(1 if damaged else 0)
     columns = ("began (UTC)", "verb", "state", "seconds", "who", "snapshot", "read", "added", "removed", "kept", "told")
-    told = [
+    rows = [
         (
             row.began[:19].replace("T", " "), row.verb, row.state, row.seconds, row.who, row.snapshot, row.files_read,
             row.files_added, row.files_removed, row.files_kept, "; ".join(filter(None, (row.parameters, row.message))),
         )
-        for row in found
+        for row in operations
     ]  # fmt: skip
-    _show(columns, told)
+    _show(columns, rows)
 
 
 @app.command()
 def describe(folder: Folder, keys: Keys = None) -> None:
-    """Print the indexes of a dataset as the latest snapshot has them. Whether files have changed since, Spark knows:
-    ``dataset.describe()``.
+    """Print the indexes of a dataset's latest snapshot.
+
+    ``dataset.describe()`` in a Spark session also shows whether files have changed since.
     """
     from geoskip.lifecycle.transaction import latest
 
-    with _said():
+    with _exit_on_error():
         store = _store(folder, keys)
         snapshot = latest(store)
         if snapshot is None:
@@ -113,8 +114,8 @@ def describe(folder: Folder, keys: Keys = None) -> None:
         when = str(built.get("when", ""))[:19].replace("T", " ")
         rows.append((entry.name, state, covered[entry.name], sizes.get(entry.name, 0), when, built.get("reader", "")))
     _show(("index", "state", "files", "bytes", "built (UTC)", "reader"), rows)
-    for told in (*header.unread, *header.unread_deleted):
-        typer.echo(str(told.get("why", f"{told.get('name')} is of a kind that is unknown here")))
+    for unread in (*header.unread, *header.unread_deleted):
+        typer.echo(str(unread.get("why", f"{unread.get('name')} is of a kind that is unknown here")))
     if header.pending:
         typer.echo(unindexed_at_last(header.pending))
 
@@ -130,20 +131,20 @@ def _store(folder: Path, keys: Path | None) -> Any:
                 "geoskip.dataset(spark, ...).history() and .describe() tell the same"
             )
         folder = Path(path)
-    found = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
-    if not (found / "_identity.json").is_file():
+    place = folder / "_geoskip" if (folder / "_geoskip").is_dir() else folder
+    if not (place / "_identity.json").is_file():
         raise NotIndexedError(f"{folder} holds no metadata: neither _geoskip nor _identity.json is in it")
     if keys is None:
-        return ParquetStore(found)
+        return ParquetStore(place)
     from geoskip.stores.encryption import Encryption
     from geoskip.stores.keyring import KeyRing
 
-    return ParquetStore(found, encryption=Encryption(KeyRing.from_file(keys)))
+    return ParquetStore(place, encryption=Encryption(KeyRing.from_file(keys)))
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """A block whose errors are told in a line."""
+def _exit_on_error() -> Iterator[None]:
+    """Print an error of this block in one line, and exit with 1."""
     try:
         yield
     except GeoskipError as error:
@@ -152,7 +153,7 @@ def _said() -> Iterator[None]:
 
 
 def _show(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    """A table as wide as it needs to be, with two spaces between its columns."""
+    """Print a table with aligned columns."""
     texts = [columns, *(tuple("" if value is None else str(value) for value in row) for row in rows)]
     widths = [max(len(text[place]) for text in texts) for place in range(len(columns))]
     for text in texts:

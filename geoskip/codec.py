@@ -1,9 +1,9 @@
-"""Predicates as JSON and back, exactly; geoskip's metadata holds no pickle and runs no code.
+"""Predicates as JSON and back, exactly, without pickle or code.
 
-An index's metadata says over which analysed expression it was built, and a query meets it only if its own expression
-is the same: so a round trip keeps every field, and every value with its type.
+Metadata hold the analysed expressions of an index, and a query uses the index only if its own expression is equal. So a
+round trip keeps every field, and every value with its type.
 
-A vertex is an object ``{"node": "comparison", "op": ">", "left": ..., "right": ...}``; fields at their default are left
+A node is an object ``{"node": "comparison", "op": ">", "left": ..., "right": ...}``; fields at their default are left
 out. A value is plain JSON where JSON holds it exactly (null, booleans, integers up to 2^53, well-formed text), else an
 object with one member that names the type: ``{"float": "-0.0"}``, ``{"int": "9007199254740993"}``,
 ``{"decimal": "1.50"}``, ``{"utf8": hex}``, ``{"bytes": hex}``, ``{"date": iso}``, ``{"datetime": iso}``,
@@ -51,7 +51,7 @@ from geoskip.predicates import (
 __all__ = ["MAX_DEPTH", "predicate_from_json", "predicate_to_json", "value_from_json", "value_to_json"]
 
 MAX_DEPTH = 200
-"""How deep a tree may be; deeper ones are refused, read or written."""
+"""Depth of the deepest tree that is read or written."""
 _MAX_ARRAYS = 20
 
 _NODES: dict[str, type[Predicate]] = {
@@ -65,12 +65,12 @@ _OPERATORS = frozenset(("=", "<=>", "<", "<=", ">", ">="))
 
 
 def predicate_to_json(node: Predicate) -> dict[str, Any]:
-    """What ``json.dumps`` can write, for any vertex; raises MetadataError for a value that cannot be kept exactly."""
+    """Encode a node as JSON; raises MetadataError for a value that cannot be kept exactly."""
     return _encoded(node, 0)
 
 
 def predicate_from_json(data: object) -> Predicate:
-    """The vertex that :func:`predicate_to_json` described; anything else raises MetadataError."""
+    """Decode the result of :func:`predicate_to_json`; raises MetadataError for anything else."""
     return _decoded(data, 0)
 
 
@@ -158,7 +158,7 @@ def _several(read: Callable[[object, int], Any]) -> Callable[[object, int], tupl
     return items
 
 
-_READERS: Mapping[str, Callable[[object, int], Any]] = {  # by the annotation of a vertex's field
+_READERS: Mapping[str, Callable[[object, int], Any]] = {  # by the annotation of a node's field
     "value": lambda data, depth: value_from_json(data),
     "str": _text,
     "str | None": _optional_text,
@@ -171,7 +171,7 @@ _READERS: Mapping[str, Callable[[object, int], Any]] = {  # by the annotation of
 
 
 def value_to_json(value: Any) -> Any:
-    """A literal's value as JSON.
+    """Encode a literal's value as JSON.
 
     >>> value_to_json(2**53 + 1), value_to_json(float("nan")), value_to_json(b"ab")
     ({'int': '9007199254740993'}, {'float': 'nan'}, {'bytes': '6162'})
@@ -185,7 +185,7 @@ def value_to_json(value: Any) -> Any:
         try:
             value.encode("utf-8")
             return value
-        except UnicodeEncodeError:  # JSON would join two lone surrogates into one character
+        except UnicodeEncodeError:  # JSON would join two lone surrogates to one character
             return {"utf8": value.encode("utf-8", "surrogatepass").hex()}
     if kind is float:
         return {"float": repr(value)}
@@ -205,10 +205,8 @@ def value_to_json(value: Any) -> Any:
 
 
 def value_from_json(data: object, depth: int = 0) -> Any:
-    """The value that :func:`value_to_json` described; anything else raises MetadataError."""
-    if data is None or isinstance(data, bool | str):
-        return data
-    if isinstance(data, int):
+    """Decode the result of :func:`value_to_json`; raises MetadataError for anything else."""
+    if data is None or isinstance(data, bool | str | int):
         return data
     if not (isinstance(data, dict) and len(data) == 1):
         raise MetadataError(f"a value expected, got {_short(data)}")
@@ -267,8 +265,8 @@ _VALUES: Mapping[str, Callable[[str], Any]] = {
 
 
 def _check_nesting(data: bytes, most: int = 100) -> None:
-    """Refuse WKB whose collections nest deeply: GEOS recurses into them, and a hostile one ends the process."""
-    position, open_parts = 0, [1]  # how many geometries are still to come on each level
+    """Refuse WKB with deeply nested collections, in which GEOS recurses until the process ends."""
+    position, open_parts = 0, [1]  # geometries left on each level
     while open_parts:
         if not open_parts[-1]:
             open_parts.pop()

@@ -1,4 +1,4 @@
-"""The verbs that need no data: delete, restore, optimize, vacuum, rotate, cancel."""
+"""The verbs that read no data: delete, restore, optimize, vacuum, rotate, cancel."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from geoskip.stores.base import Store
 __all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "rotate", "vacuum"]
 
 _ENTRIES_KEPT = 1000
-"""So much of the log stays, however old: what was done is worth knowing for longer than a snapshot."""
+"""Entries of the log that a vacuum keeps, however old."""
 
 
 def delete(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
-    """Take indexes out of use, all if none is named; returns their texts. They can be restored until a vacuum."""
-    return _moved(store, Verb.DELETE, which, "entries", "deleted", ("in use", "deleted already"), by)
+    """Take indexes out of use (default: all) until they are restored or vacuumed; returns their texts."""
+    return _move(store, Verb.DELETE, which, "entries", "deleted", ("in use", "deleted already"), by)
 
 
 def restore(store: Store, which: Sequence[str] = (), *, by: str | None = None) -> tuple[str, ...]:
-    """Take deleted indexes into use again, all if none is named; returns their texts.
+    """Take deleted indexes into use again (default: all); returns their texts.
 
-    Of files that were indexed while one was deleted it knows nothing: they are read.
+    Files that were indexed while an index was deleted have no summaries of it, and are read.
     """
-    return _moved(store, Verb.RESTORE, which, "deleted", "entries", ("deleted", "in use already"), by)
+    return _move(store, Verb.RESTORE, which, "deleted", "entries", ("deleted", "in use already"), by)
 
 
-def _moved(
+def _move(
     store: Store, verb: Verb, which: Sequence[str], source: str, target: str, words: tuple[str, str], by: str | None
 ) -> tuple[str, ...]:
-    """Move indexes from one list of the header to the end of another; ``words`` say what they are in each."""
+    """Move indexes from one list of the header to the end of another, which messages call ``words``."""
     moved: list[str] = []
     first = _required(store, latest(store))
 
@@ -72,13 +72,13 @@ def _moved(
         }
         return Amend.nothing(snapshot, replace(snapshot.header, **changed), indexes=list(chosen))
 
-    attempt(CommitAttempt(0, first))  # says at once what is wrong
+    attempt(CommitAttempt(0, first))  # raise errors before an operation begins
     perform(store, verb, attempt, parameters={"which": list(which)} if which else {}, by=by, since=first.header.number)
     return tuple(moved)
 
 
 def _check_known(chosen: Sequence[str], then: Header, now: Header, after: Sequence[ConcurrentCommit]) -> None:
-    """Nobody deletes what somebody else creates in this moment: it is not what was looked at."""
+    """Raise ConflictError for indexes that a concurrent create has built since the delete began."""
     if any(winner.verb is Verb.CREATE for winner in after):
         for name in chosen:
             if now.built.get(name) != then.built.get(name):
@@ -86,9 +86,9 @@ def _check_known(chosen: Sequence[str], then: Header, now: Header, after: Sequen
 
 
 def optimize(store: Store, *, by: str | None = None) -> Header | None:
-    """Write the parts of the metadata as one, its files in the order of their paths; None where that is so already.
+    """Merge the parts of the metadata into one, its rows sorted by path; None where there is one already.
 
-    In that order the files of a folder, which often are alike, lie together, which packs better.
+    The files of a folder are often alike, so that this order packs better.
     """
 
     def attempt(turn: CommitAttempt) -> Commit | None:
@@ -106,50 +106,51 @@ def optimize(store: Store, *, by: str | None = None) -> Header | None:
 
 @dataclass(frozen=True)
 class Vacuumed:
-    """What a vacuum removed for good."""
+    """The indexes, snapshots and leftovers that a vacuum removed.
+
+    ``leftovers`` counts files, or other objects of the store, that no snapshot uses: of removed snapshots, and of
+    crashed writers.
+    """
 
     indexes: tuple[str, ...]
     snapshots: tuple[int, ...]
     leftovers: int
-    """Files, or what else a store keeps, that no snapshot uses: of the snapshots removed, and of crashed writers."""
 
 
 def vacuum(store: Store, retain: timedelta, *, by: str | None = None) -> Vacuumed:
-    """Remove the indexes that are deleted when it begins, the snapshots that were succeeded longer than ``retain`` ago,
-    and what no snapshot uses.
+    """Remove deleted indexes, snapshots replaced longer than ``retain`` ago, and leftovers.
 
-    A query that was planned with a snapshot removed here reads every file: what is younger stays. Its own snapshot is
-    what makes the rest safe: a writer that was taken for dead and is not loses against it, and cannot commit what is
-    then removed.
+    Indexes deleted after the vacuum began are kept. A query that was planned with a removed snapshot reads every file.
+    The vacuum commits a snapshot first, so that a live writer that was taken for dead loses the race, and cannot commit
+    the parts that are removed then.
 
-    On a full disk none of that can be written, and what is in the way is what it would remove: then old snapshots go
-    first.
+    On a full disk, where nothing can be written, old snapshots are removed first.
     """
     if retain < timedelta(0):
         raise InvalidSpecificationError(f"vacuum_index(retain=) takes a time that is not negative, got {retain}")
     try:
-        return _vacuumed(store, retain, by)
+        return _vacuum(store, retain, by)
     except StoreError as error:
         if not _is_full(error):
             raise
-        first = _made_room(store, retain)
+        first = _make_room(store, retain)
         if not first.snapshots and not first.leftovers:
             raise
-    return _vacuumed(store, retain, by, first)
+    return _vacuum(store, retain, by, first)
 
 
 def _is_full(error: BaseException) -> bool:
     cause = error.__cause__
     return isinstance(cause, OSError) and (
-        cause.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(cause)  # as Java says it
+        cause.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(cause)  # Java's message
     )
 
 
-def _made_room(store: Store, retain: timedelta) -> Vacuumed:
-    """Remove old snapshots and what no snapshot uses, without a word in the log; returns what was removed.
+def _make_room(store: Store, retain: timedelta) -> Vacuumed:
+    """Remove old snapshots and leftovers without an entry in the log.
 
-    There is no snapshot of this vacuum to lose against. So what writers have made who were taken for dead, or called
-    off, stays as that of running ones does: they might not know it yet.
+    This commits no snapshot. So the leftovers of writers that were taken for dead or cancelled are kept, as those of
+    running ones: they may not know it yet, and could commit.
     """
     log = Log(store, store.begin())
 
@@ -160,24 +161,24 @@ def _made_room(store: Store, retain: timedelta) -> Vacuumed:
     old, leftovers = _succeeded_before(store, retain), 0
     with writing(store):
         store.forget(snapshots=old)
-        with suppress(MetadataError):  # a snapshot is damaged: what it uses is not known
+        with suppress(MetadataError):  # the parts of a damaged snapshot are unknown
             leftovers = store.sweep(may_commit)
-        store.forget(operations=_finished_before(log, retain))  # only now, since they tell of those writers
+        store.forget(operations=_finished_before(log, retain))  # last, since ``may_commit`` reads them
     return Vacuumed((), old, leftovers)
 
 
-def _vacuumed(store: Store, retain: timedelta, by: str | None, first: Vacuumed | None = None) -> Vacuumed:
-    """The vacuum as its log tells it, with what was removed ``first``."""
+def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | None = None) -> Vacuumed:
+    """Vacuum as a logged operation; the result includes what was removed ``first``."""
     before = first or Vacuumed((), (), 0)
     indexes: list[str] = []
     doomed = [entry.name for entry in _required(store, latest(store)).header.deleted]
 
     def attempt(turn: CommitAttempt) -> Commit | Amend:
-        snapshot = _there(store, turn.snapshot)
+        snapshot = _existing(store, turn.snapshot)
         indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
             return Amend.nothing(snapshot)
-        built = {name: told for name, told in snapshot.header.built.items() if name not in indexes}
+        built = {name: about for name, about in snapshot.header.built.items() if name not in indexes}
         stays = tuple(entry for entry in snapshot.header.deleted if entry.name not in indexes)
         header = replace(snapshot.header, deleted=stays, built=built)
         return Commit(header, conformed(snapshot.files.table(), files_schema(header.stored)), {"indexes": indexes})
@@ -192,17 +193,17 @@ def _vacuumed(store: Store, retain: timedelta, by: str | None, first: Vacuumed |
             store.forget(snapshots=old, operations=_finished_before(operation.log, retain))
             try:
                 leftovers += store.sweep(lambda: tuple(operation.log.open()))
-            except MetadataError as error:  # what a damaged snapshot uses is not known, so everything stays
+            except MetadataError as error:  # the parts of a damaged snapshot are unknown
                 message = f"leftovers stay: {error}"
         operation.end(snapshots=list(snapshots), leftovers=leftovers, indexes=indexes, message=message)
     return Vacuumed(tuple(indexes), snapshots, leftovers)
 
 
 def rotate(store: Store, *, by: str | None = None) -> Header | None:
-    """Wrap the keys of protected metadata by the newest versions of their master keys; None where there are none.
+    """Wrap the data keys by the newest versions of their master keys; None where there are no metadata.
 
-    It is a snapshot more with the same parts. The older versions are needed until vacuum has removed the snapshots and
-    entries of before.
+    This adds a snapshot with the same parts. The older versions are needed until a vacuum has removed the snapshots and
+    entries before it.
     """
     number = store.latest()
     if number is None:
@@ -211,16 +212,28 @@ def rotate(store: Store, *, by: str | None = None) -> Header | None:
         raise InvalidSpecificationError(f"the metadata in {store.location} are in clear: there are no keys to rotate")
 
     def attempt(turn: CommitAttempt) -> Rewrap:
-        return Rewrap(_there(store, turn.snapshot).header)
+        return Rewrap(_existing(store, turn.snapshot).header)
 
     return perform(store, Verb.ROTATE, attempt, by=by)
 
 
 def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[str, Any]]:
-    """Call off what is under way, dead or alive; returns those operations as the log had them.
+    """Cancel all open operations, dead or alive.
 
-    What has committed already is not among them. ``empty`` is the header of a dataset without indexes, for a first
-    ``create`` that is called off: after it there is a snapshot that the creator does not expect.
+    Parameters
+    ----------
+    store
+        The metadata.
+    empty
+        The header of a dataset without indexes, committed where there is no snapshot, so that the first ``create``
+        cannot commit.
+    by
+        The engine and its version, for the log.
+
+    Returns
+    -------
+    list[dict[str, Any]]
+        The cancelled operations as the log had them, without those that have committed.
     """
     if store.identity() is None:
         return []
@@ -238,10 +251,12 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
         return Amend.nothing(turn.snapshot)
 
     perform(store, Verb.CANCEL, attempt, parameters={"operations": list(running)}, by=by)
-    return [{"operation": name, **told} for name, told in running.items() if not made_by(store, name, told.get("base"))]
+    return [
+        {"operation": name, **entry} for name, entry in running.items() if not made_by(store, name, entry.get("base"))
+    ]
 
 
-def _there(store: Store, snapshot: Snapshot | None) -> Snapshot:
+def _existing(store: Store, snapshot: Snapshot | None) -> Snapshot:
     if snapshot is None:
         raise NotIndexedError(f"the metadata in {store.location} have vanished")
     return snapshot
@@ -256,7 +271,7 @@ def _required(store: Store, snapshot: Snapshot | None) -> Snapshot:
 def _chosen(
     which: Sequence[str], among: Sequence[IndexEntry], others: Sequence[IndexEntry], what: str, instead: str
 ) -> tuple[str, ...]:
-    """The names meant, each of which must be there; all where none is named."""
+    """The named indexes, all if none is named; raises NotIndexedError for names that are not ``among``."""
     names = [entry.name for entry in among]
     for name in which:
         if name in names:
@@ -271,7 +286,7 @@ def _chosen(
 
 
 def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
-    """The snapshots that had a successor so long ago; of one that cannot be read, the next that can be decides."""
+    """The snapshots replaced so long ago; for a successor that cannot be read the next one decides."""
     created: dict[int, str] = {}
     numbers = store.snapshots()
     for number in numbers:
@@ -287,9 +302,9 @@ def _succeeded_before(store: Store, retain: timedelta) -> tuple[int, ...]:
 
 
 def _finished_before(log: Log, retain: timedelta) -> list[int]:
-    """Entries of the log that nobody misses: old ones beyond a thousand, and heartbeats of what has ended.
+    """The entries to remove: old ones beyond a thousand, and heartbeats of closed operations.
 
-    None of the last minute: whoever is slower than that counts as dead, and is not about to take the number of one.
+    Entries of the last minute are kept: a slower writer counts as dead, and will not create an entry of that number.
     """
     least = max(LEASE, retain.total_seconds())
     entries = log.entries()

@@ -1,4 +1,4 @@
-"""What the operation log tells people: a row an operation."""
+"""The operation log as a table: a row an operation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ __all__ = ["HistoryRow", "history"]
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """One operation: what, by whom, from when to when, on which snapshot, and what became of it.
+    """One operation of the log.
 
-    ``state`` is ``running`` or ``dead`` while there is no last entry. ``snapshot`` is what it made, and is missing
-    where it made none. Files are counted: those read, those that got metadata and had none (or were changed), those
-    that lost theirs, those that kept them; ``bytes`` are those of the data that were indexed.
+    Attributes
+    ----------
+    state
+        The final state, or ``running: ...`` or ``dead: ...`` while there is no last entry.
+    base, snapshot
+        Numbers of the latest snapshot when it began, and of the one that it committed.
+    files_read, files_added, files_removed, files_kept
+        Counts of files: read, indexed (new or changed), without metadata now, and with the metadata that they had.
+    bytes
+        Bytes of the data that were indexed.
     """
 
     operation: str
@@ -45,16 +52,16 @@ class HistoryRow:
 
 
 def history(store: Store) -> list[HistoryRow]:
-    """The operations, the oldest first; those before there was a log by the snapshots that they left.
+    """The operations, oldest first; those without an entry in the log by their snapshots.
 
-    Raises MissingKeyError where none of them can be told for want of a key: none at all would be another story.
+    Raises MissingKeyError where no operation can be read without a key, so that the result is not mistaken for none.
     """
     identity = store.identity()
     if identity is None:
         return []
     refused = None
     try:
-        latest(store)  # with whose keys older entries can be read too
+        latest(store)  # its keys open older entries too
     except MissingKeyError as error:
         refused = error
     except MetadataError:
@@ -68,8 +75,8 @@ def history(store: Store) -> list[HistoryRow]:
     running = log.open()
     rows = {name: _row(name, entries, running) for name, entries in groups.items()}
     for row in _unlogged(store, {row.snapshot for row in rows.values()}):
-        known = rows.get(row.operation)  # it committed, and could not write so, or not yet
-        rows[row.operation or str(row.snapshot)] = replace(known, state=DONE, snapshot=row.snapshot) if known else row
+        logged = rows.get(row.operation)  # committed, and its last entry is missing
+        rows[row.operation or str(row.snapshot)] = replace(logged, state=DONE, snapshot=row.snapshot) if logged else row
     return sorted(rows.values(), key=lambda row: row.began)
 
 
@@ -79,7 +86,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     if name in running:
         state = f"{'dead' if name in UNTOLD or is_dead(running[name]) else 'running'}: {state}"
     files = last.get("files") or {}
-    told = {
+    parameters = {
         **(first.get("parameters") or {}),
         **{k: last[k] for k in ("indexes", "parts", "snapshots", "after") if k in last},
         **{k: files[k] for k in ("left out",) if k in files},
@@ -101,14 +108,14 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
         files_removed=files.get("removed"),
         files_kept=files.get("kept"),
         bytes=last.get("bytes"),
-        parameters=_listed(told),
-        versions=_listed(first.get("versions") or {}),
+        parameters=_comma_separated(parameters),
+        versions=_comma_separated(first.get("versions") or {}),
         message=", ".join(text for text in (why, by_whom) if text),
     )
 
 
 def _unlogged(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
-    """Snapshots that no entry tells of: older than the log, or by a writer that died right after its commit."""
+    """Snapshots without an entry: older than the log, or of a writer that died right after its commit."""
     rows = []
     for number in set(store.snapshots()) - set(logged):
         with suppress(MetadataError):
@@ -116,13 +123,13 @@ def _unlogged(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
             by = header.operation
             versions = {name: by[name] for name in ("geoskip", "pyspark", "engine") if name in by}
             verb, who = str(by.get("verb", "")), person_of(by)
-            told = (None, None, None, None, None, "", _listed(versions), "as its snapshot tells")
+            rest = (None, None, None, None, None, "", _comma_separated(versions), "as its snapshot tells")
             name = str(by.get("id", ""))
-            rows.append(HistoryRow(name, verb, DONE, header.created, None, who, number - 1 or None, number, *told))
+            rows.append(HistoryRow(name, verb, DONE, header.created, None, who, number - 1 or None, number, *rest))
     return rows
 
 
-def _listed(told: Mapping[str, Any]) -> str:
+def _comma_separated(values: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in told.items()
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
     )

@@ -1,30 +1,30 @@
-"""The verbs of an index's life, their states, and which of them go together.
+"""The verbs of an index's life: their states, their compatibility, and the amounts given to them.
 
-A verb that runs shows in the operation log in its transient state, one that ended in a final one. Readers are in no
-state: they use the last snapshot that was committed.
+A running verb is in the operation log in its transient state, one that has ended in a final state. Readers have no
+state: they use the latest snapshot.
 
 ==================== ============ =====================================================================
 transient            final
 ==================== ============ =====================================================================
-creating, adding     done         indexes built, or added to those that are there
+creating, adding     done         indexes built, or added to existing ones
 refreshing           done         new and changed files indexed, vanished ones forgotten
-rebuilding           done         everything built anew
+rebuilding           done         everything built again
 noting               done         vanished and changed files forgotten, new ones counted (quick refresh)
-optimizing           done         the parts of the metadata written as one
+optimizing           done         the parts of the metadata merged into one
 deleting, restoring  done         no longer used by queries; used again
 vacuuming            done         deleted indexes and old snapshots removed for good
-repairing            done         what was inconsistent dropped and built anew
+repairing            done         inconsistent metadata dropped and built again
 rotating keys        done         the keys of protected metadata wrapped by newer ones
 any of them          failed       it ended with an error: nothing was committed
-any of them          cancelled    somebody called it off: nothing was committed, nor will be
+any of them          cancelled    a user cancelled it: nothing was committed, nor will be
 any of them          rolled back  its process is gone: nothing was committed, nor will be
 ==================== ============ =====================================================================
 
-*Concurrency is optimistic* (Hyperspace, section 4.3): nobody holds a lock. The verb that commits second finds that
-another snapshot is the latest, and looks in :data:`COMPATIBLE` what to do about the verb that was first. Where
-Hyperspace lets only equal verbs and those of maintenance run beside each other, here most pairs do: what a verb has
-worked out is tied to files by their fingerprints and to indexes by their meaning, and can be laid over any later
-snapshot. What contradicts what another has done raises ConflictError, which names that other operation:
+*Concurrency is optimistic* (Hyperspace, section 4.3), without locks. The verb that commits second finds another latest
+snapshot, and :data:`COMPATIBLE` decides by the verb that committed it. Hyperspace lets only equal verbs and those of
+maintenance run concurrently; here most pairs do, since the result of a verb is tied to files by their fingerprints and
+to indexes by their meaning, and can be laid over any later snapshot. A verb that contradicts the other raises
+ConflictError, which names the other operation:
 
 ============================== =============================== ==========================================
 this one                       after this one                  is refused where
@@ -33,11 +33,11 @@ create, refresh full           create, refresh full, repair    both built one in
                                                                thing by it: other settings or functions
 create                         restore                         the same
 refresh of any mode, repair    delete                          no index is in use any more
-delete                         create                          what it takes away was built meanwhile
+delete                         create                          the index to delete was built meanwhile
 delete                         delete                          it is deleted already
 restore                        create, restore                 it is in use already
 restore, optimize              vacuum                          it is gone
-repair of what is unreadable   any                             it would take back what the other did
+repair of unreadable metadata  any                             it would revert the other's changes
 ============================== =============================== ==========================================
 """
 
@@ -68,7 +68,7 @@ __all__ = [
 
 
 class Verb(StrEnum):
-    """What is done to the indexes of a dataset."""
+    """An operation on the indexes of a dataset."""
 
     CREATE = "create"
     REFRESH = "refresh"
@@ -102,34 +102,34 @@ DONE, FAILED, CANCELLED, ROLLED_BACK = "done", "failed", "cancelled", "rolled ba
 
 
 class OnConflict(StrEnum):
-    """What a verb does when another one committed before it."""
+    """The behaviour of a verb after a concurrent commit."""
 
     REBASE = "rebase"
-    """What it read and built is laid over the other's snapshot: no data is read a second time."""
+    """Lay the built summaries over the other's snapshot; no data is read again."""
     AGAIN = "again"
-    """It looks at the other's snapshot as at its first one, and may find nothing left to do, or that it cannot."""
+    """Start again from the other's snapshot; there may be nothing left to do, or a contradiction."""
 
 
 @dataclass(frozen=True)
 class ConflictRule:
-    """What a verb does after another, and where it is refused instead; never, if that is empty."""
+    """The behaviour of a verb after another one, and the case in which it is refused (empty for none)."""
 
     then: OnConflict
     unless: str = ""
 
 
-_WHEN_OVERTAKEN: dict[Verb, OnConflict] = {
-    Verb.CREATE: OnConflict.REBASE,  # by a refresh: its new files lack this index: left to the pass that follows
-    Verb.REFRESH: OnConflict.REBASE,  # by a create: new files lack its index and are left to the pass that follows
-    Verb.FULL: OnConflict.REBASE,  # by a create: its index is newer, stays; by a delete: what was rebuilt is left out
+_AFTER_CONFLICT: dict[Verb, OnConflict] = {
+    Verb.CREATE: OnConflict.REBASE,  # after a refresh: its new files lack this index until the next pass
+    Verb.REFRESH: OnConflict.REBASE,  # after a create: new files lack its index until the next pass
+    Verb.FULL: OnConflict.REBASE,  # after a create: its newer index is kept; after a delete: that index is left out
     Verb.REPAIR: OnConflict.REBASE,
-    Verb.QUICK: OnConflict.AGAIN,  # by a refresh: less is without metadata, perhaps nothing
-    Verb.OPTIMIZE: OnConflict.AGAIN,  # by another: nothing is left to do
+    Verb.QUICK: OnConflict.AGAIN,  # after a refresh: fewer files are without metadata
+    Verb.OPTIMIZE: OnConflict.AGAIN,  # after another: nothing is left to do
     Verb.DELETE: OnConflict.AGAIN,
     Verb.RESTORE: OnConflict.AGAIN,
-    Verb.VACUUM: OnConflict.AGAIN,  # by a restore: the index is in use; by a delete: what is deleted since stays
-    Verb.CANCEL: OnConflict.AGAIN,  # by what is cancelled: it was too late
-    Verb.ROTATE: OnConflict.AGAIN,  # the keys of the other's snapshot are wrapped anew
+    Verb.VACUUM: OnConflict.AGAIN,  # after a restore: the index is in use; after a delete: its indexes are kept
+    Verb.CANCEL: OnConflict.AGAIN,  # after the operation to cancel: too late
+    Verb.ROTATE: OnConflict.AGAIN,  # the keys of the other's snapshot are wrapped
 }
 
 _MEANINGS = "both built one index, and mean another thing by it"
@@ -147,11 +147,11 @@ _TAKES_BACK = "everything was to be built anew, which would take back what the o
 
 COMPATIBLE: dict[tuple[Verb, Verb], ConflictRule] = {
     (mine, theirs): ConflictRule(
-        _WHEN_OVERTAKEN[mine], _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else "")
+        _AFTER_CONFLICT[mine], _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else "")
     )
     for mine, theirs in product(Verb, Verb)
 }
-"""What the first verb of a pair does when the second one was faster."""
+"""For each pair of verbs, the behaviour of the first one after a concurrent commit of the second."""
 
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(second|minute|hour|day|week)s?\s*", re.IGNORECASE)
@@ -160,14 +160,14 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECAS
 
 @dataclass(frozen=True)
 class StalenessBound:
-    """How much may be without metadata for a refresh to come before a query; without either bound, anything."""
+    """The most files or bytes without metadata that a query refreshes first; no bound means any amount."""
 
     files: int | None = None
     bytes: int | None = None
 
     @classmethod
     def of(cls, given: bool | int | str | None) -> StalenessBound | None:
-        """A number of files, a text such as ``64 MiB``, or True for whatever it is.
+        """Parse a number of files, a text such as ``64 MiB``, or True for any amount.
 
         >>> StalenessBound.of(100), StalenessBound.of("64 MiB")
         (StalenessBound(files=100, bytes=None), StalenessBound(files=None, bytes=67108864))
@@ -176,9 +176,9 @@ class StalenessBound:
             return None
         if given is True:
             return cls()
-        if isinstance(given, str) and (found := _SIZE.fullmatch(given)):
-            step = 1024 if found[3] else 1000
-            return cls(bytes=int(float(found[1]) * step ** " kmgt".index(found[2].lower() or " ")))
+        if isinstance(given, str) and (match := _SIZE.fullmatch(given)):
+            step = 1024 if match[3] else 1000
+            return cls(bytes=int(float(match[1]) * step ** " kmgt".index(match[2].lower() or " ")))
         if isinstance(given, int) and given > 0:
             return cls(files=given)
         raise InvalidSpecificationError(
@@ -186,21 +186,21 @@ class StalenessBound:
         )
 
     def allows(self, files: int, size: int) -> bool:
-        """Is so much not too much?"""
+        """True if neither bound is exceeded."""
         return (self.files is None or files <= self.files) and (self.bytes is None or size <= self.bytes)
 
 
 def duration(given: timedelta | float | str) -> timedelta:
-    """A time that was given as such, in hours or in words.
+    """Parse a timedelta, a number of hours, or a text such as ``7 days``.
 
     >>> duration(1.5), duration("7 days"), duration("90 minutes")
     (datetime.timedelta(seconds=5400), datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
     """
     if isinstance(given, timedelta):
         return given
-    with suppress(OverflowError, ValueError):  # of more than a million years, infinity, or what is no number
-        if isinstance(given, str) and (found := _DURATION.fullmatch(given)):
-            return timedelta(**{f"{found[2].lower()}s": float(found[1])})
+    with suppress(OverflowError, ValueError):  # more than a million years, infinity, NaN
+        if isinstance(given, str) and (match := _DURATION.fullmatch(given)):
+            return timedelta(**{f"{match[2].lower()}s": float(match[1])})
         if isinstance(given, int | float) and not isinstance(given, bool):
             return timedelta(hours=given)
     raise InvalidSpecificationError(

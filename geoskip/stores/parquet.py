@@ -1,4 +1,4 @@
-"""The Parquet store: metadata in files of its own, beside the data. Format 1::
+"""The Parquet store: metadata in files beside the data. Format 1::
 
     _geoskip/
       _identity.json                     {"format": 1, "identity": "<32 hex digits>", "crc": n}: names the current log
@@ -8,43 +8,42 @@
       _operations/_<identity>/_00000001.json    an entry of the operation log, see geoskip.lifecycle.log
 
 Every name begins with an underscore, which hides it from Spark: a query of ``data/*`` or ``data/*/*`` takes each match
-for a root, however it is called, and looks for data inside.
+for a root of data, whatever its name.
 
 **A log entry** is ``{"crc": n, "header": {...}}``; ``crc`` is the CRC-32 of the header written with sorted keys and
 without spaces, in ASCII. The header's members are those of :class:`geoskip.metadata.header.Header`:
 
-* ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry that
-  calls itself otherwise than its file's name;
-* ``root``: the dataset's URI; ``source``: how it is read; ``operation``: what made the snapshot, and as ``follows``
-  when the one was made that it comes after; ``reasons``: of some files, why they have no metadata;
+* ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry whose
+  identity or number is not that of its path;
+* ``root``: the dataset's URI; ``source``: how it is read; ``operation``: the operation that committed the snapshot,
+  with the time of the previous snapshot as ``follows``; ``reasons``: why some files have no metadata;
 * ``indexes``: for each its ``name``, its specification (``index``), its expressions as trees (``bound``, see
   :mod:`geoskip.codec`), the data ``columns`` that it reads, the ``arrow`` type of its summaries (an IPC schema in
-  base64, with ``type`` for people) and what it ``depends`` on;
-* ``files``: rows of the files table; ``parts``: for each its ``name``, ``rows``, ``bytes``, the ``crc`` of its Parquet
+  base64, with ``type`` for people) and its dependencies (``depends``);
+* ``files``: the number of files; ``parts``: for each its ``name``, ``rows``, ``bytes``, the ``crc`` of its Parquet
   footer, its ``columns``, and the rows ``removed`` since it was written.
 
-**A part** is a Parquet file with zstd. Inside it the columns are called ``path``, ``size``, ``mtime``, ``etag``,
-``rows`` (see :mod:`geoskip.metadata`) and ``i0``, ``i1``, ... for the indexes, whose own names hold dots and
-brackets; the header's ``columns`` says which is which, with the bytes of the column's chunks, the CRC-32 over them, and
-that of each leaf (``leaves``: ``min``, ``boxes.list.element.xmin``, ...). Doubles are split by bytes, which zstd packs
-better and unpacks faster. A query reads and checks the fields that its clauses name, and no others. The files table is
-the rows of the parts that are not removed, in their order; a column that a part lacks is null there. A refresh adds a
-part and removes rows of others, in proportion to what changed; where there are more than 16 parts the last ones are
-written as one, so many that each part has four times the rows of those after it: a row is rewritten a few times in all.
+**A part** is a Parquet file with zstd. Its columns are ``path``, ``size``, ``mtime``, ``etag``, ``rows`` (see
+:mod:`geoskip.metadata`) and ``i0``, ``i1``, ... for the indexes, whose names hold dots and brackets; the header's
+``columns`` maps them, with the bytes of the column's chunks, the CRC-32 over them, and that of each leaf (``leaves``:
+``min``, ``boxes.list.element.xmin``, ...). Doubles are split by bytes, which zstd packs better and unpacks faster. A
+query reads and checks only the fields that its clauses name. The files table is the rows of the parts that are not
+removed, in order; a column that a part lacks is null. A refresh adds a part and removes rows of others, in proportion
+to the change; of more than 16 parts the last ones are merged, so that each part has four times the rows of those after
+it, and a row is rewritten a few times in all.
 
-**Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Names of another
-shape are ignored, so that later versions may put other things there. What is damaged raises MetadataError.
+**Reading**: ``_identity.json``, a listing of ``_log/_<identity>``, the entry with the highest number. Other names are
+ignored, so that later versions may use them. Damage raises MetadataError.
 
 **Writing**: the parts, then the entry with the next number, created exclusively: of two writers one wins. Where a later
-number is there already the entry is taken back, unless that one follows it: a slow writer has found a number free that
-had been vacuumed. A crash before that leaves parts that nobody names; a part's name begins with that of the operation
-that wrote it, so that :meth:`ParquetStore.sweep` knows them from those of a writer that is at it. ``_identity.json`` is
-created exclusively too, before the first entry. A log in a folder named by its identity is why a writer of a log that
-was dropped meanwhile (``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log begun
-since: its entry lands beside it.
+number exists, unless it follows this one, the entry is removed again: a slow writer has found the number of a vacuumed
+snapshot free. A crash leaves parts that no header names; a part's name begins with the id of the operation that wrote
+it, by which :meth:`ParquetStore.sweep` tells leftovers from the parts of a running writer. ``_identity.json`` is
+created exclusively too, before the first entry. Since the log's folder is named by its identity, the writer of a log
+that was dropped meanwhile (``mode("overwrite")`` removes the whole folder with the data) cannot commit into the log
+begun since: its entry goes to another folder.
 
-**Protected metadata** (:mod:`geoskip.stores.encryption`) lie in the same files: what an entry holds is then sealed, and
-parts are encrypted.
+**Protected metadata** (:mod:`geoskip.stores.encryption`) have the same files, with sealed entries and encrypted parts.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ _OWNER = 24
 
 
 class ParquetStore(Store):
-    """Metadata in Parquet files under a folder, see the module's text; with ``encryption`` protected by keys."""
+    """Metadata in Parquet files under a folder, see the module's text; encrypted where keys are given."""
 
     kind = "parquet"
     protection = "give the keys to the store itself: ParquetStore(folder, encryption=...)"
@@ -124,11 +123,11 @@ class ParquetStore(Store):
 
     @property
     def discreet(self) -> bool:  # type: ignore[override]
-        """Has an index a key of its own? The log is under the base key."""
+        """True if an index has a key of its own: the log is under the base key."""
         try:
             identity = self._log() if self.encryption is not None else None
             return self._entries.has_indexes_apart(identity or "", self._latest(identity) if identity else None)
-        except MetadataError:  # it may have
+        except MetadataError:  # unknown
             return True
 
     def latest(self) -> int | None:
@@ -143,7 +142,7 @@ class ParquetStore(Store):
         return identity_of(text, f"_identity.json in {self.location}")
 
     def _log(self) -> str | None:
-        """The identity of the log that this thread reads."""
+        """The identity of the log that this thread reads, see :meth:`of_log`."""
         return getattr(self._local, "identity", None) or self.identity()
 
     def load(self, number: int) -> Snapshot:
@@ -235,7 +234,7 @@ class ParquetStore(Store):
         parts = self.folder.names("_parts")
         logs = [f"{folder}/{name}" for folder in ("_log", "_operations") for name in self.folder.names(folder)]
         owned = tuple(f"_{operation[:_OWNER]}" for operation in running())
-        identity = self.identity()  # after the listings: what a log begun since has made is in none of them
+        identity = self.identity()  # after the listings, so that they hold nothing of a log begun since
         if identity is None or identity != self._log():
             return 0
         named = {part.name for number in self.snapshots() for part in self.header(number).parts}
@@ -253,7 +252,10 @@ class ParquetStore(Store):
         return len(left)
 
     def check(self, header: Header, expected: int | None) -> None:
-        """Also notices a number that was given twice: somebody put back an older state of the folder, and went on."""
+        """Raise ConflictError as in the base class, and where ``expected`` is another snapshot of that number.
+
+        That happens when an older state of the folder was restored, and others have committed since.
+        """
         super().check(header, expected)
         if expected is not None and header.created:
             with contextlib.suppress(MetadataError):  # a damaged one may be replaced
@@ -306,7 +308,7 @@ class ParquetStore(Store):
         return [PartReader(self.folder, part, self._entries.keys(protection)) for part in parts]
 
     def _committed(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        """The header with the parts that it has now, once it is the latest snapshot."""
+        """Write a part of the table and commit; returns the header with its parts."""
         protection = self._entries.protection_of(header)
         new: list[PartFile] = []
         if table.num_rows or not kept:
@@ -316,7 +318,7 @@ class ParquetStore(Store):
         return header
 
     def _create(self, header: Header, protection: SnapshotProtection | None, *, made: Sequence[str]) -> None:
-        """Create the entry of a snapshot; where it is not to be, what was made for it goes."""
+        """Create the entry of a snapshot; where that fails, remove the files ``made`` for it."""
         entry = snapshot_name(header.identity, header.number)
         try:
             self.folder.create(entry, self._entries.snapshot_text(header, protection))
@@ -326,21 +328,21 @@ class ParquetStore(Store):
                 f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
             ) from None
         except OSError:
-            if not self._is_there(header):
+            if not self._exists(header):
                 raise
-        self._loaded.forget(header.identity, [header.number])  # another had the number before, in a state that is gone
-        if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
+        self._loaded.forget(header.identity, [header.number])  # an older state of the folder may have had that number
+        if self.identity() != header.identity:  # dropped meanwhile: no log has the entry
             self._forget(entry, *made)
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
         if is_late(self, header):
-            self._forget(entry)  # alone: one that was made from it, if there was, has its parts
+            self._forget(entry)  # not its parts, which a snapshot that followed it may have
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
 
-    def _is_there(self, header: Header) -> bool:
-        """Is this snapshot's entry there, though it was said that it could not be made? As when an answer got lost."""
+    def _exists(self, header: Header) -> bool:
+        """True if the entry exists although its creation failed, as when the response was lost."""
         with contextlib.suppress(MetadataError):
-            found, _ = self._entries.snapshot(header.identity, header.number)
-            return (found.created, found.operation) == (header.created, header.operation)
+            stored, _ = self._entries.snapshot(header.identity, header.number)
+            return (stored.created, stored.operation) == (header.created, header.operation)
         return False
 
     def _write_part(self, table: pa.Table, operation: str, protection: SnapshotProtection | None) -> PartFile:
@@ -354,5 +356,5 @@ class ParquetStore(Store):
 
     def _forget(self, *names: str) -> None:
         for name in names:
-            with contextlib.suppress(OSError):  # it is left for vacuum
+            with contextlib.suppress(OSError):  # left for vacuum
                 self.folder.delete(name)

@@ -1,8 +1,11 @@
-"""Parts: immutable Parquet files that hold rows of the files table (see :mod:`geoskip.stores.parquet`).
+"""Parts: immutable Parquet files with rows of the files table (see :mod:`geoskip.stores.parquet`).
 
-Of a part the footer is checked when it is opened, and the bytes of what is read each time: of single fields where their
-checksums are known, else of whole columns. What is encrypted (:mod:`geoskip.stores.encryption`) is authenticated by
-that instead, column by column, and its footer by a digest that nobody can match with another footer.
+The footer of a part is checked when it is opened, and the bytes of each read: of single fields if the header has their
+checksums, else of whole columns. Encryption (:mod:`geoskip.stores.encryption`) authenticates columns instead, and a
+cryptographic digest the footer.
+
+:func:`without` and :func:`merged_from` choose the parts that the next snapshot keeps, so that a small change is a small
+write.
 """
 
 from __future__ import annotations
@@ -32,13 +35,30 @@ __all__ = ["PartReader", "load_columns", "merged_from", "without", "write_part"]
 _PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _ROW_GROUP = 1 << 20
 _ROWS_A_BYTE = 64
-"""More rows no honest part has in a byte: each has a path, and no two are the same."""
+"""Rows per byte that no valid part exceeds, since all paths differ."""
 _LARGEST_FOOTER = 256 << 20
 _LARGEST_READ = 16 << 30
 
 
 def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = None) -> PartFile:
-    """Write a files table as a local Parquet file; returns what a header says of it."""
+    """Write a files table as a local Parquet file.
+
+    Parameters
+    ----------
+    path
+        The local file to write.
+    name
+        The part's name in its folder.
+    table
+        Rows of the files table.
+    keys
+        The encryption of the part, None for a part in clear.
+
+    Returns
+    -------
+    PartFile
+        The part's description for headers.
+    """
     logical = table.schema.names
     physical = [n if n in BASE_SCHEMA.names else f"i{i - len(BASE_SCHEMA)}" for i, n in enumerate(logical)]
     table = table.rename_columns(physical).replace_schema_metadata(None)
@@ -74,7 +94,7 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
 
 
 def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
-    """The paths of the leaves that are floating-point numbers, and of the others."""
+    """The paths of the leaves of floating-point numbers, and of all others."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
     parquet = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
@@ -84,7 +104,7 @@ def _leaves_by_kind(schema: pa.Schema) -> tuple[list[str], list[str]]:
 
 
 class PartReader:
-    """A part, opened and its footer checked; columns are checked and read when asked for."""
+    """An opened part with a verified footer, which reads and verifies columns."""
 
     def __init__(self, folder: Folder, part: PartFile, keys: PartKeys | None = None) -> None:
         self.part = part
@@ -93,10 +113,10 @@ class PartReader:
         self.what = f"{part.name} in {folder.location}"
         if not _PART.fullmatch(part.name):
             raise MetadataError(f"{self.what} is no name of a part")
-        with self._trouble():
+        with self._errors_as_metadata_errors():
             self.path = folder.local(part.name)
             with open(self.path, "rb") as file:
-                if _footer(file, keys) != (part.bytes, part.crc):  # first: Arrow may abort on a damaged footer
+                if _footer(file, keys) != (part.bytes, part.crc):  # Arrow may abort on a damaged footer
                     raise MetadataError(f"{self.what} is damaged: its size or its footer's checksum differs")
                 self.footer = _metadata(file, keys)
             self.leaves = _leaves(self.footer)
@@ -109,11 +129,11 @@ class PartReader:
             self.left = pa.array(left)
 
     def read(self, wanted: pa.Schema) -> pa.Table:
-        """Those of the wanted columns and fields that the part has, under their names in the files table."""
+        """Read the wanted columns and fields that the part has, under their names in the files table."""
         inside = {key: column for key, column in self.part.columns.items() if column.name in wanted.names}
         if not inside:
             return pa.table({})
-        with self._trouble():
+        with self._errors_as_metadata_errors():
             self.path = self.folder.local(self.part.name)  # a copy may have been removed
             paths: list[str] = []
             if self.keys is None and self._unpacked(inside) > _LARGEST_READ:
@@ -128,17 +148,17 @@ class PartReader:
         return table.filter(self.left) if self.part.removed else table
 
     def _unpacked(self, columns: Iterable[str]) -> int:
-        """The bytes that some columns have once they are unpacked."""
+        """The unpacked bytes of some columns."""
         numbers = [number for key in columns for number in self.leaves.get(key, {}).values()]
         groups = [self.footer.row_group(place) for place in range(self.footer.num_row_groups)]
         return sum(abs(group.column(number).total_uncompressed_size) for group in groups for number in numbers)
 
     def _table(self, paths: Sequence[str]) -> pa.Table:
-        """Some leaves, as the columns that they are of.
+        """Read some leaves, as columns.
 
-        Where pyarrow reads so many columns, it looks up where as many of the file's first leaves lie, for which it may
-        lack the key. So of an encrypted part no more are read at once than those about files, which come first in it
-        and are never under another key.
+        To read n columns, pyarrow looks up the positions of the file's first n leaves, for which it may lack the keys.
+        So an encrypted part is read by as many columns at once as it has base columns, which come first in it and have
+        no keys of their own.
         """
         if self.keys is None:
             with pq.ParquetFile(self.path, metadata=self.footer, pre_buffer=False) as parquet:
@@ -147,16 +167,16 @@ class PartReader:
         columns: dict[str, pa.ChunkedArray] = {}
         for start in range(0, len(wanted), len(BASE_SCHEMA)):
             some = wanted[start : start + len(BASE_SCHEMA)]
-            keys = self.keys.reading()  # they serve one reader
+            keys = self.keys.reading()  # for one reader
             with pq.ParquetFile(self.path, decryption_properties=keys, pre_buffer=False) as parquet:
                 table = parquet.read(columns=[path for path in paths if path.partition(".")[0] in some])
             columns |= dict(zip(table.schema.names, table.columns, strict=True))
         return pa.table(columns)
 
     def _checked(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
-        """The paths of a column's leaves that are needed for a type, their bytes checked.
+        """Verify the leaves of a column that a type needs; returns their paths.
 
-        Of encrypted columns nothing is looked at: to ask pyarrow where one lies ends the process if its key is missing.
+        Encrypted columns are not verified: pyarrow ends the process if asked for the position of one without its key.
         """
         leaves = self.leaves.get(key, {})
         needed = _needed(leaves, kind)
@@ -173,16 +193,17 @@ class PartReader:
         return paths
 
     @contextlib.contextmanager
-    def _trouble(self) -> Iterator[None]:
+    def _errors_as_metadata_errors(self) -> Iterator[None]:
         try:
             yield
         except MetadataError:
             raise
-        except Exception as error:  # whatever a hostile file makes pyarrow raise
+        except Exception as error:  # pyarrow may raise anything for a hostile file
             raise MetadataError(f"{self.what} cannot be read: {error}") from error
 
 
 def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wanted] | None) -> pa.Table:
+    """Read the wanted columns of a snapshot's parts, None for all; nulls where a part lacks them."""
     full = files_schema(header.stored)
     wanted = full if names is None else pa.schema([f for column in full if (f := _narrowed(column, names))])
     tables = [part.read(wanted) for part in parts]
@@ -196,7 +217,7 @@ def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wa
 
 
 def _narrowed(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
-    """A column with those of its fields that are wanted; None where nothing of it is."""
+    """A column with its wanted fields alone; None if it is not wanted at all."""
     if column.name in wanted:
         return column
     names = {what[1] for what in wanted if not isinstance(what, str) and what[0] == column.name}
@@ -205,7 +226,7 @@ def _narrowed(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
 
 
 def _needed(leaves: Collection[str], kind: pa.DataType) -> list[str]:
-    """The leaves of a column that hold the fields of a type, all of them where it has no fields or odd names."""
+    """The leaves of a column that hold the fields of a type; all if it has no fields, or names with dots."""
     names = [field.name for field in kind] if pa.types.is_struct(kind) else []
     if not names or any("." in name for name in names):
         return list(leaves)
@@ -214,15 +235,15 @@ def _needed(leaves: Collection[str], kind: pa.DataType) -> list[str]:
 
 def _metadata(file: BinaryIO, keys: PartKeys | None) -> pq.FileMetaData:
     if keys is None:
-        found = pq.read_metadata(file)
-        if found.serialized_size != _footer_length(file):  # to look at an encrypted column would end the process
+        footer = pq.read_metadata(file)
+        if footer.serialized_size != _footer_length(file):  # reading an encrypted column would end the process
             raise ValueError("it is signed, and the metadata are not protected")
-        return found
+        return footer
     return pq.read_metadata(file, decryption_properties=keys.reading())
 
 
 def _footer(file: BinaryIO, keys: PartKeys | None) -> tuple[int, int]:
-    """The file's size and its footer's checksum: a CRC-32, of an encrypted file 63 bits of a SHA-256."""
+    """The file's size and the checksum of its footer: a CRC-32, or 63 bits of a SHA-256 if encrypted."""
     length, size = _footer_length(file), file.seek(0, os.SEEK_END)
     if not 12 < length + 12 <= size:
         raise ValueError("no Parquet footer")
@@ -242,16 +263,16 @@ def _footer_length(file: BinaryIO) -> int:
 
 
 def _leaves(footer: pq.FileMetaData) -> dict[str, dict[str, int]]:
-    """The numbers of all leaves: by column, then by the path inside of the column, which a plain column has not."""
-    found: dict[str, dict[str, int]] = {}
+    """The numbers of all leaves by column and path inside the column, which is empty for plain columns."""
+    leaves: dict[str, dict[str, int]] = {}
     for number in range(footer.num_columns):
         column, _, leaf = footer.schema.column(number).path.partition(".")
-        found.setdefault(column, {})[leaf] = number
-    return found
+        leaves.setdefault(column, {})[leaf] = number
+    return leaves
 
 
 def _chunks(footer: pq.FileMetaData, leaves: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The byte ranges, as (start, length), of some leaves."""
+    """The byte ranges of some leaves, as (start, length)."""
     leaves = list(leaves)
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -276,8 +297,8 @@ _FANOUT = 4
 
 
 def without(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
-    """The parts without the rows that are gone, numbered through all of them; those without a row are left out."""
-    found = []
+    """The parts without some rows, a boolean for each row of all parts; empty parts are left out."""
+    kept = []
     start = 0
     for part in parts:
         here = gone[start : start + part.left]
@@ -286,12 +307,12 @@ def without(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]
             rows = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
             part = replace(part, removed=tuple(sorted({*part.removed, *map(int, rows[here])})))
         if part.left:
-            found.append(part)
-    return found
+            kept.append(part)
+    return kept
 
 
 def merged_from(parts: Sequence[PartFile], added: int) -> int:
-    """The first part to be written anew together with those after it and the added rows."""
+    """The number of the first part to merge with those after it and the added rows into one part."""
     wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.left]
     first = min(wasteful, default=len(parts))
     if len(parts) >= _MOST_PARTS:
