@@ -22,8 +22,17 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal, value_in
-from geoskip.evaluation.transitions import ZoneTransitions
-from geoskip.evaluation.values import ANY, IS_FALSE, IS_NULL, IS_TRUE, CandidateValues, Outcomes, physical, swapped
+from geoskip.evaluation.values import (
+    ANY,
+    IS_FALSE,
+    IS_NULL,
+    IS_TRUE,
+    CandidateValues,
+    Outcomes,
+    ZoneTransitions,
+    physical,
+    swapped,
+)
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
 
 __all__ = [

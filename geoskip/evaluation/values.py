@@ -1,4 +1,4 @@
-"""Values that conditions are evaluated for, and what comes out: a byte a value, a set of bits."""
+"""Values that conditions are evaluated for, their outcomes as bits, and transitions of time zones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["ANY", "IS_FALSE", "IS_NULL", "IS_TRUE", "Outcomes", "CandidateValues", "ascending", "physical", "swapped"]
+__all__ = [
+    "ANY",
+    "IS_FALSE",
+    "IS_NULL",
+    "IS_TRUE",
+    "CandidateValues",
+    "Outcomes",
+    "ZoneTransitions",
+    "ascending",
+    "physical",
+    "swapped",
+]
 
 IS_TRUE, IS_FALSE, IS_NULL = 1, 2, 4
 ANY = IS_TRUE | IS_FALSE | IS_NULL
 Outcomes = NDArray[np.uint8]
+_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -77,3 +89,28 @@ def physical(values: pa.Array) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(values), pa.int64())
     return values.cast(pa.large_binary())
+
+
+@dataclass(frozen=True, eq=False)
+class ZoneTransitions:
+    """Transitions of a time zone and its offsets from UTC between them, in microseconds.
+
+    >>> clocks = ZoneTransitions.of("7258118400 0 10:3600 20:-1800")
+    >>> clocks.at.tolist(), [ahead // 10**6 for ahead in clocks.ahead.tolist()]
+    ([10000000, 20000000], [0, 3600, -1800])
+    """
+
+    at: NDArray[np.int64]
+    ahead: NDArray[np.int64]
+    """One entry more than ``at``: before the first time, and from each on."""
+    until: int
+    """From then on it is not known when."""
+
+    @classmethod
+    def of(cls, text: str) -> ZoneTransitions:
+        """From seconds as text: ``until``, how far ahead in the beginning, then ``time:ahead`` each time."""
+        until, first, *rest = text.split()
+        pairs = [pair.split(":") for pair in rest]
+        at = np.array([int(time) for time, _ in pairs], dtype=np.int64)
+        ahead = np.array([int(first), *(int(ahead) for _, ahead in pairs)], dtype=np.int64)
+        return cls(at * _MICROSECONDS, ahead * _MICROSECONDS, int(until) * _MICROSECONDS)

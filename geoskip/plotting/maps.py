@@ -9,16 +9,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import shapely
+from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.geometry.boxes import Boxes
 from geoskip.planner import Decision
-from geoskip.plotting import borders
 from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
 
 if TYPE_CHECKING:
@@ -193,7 +196,7 @@ def _size(window: Window, degrees: bool) -> tuple[float, float]:
 def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None) -> None:
     from geopandas import GeoSeries
 
-    layers = [beneath] if beneath is not None else borders.within(*window)
+    layers = [beneath] if beneath is not None else borders_within(*window)
     ax.set_facecolor(SEA if beneath is None else "white")
     for layer in layers:
         if len(layer):
@@ -322,3 +325,31 @@ def _degrees(value: float, signs: str) -> str:
     """
     sign = "" if value == 0 else signs[int(value < 0)]
     return f"{abs(value):.6g}°{sign}"
+
+
+def borders_within(west: float, south: float, east: float, north: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Polygons of the countries and states that meet a window, from ``borders.parquet`` beside this module.
+
+    ``python -m datasets.borders`` makes that file: countries by Natural Earth (1:50 million, public domain) and, in place of the United States, their states by the Census Bureau; both are simplified for display.
+
+    Parameters
+    ----------
+    west, south, east, north
+        The window, in degrees.
+
+    >>> countries, states = borders_within(-88.5, 41, -87, 42.5)  # around Chicago
+    >>> len(countries), len(states)
+    (2, 4)
+    """
+    window = shapely.box(west, south, east, north)
+    shown = [shapes[shapely.intersects(shapely.envelope(shapes), window)] for shapes in _borders()]
+    return shown[0], shown[1]
+
+
+@cache
+def _borders() -> tuple[NDArray[Any], NDArray[Any]]:
+    with as_file(files(__package__).joinpath("borders.parquet")) as path:
+        table = pq.read_table(path)
+    shapes = np.asarray(shapely.from_wkb(table["geometry"].to_pylist()), dtype=object)
+    is_state = np.asarray(table["level"].to_pylist()) == "state"
+    return shapes[~is_state], shapes[is_state]
