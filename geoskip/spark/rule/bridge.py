@@ -187,7 +187,7 @@ class Bridge:
         indexes: list[Index] = []
         for root, snapshot in found:
             watch.root = root
-            indexes += self._asked(root, snapshot, request, java, watch, decisions, reasons)
+            indexes += self._answer_query(root, snapshot, request, java, watch, decisions, reasons)
             roots.extend([root] * (len(decisions) - len(roots)))
         conditions, length = tuple(request["conditions"]), request["length"]
         key, made = (
@@ -209,7 +209,7 @@ class Bridge:
             return [_packed(mask) for mask in masks]
         return [*(_packed(mask & ~changed) for mask in masks), f"?{_packed(changed)}"]
 
-    def _asked(
+    def _answer_query(
         self,
         root: str,
         snapshot: Snapshot,

@@ -67,7 +67,7 @@ _VALUE = 8
 
 
 @dataclass(frozen=True)
-class _Vertex:
+class _QueryVertex:
     """A vertex of the conditions: its path, its JSON, what it translates to."""
 
     path: str
@@ -133,8 +133,8 @@ class SparkEvaluator:
         self.names = names
         self.deadline = deadline
         self.answers = answers
-        self._by_path: dict[str, _Vertex] = {}
-        self._by_predicate: dict[Predicate, _Vertex] = {}
+        self._by_path: dict[str, _QueryVertex] = {}
+        self._by_predicate: dict[Predicate, _QueryVertex] = {}
         self._sent: set[str] = set()
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
@@ -189,7 +189,7 @@ class SparkEvaluator:
 
     # --- places -----------------------------------------------------------------------------------------------------
 
-    def _vertex_of(self, node: Predicate) -> _Vertex | None:
+    def _vertex_of(self, node: Predicate) -> _QueryVertex | None:
         if not self._by_path:
             self._find()
         return self._by_predicate.get(node)
@@ -202,7 +202,7 @@ class SparkEvaluator:
                 made = translator.made.get(id(node))
                 if made is not None:
                     predicate = normalise(fold_constants(made))
-                    place = _Vertex(path, node, predicate)
+                    place = _QueryVertex(path, node, predicate)
                     self._by_path[path] = place
                     first = self._by_predicate.setdefault(predicate, place)
                     if first is not place:
@@ -210,7 +210,7 @@ class SparkEvaluator:
 
     # --- evaluation ---------------------------------------------------------------------------------------------------
 
-    def _outcomes(self, place: _Vertex, over: Predicate, values: CandidateValues) -> Outcomes:
+    def _outcomes(self, place: _QueryVertex, over: Predicate, values: CandidateValues) -> Outcomes:
         if any(map(_is_unsettled, walk(place.predicate))):
             return np.full(len(values), ANY, dtype=np.uint8)
         bindings, thrown = self._bindings(place, over, values)
@@ -218,7 +218,7 @@ class SparkEvaluator:
         found = np.frombuffer(answer, dtype=np.uint8)
         return np.where(thrown, np.uint8(ANY), found)
 
-    def _values(self, place: _Vertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
+    def _values(self, place: _QueryVertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
         """Values, and which of them were thrown."""
         if place.predicate == over:
             return values.array, np.zeros(len(values), dtype=bool)
@@ -230,7 +230,7 @@ class SparkEvaluator:
         return found, failed | thrown
 
     def _bindings(
-        self, place: _Vertex, over: Predicate, values: CandidateValues
+        self, place: _QueryVertex, over: Predicate, values: CandidateValues
     ) -> tuple[dict[str, tuple[CandidateValues, str]], Any]:
         """Return the values to put at paths below a vertex, and marks where a function threw."""
         if _depends_on_form(place.predicate, over):
@@ -256,7 +256,7 @@ class SparkEvaluator:
             raise Declined("the indexed expression does not stand in it")
         return bindings, thrown
 
-    def _call(self, place: _Vertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
+    def _call(self, place: _QueryVertex, over: Predicate, values: CandidateValues) -> tuple[pa.Array, Any]:
         """A Python function's values, and for which it raised or returned another type than declared."""
         arguments: list[pa.Array | Literal] = []
         kinds: list[str] = []
@@ -276,7 +276,7 @@ class SparkEvaluator:
         return found, failed | thrown
 
     def _evaluate(
-        self, place: _Vertex, bindings: Mapping[str, tuple[CandidateValues, str]], *, want_values: bool
+        self, place: _QueryVertex, bindings: Mapping[str, tuple[CandidateValues, str]], *, want_values: bool
     ) -> bytes:
         if len(place.others) > _MOST_OTHERS:
             raise Declined(f"it stands in the query {len(place.others) + 1} times")
