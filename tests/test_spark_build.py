@@ -197,7 +197,7 @@ def test_a_file_that_changes_while_it_is_indexed_has_no_metadata(
     place = parts({"a": [1]}, {"a": [2]})
     victim = place / "part-00000.parquet"
     happen, why = WHILE_READING[event]
-    read = build_module.directly
+    read = build_module.read_through_arrow
 
     def disturbed(*args: Any, **named: Any) -> Any:
         if when == "before":
@@ -208,7 +208,7 @@ def test_a_file_that_changes_while_it_is_indexed_has_no_metadata(
         return found
 
     handle = geoskip.dataset(spark, str(place))
-    monkeypatch.setattr(build_module, "directly", disturbed)
+    monkeypatch.setattr(build_module, "read_through_arrow", disturbed)
     report = handle.create_index(MinMax("a"))
     assert list(report.excluded) == ["part-00000.parquet"]
     assert why in report.excluded["part-00000.parquet"]

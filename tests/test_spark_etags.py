@@ -124,14 +124,14 @@ def test_a_file_that_is_replaced_while_it_is_indexed(
 
     tagged.locate(True)
     uri = fill(tmp_path / "data", x=1, y=2)
-    through_spark = job.through_spark
+    through_spark = job.read_through_spark
 
     def meanwhile(*given: Any, **named: Any) -> Any:
         found = through_spark(*given, **named)
         fill(tmp_path / "data", x=7)
         return found
 
-    monkeypatch.setattr(job, "through_spark", meanwhile)
+    monkeypatch.setattr(job, "read_through_spark", meanwhile)
     report = dataset(spark, uri).create_index(MinMax("a"))
     assert (report.files, list(report.excluded)) == (1, ["x.csv"])
     assert kept(spark, uri, "a = 7") == (1, 2)

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from geoskip.spark.build.arrow_reader import settle_imports
+from geoskip.spark.build.arrow_reader import cache_zip_directories
 
 
 def _written(archive: Path, *names: str) -> None:
@@ -25,7 +25,7 @@ def test_an_archive_is_read_again_only_when_it_has_changed(tmp_path: Path, monke
     _written(archive, "geoskip_first")
     monkeypatch.syspath_prepend(str(archive))
     assert importlib.import_module("geoskip_first").NAME == "geoskip_first"
-    settle_imports()
+    cache_zip_directories()
     finder = sys.path_importer_cache[str(archive)]
     assert isinstance(finder, zipimporter)
     before = finder._files  # type: ignore[attr-defined]

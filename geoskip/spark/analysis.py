@@ -53,7 +53,7 @@ __all__ = [
     "columns_for",
     "quietly",
     "sentence",
-    "source_of",
+    "relation_of",
     "texts_of",
 ]
 
@@ -86,7 +86,7 @@ class FileRelation:
         }
 
 
-def source_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
+def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
     """The one file relation that a DataFrame reads; raises where there is none that geoskip may touch.
 
     ``root_of`` says which folder identifies the dataset, from the relation's roots.
@@ -102,7 +102,7 @@ def source_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Se
         raise InvalidSpecificationError(f"{what} cannot be indexed; {found['reason']}")
     if not found["roots"]:
         raise DatasetNotFoundError(f"{what} has no files")
-    source = FileRelation(
+    relation = FileRelation(
         found["format"],
         tuple(found["roots"]),
         tuple(found["partitions"]),
@@ -111,9 +111,9 @@ def source_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Se
         found["settings"],
         root_of(found["roots"]),
     )
-    if (why := declined(source.file_format, source.options, source.settings, source.schema)) is not None:
+    if (why := declined(relation.file_format, relation.options, relation.settings, relation.schema)) is not None:
         raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that")
-    return source
+    return relation
 
 
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
@@ -136,7 +136,7 @@ def texts_of(index: Index) -> list[str]:
     return found
 
 
-def bind(jvm: JvmBridge, frame: DataFrame, source: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
+def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
     """The entries of some indexes over a dataset; raises for what cannot be indexed soundly."""
     for index in indexes:
         if not isinstance(index, Index):
@@ -151,7 +151,7 @@ def bind(jvm: JvmBridge, frame: DataFrame, source: FileRelation, indexes: Sequen
     together = _analysed(jvm, frame, indexes) if len(indexes) > 1 else None
     if together is None:  # which of them Spark does not take, it says one by one
         together = [_analysed_alone(jvm, frame, index) for index in indexes]
-    entries = [_entry(source, index, found) for index, found in zip(indexes, together, strict=True)]
+    entries = [_entry(relation, index, found) for index, found in zip(indexes, together, strict=True)]
     meant: dict[Any, str] = {}
     for entry in entries:
         before = meant.setdefault(_meaning(entry), entry.name)
@@ -201,10 +201,10 @@ def _analysed_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysed:
     return found[0]
 
 
-def _entry(source: FileRelation, index: Index, found: Analysed) -> IndexEntry:
+def _entry(relation: FileRelation, index: Index, found: Analysed) -> IndexEntry:
     bound = [Translator().predicate(node) for node, _ in found]
     for predicate in bound:
-        _check(index, predicate, source)
+        _check(index, predicate, relation)
     try:
         columns = [
             SourceColumn(text, _type(predicate, field), arrow_type(field))
@@ -214,7 +214,7 @@ def _entry(source: FileRelation, index: Index, found: Analysed) -> IndexEntry:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
-    depends = depends_on(bound, source.file_format, source.settings, source.schema, source.options)
+    depends = depends_on(bound, relation.file_format, relation.settings, relation.schema, relation.options)
     if (made := definition(index)) is not None:
         depends[DEFINITION_OF + index.kind] = made
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
@@ -282,7 +282,7 @@ def _through_pandas(call: Call) -> Predicate | None:
     return next((arg for arg in call.args if sql_type(arg.type).is_integral and columns_of(arg)), None)
 
 
-def _check(index: Index, predicate: Predicate, source: FileRelation) -> None:
+def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
     if not columns_of(predicate):
         raise InvalidSpecificationError(f"{index} reads no column, so it says nothing about a file")
     for vertex in walk(predicate):
@@ -303,18 +303,18 @@ def _check(index: Index, predicate: Predicate, source: FileRelation) -> None:
                 f"them where others of the batch are NULL; index {vertex.name} of CAST({whole} AS double) and ask for "
                 "that, or register it as a plain function"
             )
-    corrupt = corrupt_record([predicate], source.file_format, source.options, source.settings)
+    corrupt = corrupt_record([predicate], relation.file_format, relation.options, relation.settings)
     if corrupt is not None:
         raise InvalidSpecificationError(
             f"{index} reads {corrupt}, the column of records that could not be parsed: which those are depends on the "
             "columns that a query reads beside it; index other columns"
         )
-    if (struct := struct_asked_for([predicate], source.file_format)) is not None:
+    if (struct := struct_asked_for([predicate], relation.file_format)) is not None:
         raise InvalidSpecificationError(
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"
         )
-    partitioned = columns_of(predicate) & set(map(quoted, source.partitions))
+    partitioned = columns_of(predicate) & set(map(quoted, relation.partitions))
     if partitioned:
         raise InvalidSpecificationError(
             f"{index} reads the partition column {', '.join(sorted(partitioned))}, which is known exactly already; "

@@ -299,11 +299,11 @@ def test_what_cannot_be_repaired_says_how_to_go_on(spark: Any, place: Path, hand
 def test_a_handle_sees_columns_that_change(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
     write(place, "4.parquet", [40])
     assert handle.refresh_index().read == 1
-    frame = handle._place.state().frame
+    frame = handle._source.current_state().frame
     write(place, "+.parquet", [50])
-    assert handle._place.state().frame is frame, "the first file has the columns that the first one had"
+    assert handle._source.current_state().frame is frame, "the first file has the columns that the first one had"
     write(place, "1.parquet", [50], b=pa.array(["x"]))
-    assert handle._place.state().frame is frame, "Spark would not look at it"
+    assert handle._source.current_state().frame is frame, "Spark would not look at it"
     write(place, "+.parquet", [50], b=pa.array(["x"]))
     assert handle.create_index(MinMax("b")).read == 6
     assert kept(spark, place, "b = 'y'", "a BIGINT, b STRING") == 0
@@ -315,8 +315,8 @@ def test_a_handle_sees_partitions_that_change(spark: Any, tmp_path: Path) -> Non
     handle = geoskip.dataset(spark, str(tmp_path))
     handle.create_index(MinMax("a"))
     write(tmp_path / "p=1", "1.parquet", [7])
-    assert handle._place.state().frame.schema["p"].dataType.typeName() == "integer"
+    assert handle._source.current_state().frame.schema["p"].dataType.typeName() == "integer"
     write(tmp_path / "p=x", "0.parquet", [1])
-    assert handle._place.state().frame.schema["p"].dataType.typeName() == "string"
+    assert handle._source.current_state().frame.schema["p"].dataType.typeName() == "string"
     assert handle.refresh_index().read == 2
     assert kept(spark, tmp_path, "a = 7") == 1

@@ -14,7 +14,7 @@ import geoskip
 from geoskip import MinMax
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
 from geoskip.spark.build.spark_jobs import first_line, with_way_out
-from geoskip.spark.dataset.source import globbed
+from geoskip.spark.dataset.source import glob_pattern
 from tests.spark_verbs.asking import write
 
 GLOBS = {
@@ -83,7 +83,7 @@ def test_files_that_a_handle_chooses_not_to_look_at_are_not_forgotten(spark: Any
     ],
 )
 def test_what_a_glob_of_hadoops_finds(glob: str, path: str, is_found: bool) -> None:
-    assert bool(globbed(glob).fullmatch(path)) is is_found
+    assert bool(glob_pattern(glob).fullmatch(path)) is is_found
 
 
 def test_paths_are_texts_or_path_objects(spark: Any, place: Path, tmp_path: Path) -> None:

@@ -80,17 +80,17 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
 ) -> None:
     def looked(times: int) -> bool:
         until = time.monotonic() + 60
-        while after.looked < times and time.monotonic() < until:
+        while after.passes < times and time.monotonic() < until:
             time.sleep(0.01)
-        return after.looked >= times
+        return after.passes >= times
 
-    gate, refreshed = threading.Lock(), auto_refresh.refreshed
+    gate, refreshed = threading.Lock(), auto_refresh.refresh_within
 
     def gated(*args: Any) -> Any:
         with gate:  # it sees all files that are written within one, or none
             return refreshed(*args)
 
-    monkeypatch.setattr(auto_refresh, "refreshed", gated)
+    monkeypatch.setattr(auto_refresh, "refresh_within", gated)
     monkeypatch.setattr(auto_refresh, "_SHARE", 0)
     monkeypatch.setattr(auto_refresh, "_REST", 0.05)
     geoskip.dataset(spark, str(place), auto_refresh=1)
@@ -102,7 +102,7 @@ def test_a_query_lets_what_is_new_be_indexed_for_those_after_it(
     with gate:
         write(place, "5.parquet", [50])
         write(place, "6.parquet", [60])
-        before = after.looked
+        before = after.passes
     assert kept(spark, place) == 3
     assert looked(before + 1)
     assert kept(spark, place) == 3, "two files are more than one"

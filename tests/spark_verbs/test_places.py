@@ -219,7 +219,7 @@ def test_a_file_that_is_gone_before_its_columns_are_known(
 
     write(place, "4.parquet", [40])
     other = geoskip.dataset(spark, str(place))
-    other._place._last = None
+    other._source._last = None
     monkeypatch.setattr(DatasetSource, "read", too_late)
     assert other.refresh_index().files == 4
 

@@ -1,10 +1,10 @@
-"""What a build does with one file in a Python worker: Parquet through pyarrow, footers first.
+"""Summaries of Parquet files in a Python worker, from their footers or through pyarrow.
 
-Nothing here imports Spark: the functions are shipped to the workers and tested without a session. A file whose values
-Arrow and Spark would read differently is handed back (:data:`SPARK`), to be read by Spark's own reader.
+This module does not import Spark: its functions run in Spark's Python workers and are tested without a session. A file
+whose values Arrow and Spark would read differently gets the problem :data:`SPARK`, and Spark's own reader reads it.
 
-All readers feed the same :class:`ValueGatherer`, which gives an index a file's values in as few pieces as memory
-allows: the summary of a file is then the same whoever read it.
+All readers pass values to :class:`ValueGatherer`, which gives an index the values of a file in as few parts as memory
+allows, so that the summary of a file does not depend on the reader.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from geoskip.spark.build.footers import (
     ReadersDiffer,
     SchemaLayout,
     SchemaLayouts,
-    is_old,
-    least,
-    summary_of,
+    least_value,
+    may_be_julian,
+    summary_from_footer,
 )
 
 __all__ = [
@@ -38,12 +38,12 @@ __all__ = [
     "ValueGatherer",
     "RowSummaries",
     "IndexPlan",
-    "all_put_together",
-    "collected",
+    "store_summaries_of_files",
+    "collect_summary",
     "one_array",
-    "put_together",
+    "store_summaries",
     "read_files",
-    "settle_imports",
+    "cache_zip_directories",
 ]
 
 SPARK = "spark"
@@ -55,9 +55,10 @@ _BYTES_TOGETHER = 16 << 20
 
 @dataclass
 class FileResult:
-    """What became of one file. ``problem`` says why it has no summaries; SPARK hands it to Spark's reader.
+    """Summaries of one file by the names of the indexes.
 
-    ``failures`` says of single indexes why the file has none of theirs.
+    ``problem`` is the reason why the file has none, :data:`SPARK` where Spark's reader should read it; ``failures``
+    are the reasons why single indexes have none.
     """
 
     path: str
@@ -71,16 +72,19 @@ class FileResult:
 
 @dataclass(frozen=True)
 class RowSummaries:
-    """The summaries of some rows of a file, one an index; a text where collecting it failed."""
+    """Summaries of some rows of a file, one an index: None where unknown, a text where collecting it failed."""
 
     rows: int
     summaries: tuple[Summary | str | None, ...]
 
 
 class ValueGatherer:
-    """Gathers the values of one file, and has them summarised in large pieces.
+    """Buffer of the values of one file, which are summarised in large parts.
 
-    ``plans`` are the indexes, each with the numbers of the columns that it takes.
+    Parameters
+    ----------
+    plans
+        The indexes, each with the numbers of the columns that it takes.
     """
 
     def __init__(self, plans: Sequence[tuple[Index, tuple[int, ...]]]) -> None:
@@ -89,10 +93,10 @@ class ValueGatherer:
         self._waiting: list[Sequence[pa.Array | pa.ChunkedArray]] = []
         self._rows = 0
         self.waiting = 0
-        """Bytes that are not summarised yet."""
+        """Bytes of the values that are not summarised yet."""
 
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> None:
-        """Some rows more: one array a column."""
+        """Add some rows, one array a column."""
         self._waiting.append(columns)
         self._rows += rows
         self.waiting += sum(column.nbytes for column in columns)
@@ -100,41 +104,53 @@ class ValueGatherer:
             self._collect()
 
     def finish(self) -> list[RowSummaries]:
-        """The parts, once all rows are there."""
+        """Summarise the rows that are left, and return the summaries of all parts."""
         if self._waiting:
             self._collect()
         return self.parts
 
     def _collect(self) -> None:
         values = [one_array(pieces) for pieces in zip(*self._waiting, strict=True)]
-        found = tuple(collected(index, [values[n] for n in numbers]) for index, numbers in self.plans)
+        found = tuple(collect_summary(index, [values[n] for n in numbers]) for index, numbers in self.plans)
         self.parts.append(RowSummaries(self._rows, found))
         self._waiting, self._rows, self.waiting = [], 0, 0
 
 
-def collected(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
-    """An index's summary of some rows; a text where it fails."""
+def collect_summary(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
+    """Summary of some rows by an index; a text where it fails."""
     try:
         return index.collect(*values)
-    except Exception as error:  # an index of the user's own must not lose the others their summaries
+    except Exception as error:  # a user's index that fails must not lose the summaries of the others
         return f"{type(error).__name__}: {error}"
 
 
-def put_together(
+def store_summaries(
     result: FileResult, plans: Sequence[tuple[str, Index]], parts: Sequence[RowSummaries], reader: str
 ) -> None:
-    """Put a file's parts into its result; an index of which a part is unknown has no summary of the file.
+    """Merge the summaries of a file's parts into its result.
 
-    An index whose summaries depend on the size of the file says then what is stored (:meth:`Index.for_files`).
+    An index with an unknown part has no summary of the file. An index whose summaries depend on the file's size turns
+    the merged one into the one that is stored (:meth:`Index.for_files`).
+
+    Parameters
+    ----------
+    result
+        The result of the file, which is changed.
+    plans
+        The names of the indexes, and the indexes.
+    parts
+        The summaries of each part, in the order of ``plans``.
+    reader
+        The name of the reader, for reports.
     """
-    all_put_together([(result, plans, parts)], reader)
+    store_summaries_of_files([(result, plans, parts)], reader)
 
 
-def all_put_together(
+def store_summaries_of_files(
     found: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[RowSummaries]]], reader: str
 ) -> None:
-    """The same of several files; an index says what is stored of all of them at once."""
-    whole: dict[str, list[_Whole]] = {}
+    """Merge the summaries of several files, and store what indexes make of them at once."""
+    whole: dict[str, list[_MergedSummary]] = {}
     for result, plans, parts in found:
         result.rows = sum(part.rows for part in parts)
         for number, (name, index) in enumerate(plans):
@@ -152,29 +168,29 @@ def all_put_together(
             if failure is not None:
                 result.failures[name] = failure
     for name, some in whole.items():
-        _fit(name, some)
+        _store_merged(name, some)
 
 
-_Whole = tuple[FileResult, Index, Summary]
-"""A file with the summary of all its parts by one index."""
+_MergedSummary = tuple[FileResult, Index, Summary]
+"""A file with an index and the index's summary of the whole file."""
 
 
-def _fit(name: str, whole: Sequence[_Whole]) -> None:
-    """Put the summaries of some files by one index into the results, as they are stored of files of their sizes."""
+def _store_merged(name: str, whole: Sequence[_MergedSummary]) -> None:
+    """Store merged summaries of one index in the results, adapted to the sizes of their files."""
     try:
-        found = _fitted(whole)
+        found = _for_sizes(whole)
     except Exception as error:
         if len(whole) == 1:
             whole[0][0].failures[name] = f"{type(error).__name__}: {error}"
         else:
             for each in whole:
-                _fit(name, [each])
+                _store_merged(name, [each])
         return
     for (result, _, _), summary in zip(whole, found, strict=True):
         result.summaries[name] = dict(summary) if isinstance(summary, CachedSummary) else summary
 
 
-def _fitted(whole: Sequence[_Whole]) -> Sequence[Summary]:
+def _for_sizes(whole: Sequence[_MergedSummary]) -> Sequence[Summary]:
     summaries = [summary for _, _, summary in whole]
     sized = [(number, result.size) for number, (result, _, _) in enumerate(whole) if result.size is not None]
     fitted = whole[0][1].for_files([summaries[number] for number, _ in sized], [size for _, size in sized])
@@ -191,8 +207,8 @@ def read_files(
 ) -> Iterator[FileResult]:
     """Summaries of Parquet files given as (path to report, local path), each opened once.
 
-    Some small files are read before they are summarised together: going to and fro between Arrow and NumPy for each
-    takes a third longer, since the code of neither stays in the processor's caches.
+    Several small files are read before any is summarised: alternating between Arrow and NumPy for each file takes a
+    third longer, since the code of neither stays in the processor's caches.
     """
     layouts = SchemaLayouts(plans, case_sensitive)
     waiting: list[_FileInProgress] = []
@@ -203,18 +219,18 @@ def read_files(
         waiting.append(file)
         size += file.gatherer.waiting if file.gatherer else 0
         if len(waiting) >= _FILES_TOGETHER or size >= _BYTES_TOGETHER:
-            yield from _finished(waiting)
+            yield from _summarise_files(waiting)
             waiting, size = [], 0
-    yield from _finished(waiting)
+    yield from _summarise_files(waiting)
 
 
-def _finished(files: Iterable[_FileInProgress]) -> list[FileResult]:
-    """The results of some files, with everything summarised."""
+def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
+    """Summarise the values that were read of some files, and return the files' results."""
     with sharing():
         for file in files:
             if file.gatherer is not None:
                 file.attempt(partial(file.summarise, file.gatherer))
-        all_put_together(
+        store_summaries_of_files(
             ((file.result, file.named, file.parts) for file in files if file.gatherer is not None), "arrow"
         )
     return [file.result for file in files]
@@ -222,7 +238,7 @@ def _finished(files: Iterable[_FileInProgress]) -> list[FileResult]:
 
 @dataclass
 class _FileInProgress:
-    """A file under way: what is known of it, and the values that are still to be summarised for some plans."""
+    """A file between reading and summarising: its result, and the values that some plans still need."""
 
     local: str
     result: FileResult
@@ -232,15 +248,15 @@ class _FileInProgress:
 
     @property
     def named(self) -> list[tuple[str, Index]]:
-        """The indexes that are still to summarise it, by their names."""
+        """The indexes that need the file's values, by their names."""
         return [(plan.name, plan.index) for plan in self.plans]
 
     def summarise(self, gatherer: ValueGatherer) -> None:
-        """Have all values summarised."""
+        """Summarise all values."""
         self.parts = gatherer.finish()
 
     def attempt(self, step: Callable[[], None]) -> None:
-        """Take a step; where it fails, the file has no summaries but a problem."""
+        """Run a step; where it fails, the file has a problem instead of summaries."""
         try:
             step()
         except Exception as error:
@@ -249,7 +265,7 @@ class _FileInProgress:
 
 
 def _problem(error: Exception, local: str) -> str:
-    # NotImplementedError, of which Arrow's is one: a codec or encoding that Spark may know
+    # NotImplementedError (Arrow's is a subclass): a codec or encoding that Spark may know
     if isinstance(error, ReadersDiffer | NotImplementedError) or _is_encrypted(local):
         return SPARK
     return f"unreadable: {str(error).splitlines()[0] if str(error) else repr(error)}"
@@ -265,9 +281,9 @@ def _is_encrypted(local: str) -> bool:
 
 
 def _is_signed(opened: pa.NativeFile, parquet: pq.ParquetFile) -> bool:
-    """Does more than the metadata lie in the footer: a signature, so that columns may be encrypted?
+    """Test whether the footer holds a signature beside the metadata, so that columns may be encrypted.
 
-    That can be seen without looking at a column, which ends the process where it is encrypted.
+    This must be known before a column is read: reading an encrypted one ends the process.
     """
     opened.seek(opened.size() - 8)
     length = int.from_bytes(opened.read(4), "little")
@@ -285,18 +301,18 @@ def _read_file(file: _FileInProgress, plans: Sequence[IndexPlan], layouts: Schem
         left: list[IndexPlan] = []
         footer = Footer(parquet)
         for plan in plans:
-            summary = summary_of(footer, plan, layout) if plan.name in layouts.in_footers else None
+            summary = summary_from_footer(footer, plan, layout) if plan.name in layouts.in_footers else None
             if summary is None:
                 left.append(plan)
             else:
                 result.summaries[plan.name] = summary
                 result.readers[plan.name] = "footers"
         if left:
-            file.plans, file.gatherer = left, _gathered(parquet, left, layout)
+            file.plans, file.gatherer = left, _read_columns(parquet, left, layout)
 
 
-def _gathered(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: SchemaLayout) -> ValueGatherer:
-    """The values of the file's columns that the plans need."""
+def _read_columns(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: SchemaLayout) -> ValueGatherer:
+    """Read the columns that the plans need."""
     names = layout.names
     wanted = sorted({names[name] for plan in plans for name, _ in plan.columns})
     kinds = {names[name]: kind for plan in plans for name, kind in plan.columns}
@@ -305,14 +321,16 @@ def _gathered(file: pq.ParquetFile, plans: Sequence[IndexPlan], layout: SchemaLa
     for table in _tables(file, wanted):
         columns = [table[name] for name in wanted]
         for name, column in zip(wanted, columns, strict=True):
-            if kinds[name] in ("date", "timestamp", "timestamp_ntz") and is_old(least(column), kinds[name], file):
+            if kinds[name] in ("date", "timestamp", "timestamp_ntz") and may_be_julian(
+                least_value(column), kinds[name], file
+            ):
                 raise ReadersDiffer
         gatherer.add(columns, table.num_rows)
     return gatherer
 
 
 def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
-    """The columns of some row groups at a time, as many as are read well at once."""
+    """Tables of some row groups each, as many as are read efficiently at once."""
     if not file.metadata.num_row_groups:
         yield file.schema_arrow.empty_table().select(wanted)
     groups: list[int] = []
@@ -326,7 +344,7 @@ def _tables(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.Table]:
 
 
 def one_array(pieces: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Arrays and chunked arrays of one type as one array."""
+    """Concatenate arrays and chunked arrays of one type."""
     arrays = [a for piece in pieces for a in (piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece])]
     if len(arrays) == 1:
         return arrays[0]
@@ -340,7 +358,7 @@ def one_array(pieces: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
 
 
 class _CachedZipImporter(zipimporter):
-    """Reads its archive's directory again only where the archive has changed."""
+    """Importer that reads its archive's directory again only where the archive has changed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -360,8 +378,8 @@ class _CachedZipImporter(zipimporter):
             self._seen = now
 
 
-def settle_imports() -> None:
-    """Spare this worker a tenth of a second a task and archive.
+def cache_zip_directories() -> None:
+    """Spare a Python worker a tenth of a second a task and archive.
 
     Spark calls ``importlib.invalidate_caches()`` before every task, and Python 3.11 then reads the directories of all
     archives on the path at once (CPython's gh-103200): of ``pyspark.zip`` and of each jar of ``spark.jars.packages``.

@@ -1,16 +1,15 @@
-"""Summaries of expressions, computed by Spark from what Python tasks read: one job.
+"""Summaries of expressions over one column, which Spark evaluates once for each distinct value of a file: one job.
 
-An expression over one column has no more values in a file than the column has. So the tasks that open the files
-(:mod:`geoskip.spark.build.arrow_reader`) hand Spark the distinct values of such columns, and Spark the values of the
-expressions to further tasks, which put each back in the places of its rows and summarise those: what an index gets of a
-file is the same, row by row, as from Spark's own reader, and what Spark has to read, to convert and to compute is
-little. All other columns of the file are summarised where it is open.
+An expression over one column has no more values in a file than the column has. Tasks that open the files
+(:mod:`geoskip.spark.build.arrow_reader`) give Spark the distinct values of such columns; Spark gives the values of the
+expressions to further tasks, which expand them to the rows again and summarise those. An index gets the same values,
+row by row, as from Spark's own reader, and Spark reads, converts and computes little. The indexes over other columns of
+the file are summarised where it is open.
 
-Why the values are the same: Arrow is trusted with a file only where it reads the columns as Spark does, bit by bit,
-else the file is handed back; values are told apart by their bits, so that -0.0 is not 0.0; the text of the expression
-is analysed in the same session over columns of the same names and types; and what is indexed is deterministic. A value
-may be computed more often than a query would, never less: where that fails, nothing is known, and Spark's own reader
-is asked, which says what is wrong.
+The values are the same because Arrow reads a file only where it reads the columns as Spark does, bit by bit (else
+Spark's reader does); values are distinguished by their bits, so that -0.0 is not 0.0; the text of the expression is
+analysed in the same session over columns of the same names and types; and indexed expressions are deterministic. A
+value may be evaluated though no query would: where that fails, Spark's own reader serves, and reports the error.
 """
 
 from __future__ import annotations
@@ -38,49 +37,61 @@ from geoskip.spark.build.arrow_reader import (
     SPARK,
     FileResult,
     RowSummaries,
-    collected,
+    cache_zip_directories,
+    collect_summary,
     one_array,
-    put_together,
     read_files,
-    settle_imports,
+    store_summaries,
 )
 from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
 from geoskip.spark.build.listing import ListedFile, SourceState
-from geoskip.spark.build.spark_jobs import explained, following, said, unless_called_off
-from geoskip.spark.build.spark_reader import payloads, storable, tasks_for
+from geoskip.spark.build.spark_jobs import progress_shown, reason_of, unless_cancelled, worker_errors_explained
+from geoskip.spark.build.spark_reader import arrow_columns, payload_batch, tasks_for
 from geoskip.stores.log_files import local_path
 
-__all__ = ["ExpressionPlan", "computed", "over_one_column"]
+__all__ = ["ExpressionPlan", "compute_expressions", "expression_plan"]
 
 _LARGEST = 32 << 20
-"""Bytes of a file that is read so: of a larger one the distinct values of all rows might be too many at once."""
+"""Largest file in bytes that is read so: a larger one may have too many distinct values at once."""
 _GROUP = 64
 _ROWS_AT_ONCE = 1 << 20
 _ROWS_A_BATCH = 1 << 16
 _GROUP_BYTES = 16 << 20
 _PAYLOAD = "_geoskip_payload"
 _READER = "arrow, computed by spark"
-Places = NDArray[Any]
-"""Numbers of rows, in as few bytes as hold them."""
+RowNumbers = NDArray[Any]
+"""Numbers of rows, in the smallest type that holds them."""
 
 
 @dataclass(frozen=True)
 class ExpressionPlan:
-    """What is to be done: the indexes over columns, those over expressions, and the columns that these are over."""
+    """Indexes over columns, indexes over expressions, and the columns of these expressions."""
 
     plans: tuple[IndexPlan, ...]
     entries: tuple[IndexEntry, ...]
     columns: tuple[tuple[str, str], ...]
 
     def expressions(self) -> list[str]:
-        """The texts of all expressions."""
+        """Texts of all expressions."""
         return list(dict.fromkeys(text for entry in self.entries for text in texts_of(entry.index)))
 
 
-def over_one_column(
+def expression_plan(
     frame: DataFrame, entries: Sequence[IndexEntry], plans: Sequence[IndexPlan], files: Sequence[ListedFile]
 ) -> ExpressionPlan | None:
-    """What to do where all expressions are over one column each; None where Spark's reader is the better one."""
+    """Plan where each expression is over one column; None where Spark's reader serves better.
+
+    Parameters
+    ----------
+    frame
+        The dataset's DataFrame, which must be a plain relation of files.
+    entries
+        The indexes to build.
+    plans
+        The plans of those that are over columns.
+    files
+        The files to read, none of which may be large.
+    """
     planned = {plan.name for plan in plans}
     left = tuple(entry for entry in entries if entry.name not in planned)
     read = [_columns(expression) for entry in left for expression in entry.index.bound]
@@ -99,39 +110,51 @@ def _columns(expression: Predicate) -> set[tuple[str, str]]:
 
 
 def _is_relation(frame: DataFrame) -> bool:
-    """Is it nothing but files: no view, whose columns are computed, and no table, which may pad them?"""
+    """Test whether it is a plain relation: no view with computed columns, no table with padded ones."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     return str(plan.getClass().getSimpleName()) == "LogicalRelation"
 
 
-def computed(
+def compute_expressions(
     state: SourceState,
-    what: ExpressionPlan,
+    plan: ExpressionPlan,
     files: Sequence[ListedFile],
     *,
     case_sensitive: bool,
 ) -> list[FileResult] | None:
-    """Summaries of local Parquet files, one job; None where it fails."""
+    """Summaries of local Parquet files, one job; None where it fails.
+
+    Parameters
+    ----------
+    state
+        The dataset.
+    plan
+        The plan, from :func:`expression_plan`.
+    files
+        The files, all of them on the local file system.
+    case_sensitive
+        Whether names of columns are.
+    """
     spark = state.spark
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
     fields = {field.name.lower() if not case_sensitive else field.name: field for field in state.frame.schema.fields}
     try:
-        names = [unquoted(name) for name, _ in what.columns]
+        names = [unquoted(name) for name, _ in plan.columns]
         typed = [fields[name if case_sensitive else name.lower()] for name in names]
         given = [T.StructField(field.name, field.dataType) for field in typed]
         schema = T.StructType([T.StructField(_PAYLOAD, T.BinaryType()), *given])
         types = [arrow_type(field) for field in typed]
-        read = spark.range(0, tasks, 1, tasks).mapInArrow(_reader(share, what, types, case_sensitive), schema)
-        selected = read.select(_PAYLOAD, *storable(read, what.expressions()))
-        job = selected.mapInArrow(_collector(what), "payload binary")
-        with following(spark, f"indexing {len(files):,} files", tasks), explained():
+        read = spark.range(0, tasks, 1, tasks).mapInArrow(_reader(share, plan, types, case_sensitive), schema)
+        selected = read.select(_PAYLOAD, *arrow_columns(read, plan.expressions()))
+        job = selected.mapInArrow(_collector(plan), "payload binary")
+        with progress_shown(spark, f"indexing {len(files):,} files", tasks), worker_errors_explained():
             return [each for row in job.collect() for each in pickle.loads(row["payload"])]
     except KeyError:
         return None
     except (PySparkException, Py4JJavaError) as error:
-        unless_called_off(said(error))
+        unless_cancelled(reason_of(error))
         return None
 
 
@@ -139,7 +162,7 @@ def computed(
 
 
 class _DistinctValues(Index):
-    """Stands for the expressions over one column: its distinct values, and which of them each row has."""
+    """Stand-in for the expressions over one column: its distinct values, and the number of each row's value."""
 
     kind: ClassVar[str] = "distinct"
 
@@ -170,8 +193,8 @@ class _DistinctValues(Index):
         return None
 
 
-def distinct(array: pa.Array) -> tuple[pa.Array, Places]:
-    """The values that differ in a bit, NULL among them, and the place of each row's.
+def distinct(array: pa.Array) -> tuple[pa.Array, RowNumbers]:
+    """Values that differ in a bit, NULL among them, and the number of each row's value.
 
     >>> found, places = distinct(pa.array([0.0, None, -0.0, None]))
     >>> str(found.to_pylist()), places.tolist()
@@ -187,27 +210,27 @@ def distinct(array: pa.Array) -> tuple[pa.Array, Places]:
 
 @dataclass(frozen=True)
 class _FileGroup:
-    """Some files: what is known of them, and which of the group's rows have the values of each one's columns."""
+    """Several files: their results, and the rows of the group that hold the values of each file's columns."""
 
     rows: int
-    files: list[tuple[FileResult, list[Places] | None]]
+    files: list[tuple[FileResult, list[RowNumbers] | None]]
 
 
 def _reader(
-    share: Sequence[Sequence[tuple[str, str]]], what: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
+    share: Sequence[Sequence[tuple[str, str]]], plan: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A task that reads files: each row has one value a column, and the first of a group what is known of its files."""
-    plans = list(what.plans)
-    for (name, kind), type_ in zip(what.columns, types, strict=True):
+    """Task that reads files as rows of distinct values, one a column; the first row of a group holds its files."""
+    plans = list(plan.plans)
+    for (name, kind), type_ in zip(plan.columns, types, strict=True):
         plans.append(IndexPlan(f"{_PAYLOAD} {name}", _DistinctValues(name, type_), ((name, kind),)))
-    names = [plan.name for plan in plans[len(what.plans) :]]
+    names = [added.name for added in plans[len(plan.plans) :]]
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_imports()
+        cache_zip_directories()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for group in _groups(read_files(share[number], plans, case_sensitive), names):
-                    rows = _rows_of(group, types)
+                    rows = _group_rows(group, types)
                     for start in range(0, len(rows), _ROWS_A_BATCH):
                         yield rows.slice(start, _ROWS_A_BATCH)
 
@@ -216,14 +239,14 @@ def _reader(
 
 @dataclass(frozen=True)
 class _FileValues:
-    """A file and the distinct values of its columns, None where it is not to be summarised."""
+    """A file and the distinct values of its columns, None where it has a problem."""
 
     result: FileResult
     values: list[Summary] | None
 
     @classmethod
     def of(cls, result: FileResult, names: Sequence[str]) -> _FileValues:
-        """The same result with the values of the columns apart from it, which have these names."""
+        """Split a result into the values of the columns, which have these names, and the rest."""
         values = [result.summaries.pop(name, None) for name in names]
         for name in names:
             result.readers.pop(name, None)
@@ -234,12 +257,12 @@ class _FileValues:
 
     @property
     def size(self) -> int:
-        """How many bytes are on their way."""
+        """Bytes of the values."""
         return int(sum(value["values"].nbytes + value["places"].nbytes for value in self.values or ()))
 
 
 def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[list[_FileValues]]:
-    """Some files at a time."""
+    """Groups of files of limited size."""
     some: list[_FileValues] = []
     size = 0
     for result in results:
@@ -252,13 +275,15 @@ def _groups(results: Iterable[FileResult], names: Sequence[str]) -> Iterator[lis
         yield some
 
 
-def _rows_of(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.RecordBatch:
-    """A group as rows. A column with fewer values than another repeats its shortest one: Spark meets none that is in no
-    file, but for a group without any row. Where that would be long, the files are handed back.
+def _group_rows(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.RecordBatch:
+    """Rows of a group of files.
+
+    A column with fewer values than another repeats its shortest one, so that Spark evaluates no value that is in no
+    file, except for a group without rows. Where the repetition would be long, Spark's reader gets the files.
     """
     known = [file.values for file in files if file.values is not None]
     columns: list[pa.Array] = []
-    places: list[list[Places]] = []
+    places: list[list[RowNumbers]] = []
     for number, kind in enumerate(types):
         joined, at = distinct(one_array([pa.array([], kind), *(values[number]["values"] for values in known)]))
         ends = np.cumsum([0, *(len(values[number]["values"]) for values in known)])
@@ -267,9 +292,9 @@ def _rows_of(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.R
             [at[start:end][values[number]["places"]] for values, start, end in zip(known, ends, ends[1:], strict=False)]
         )
     rows = max(map(len, columns), default=0)
-    repeated = [_shortest(column) for column in columns]
+    repeated = [_shortest_value(column) for column in columns]
     if sum((rows - len(column)) * size for column, (_, size) in zip(columns, repeated, strict=True)) > _GROUP_BYTES:
-        return _rows_of([_FileValues(FileResult(file.result.path, problem=SPARK), None) for file in files], types)
+        return _group_rows([_FileValues(FileResult(file.result.path, problem=SPARK), None) for file in files], types)
     of_files = iter(zip(*places, strict=True))
     placed = [(file.result, None if file.values is None else list(next(of_files))) for file in files]
     group = _FileGroup(rows, placed)
@@ -278,14 +303,14 @@ def _rows_of(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> pa.R
         column.take(pa.array(np.where(each < len(column), each, place))) if rows else pa.nulls(1, column.type)
         for column, (place, _) in zip(columns, repeated, strict=True)
     ]
-    said = pa.array([pickle.dumps(group), *[None] * (len(each) - 1)], pa.binary())
-    return pa.RecordBatch.from_arrays([said, *padded], [_PAYLOAD, *(f"_c{number}" for number in range(len(padded)))])
+    payload = pa.array([pickle.dumps(group), *[None] * (len(each) - 1)], pa.binary())
+    return pa.RecordBatch.from_arrays([payload, *padded], [_PAYLOAD, *(f"_c{number}" for number in range(len(padded)))])
 
 
-def _shortest(column: pa.Array) -> tuple[int, int]:
-    """The place of a value that is as short as any, and its bytes, 0 where all values are of one length.
+def _shortest_value(column: pa.Array) -> tuple[int, int]:
+    """Number of a shortest value, and its bytes, 0 where all values are of one length.
 
-    >>> _shortest(pa.array(["abc", "de", "fgh"])), _shortest(pa.array([7, 8]))
+    >>> _shortest_value(pa.array(["abc", "de", "fgh"])), _shortest_value(pa.array([7, 8]))
     ((1, 2), (0, 0))
     """
     kind = column.type
@@ -299,15 +324,15 @@ def _shortest(column: pa.Array) -> tuple[int, int]:
 # --- the tasks that summarise -----------------------------------------------------------------------------------------
 
 
-def _collector(what: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A task that summarises the expressions of each group's files, once all its rows are there."""
-    texts = what.expressions()
-    plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in what.entries]
-    bound = {text: found for entry in what.entries for text, found in _bound(entry)}
-    over = [what.columns.index(column) for text in texts for column in _columns(bound[text])]
+def _collector(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Task that summarises the expressions of each group's files, once all rows of the group have arrived."""
+    texts = plan.expressions()
+    plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in plan.entries]
+    bound = {text: found for entry in plan.entries for text, found in _bound(entry)}
+    over = [plan.columns.index(column) for text in texts for column in _columns(bound[text])]
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_imports()
+        cache_zip_directories()
         group: _FileGroup | None = None
         waiting: list[pa.RecordBatch] = []
         missing = at = 0
@@ -322,7 +347,7 @@ def _collector(what: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Ite
                 at, missing = at + some.num_rows, missing - some.num_rows
                 if not missing:
                     columns = [one_array([part.column(1 + n) for part in waiting]) for n in range(len(texts))]
-                    yield payloads([pickle.dumps(_summarised(group, columns, over, plans))])
+                    yield payload_batch([pickle.dumps(_summarise_group(group, columns, over, plans))])
                     group = None
 
     return collect
@@ -332,13 +357,25 @@ def _bound(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:
     return zip(texts_of(entry.index), entry.index.bound, strict=True)
 
 
-def _summarised(
+def _summarise_group(
     group: _FileGroup,
     columns: Sequence[pa.Array],
     over: Sequence[int],
     plans: Sequence[tuple[str, Index, Sequence[int]]],
 ) -> list[FileResult]:
-    """The files of a group with the summaries of their expressions, whose values are given for the group's rows."""
+    """Add the summaries of expressions to the results of a group's files.
+
+    Parameters
+    ----------
+    group
+        The files.
+    columns
+        The values of each expression, for the rows of the group.
+    over
+        The number of each expression's column.
+    plans
+        The indexes, with the numbers of their expressions.
+    """
     named = [(name, index) for name, index, _ in plans]
     for result, places in group.files:
         if places is None:
@@ -348,8 +385,8 @@ def _summarised(
             chosen = [pa.array(places[at][start : start + _ROWS_AT_ONCE]) for at in over]
             values = [column.take(rows) for column, rows in zip(columns, chosen, strict=True)]
             with sharing():
-                found = tuple(collected(index, [values[n] for n in numbers]) for _, index, numbers in plans)
+                found = tuple(collect_summary(index, [values[n] for n in numbers]) for _, index, numbers in plans)
             parts.append(RowSummaries(len(chosen[0]), found))
         with sharing():
-            put_together(result, named, parts, _READER)
+            store_summaries(result, named, parts, _READER)
     return [result for result, _ in group.files]

@@ -1,6 +1,6 @@
-"""What a Parquet file's footer says to a build: where the columns are, and the bounds of their values.
+"""Parquet footers: where a file has the columns of a build, and summaries from their statistics.
 
-A file whose values Arrow and Spark would read differently raises :class:`ReadersDiffer`; it is for Spark's own reader.
+A file whose values Arrow and Spark would read differently raises :class:`ReadersDiffer`; Spark's own reader reads it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
     "SchemaLayout",
     "SchemaLayouts",
     "IndexPlan",
-    "is_old",
+    "may_be_julian",
     "is_readable",
-    "least",
-    "summary_of",
+    "least_value",
+    "summary_from_footer",
     "unquoted",
 ]
 
@@ -39,14 +39,15 @@ _TIMES_AGREE = -2_208_988_800 * 10**6
 """The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
 
 _ORDERS_BYTES = re.compile(r"parquet-cpp-arrow|parquet-mr version (1\.1\d|[2-9])")
-"""Writers whose statistics order text by unsigned bytes and the bytes of decimals as numbers, and that do not shorten
-them; others compared signed bytes, or keep the beginning of what is long.
+"""Writers whose statistics order texts by unsigned bytes and decimals as numbers, and are not truncated.
+
+Other writers compared signed bytes, or keep a prefix of long values.
 """
 
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """One index to build in a file: its name, the index, the data columns that its expressions are (name, type)."""
+    """One index to build: its name, the index, and its columns as (name, Spark's type)."""
 
     name: str
     index: Index
@@ -59,7 +60,7 @@ class ReadersDiffer(Exception):
 
 @dataclass(frozen=True)
 class SchemaLayout:
-    """Where the files of one schema have the columns of the plans: their names in the file, and their leaves."""
+    """Names and leaf numbers that files of one schema have for the columns of the plans."""
 
     arrow: pa.Schema
     parquet: pq.ParquetSchema
@@ -67,20 +68,20 @@ class SchemaLayout:
     leaves: Mapping[str, int]
 
     @cached_property
-    def bounded(self) -> Mapping[str, tuple[int, _Reading | None] | None]:
-        """By column its leaf, and what statistics of such a type are read by.
+    def bounded(self) -> Mapping[str, tuple[int, _Decoder | None] | None]:
+        """Leaf number and decoder of the statistics, by column.
 
-        None for dictionaries, whose statistics some writers took from the dictionary, used or not.
+        None for dictionaries: some writers took their statistics from the dictionary, its unused values included.
         """
         kinds = {column: self.arrow.field(name).type for column, name in self.names.items()}
         return {
-            column: None if pa.types.is_dictionary(kind) else (self.leaves[self.names[column]], _reading(kind))
+            column: None if pa.types.is_dictionary(kind) else (self.leaves[self.names[column]], _decoder(kind))
             for column, kind in kinds.items()
         }
 
 
 class Footer:
-    """One file's footer: what all plans ask of it is looked up once."""
+    """Footer of one file, with what all plans read of it looked up once."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         metadata = file.metadata
@@ -90,14 +91,14 @@ class Footer:
 
     @cached_property
     def orders_bytes(self) -> bool:
-        """Is the file of a writer whose statistics of text are Spark's?"""
+        """Test whether the file's writer orders statistics of text as Spark does."""
         return _ORDERS_BYTES.match(self.file.metadata.created_by or "") is not None
 
 
 class SchemaLayouts:
-    """The layouts of files; one that is like the last one's is not worked out again.
+    """Layouts of files, computed again only where a file's schema differs from the last one's.
 
-    ``in_footers`` names the indexes of whose types footers can say all.
+    ``in_footers`` names the indexes whose summaries footers can hold.
     """
 
     def __init__(self, plans: Sequence[IndexPlan], case_sensitive: bool) -> None:
@@ -107,7 +108,7 @@ class SchemaLayouts:
         self._last: SchemaLayout | None = None
 
     def of(self, file: pq.ParquetFile) -> SchemaLayout:
-        """The layout of a file; raises Differs where Arrow and Spark might read it differently."""
+        """Layout of a file; raises ReadersDiffer where Arrow and Spark might read it differently."""
         arrow, parquet, last = file.schema_arrow, file.schema, self._last
         if last is None or not (last.arrow.equals(arrow) and last.parquet.equals(parquet)):
             names = {name: self._resolved(arrow, name, kind) for name, kind in self._columns}
@@ -115,18 +116,18 @@ class SchemaLayouts:
         return last
 
     def _resolved(self, schema: pa.Schema, name: str, kind: str) -> str:
-        """The file's name of a column, found as Spark does; the file differs where that is not clear."""
+        """Name of a column in the file, resolved as Spark does; raises ReadersDiffer where that is ambiguous."""
         plain = unquoted(name)
         found: list[str] = [n for n in schema.names if n == plain]
         if not self._case_sensitive:
             found = [n for n in schema.names if n.lower() == plain.lower()]
-        if len(found) != 1 or not _agrees(kind, schema.field(found[0]).type):
+        if len(found) != 1 or not _holds_values_of(kind, schema.field(found[0]).type):
             raise ReadersDiffer
         return found[0]
 
 
 def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
-    """The numbers of some columns; a nested field's path may look like a name with dots, and then the file differs."""
+    """Leaf numbers of some columns; raises ReadersDiffer where a nested field's path equals a name with dots."""
     paths = [schema.column(number).path for number in range(len(schema))]
     if any(paths.count(name) != 1 for name in names):
         raise ReadersDiffer
@@ -134,7 +135,7 @@ def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
 
 
 def unquoted(name: str) -> str:
-    """A column's name without backquotes."""
+    """Name of a column without backquotes."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
@@ -142,15 +143,15 @@ _WIDE = {"string": pa.large_string(), "binary": pa.large_binary()}
 
 
 def is_readable(name: str, kind: str) -> bool:
-    """Might Arrow read such a column as Spark does: one of the top level, of a plain type?"""
+    """Test whether Arrow can read a column as Spark does: one of the top level, of a plain type."""
     quoted = name.startswith("`") and name.endswith("`") and "`.`" not in name and "`." not in name
     if "." in name and not quoted:
         return False
     return sql_type(kind).is_plain
 
 
-def _agrees(kind: str, arrow: pa.DataType) -> bool:
-    """Does Arrow's type of a file's column hold the values that Spark reads as ``kind``?"""
+def _holds_values_of(kind: str, arrow: pa.DataType) -> bool:
+    """Test whether a column of an Arrow type holds the values that Spark reads as ``kind``."""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     of = sql_type(kind)
@@ -163,17 +164,17 @@ def _agrees(kind: str, arrow: pa.DataType) -> bool:
 
 
 def _serves_from_footers(plan: IndexPlan) -> bool:
-    """Might statistics of its type do? Not if they do not even for no rows."""
+    """Test whether statistics of the column's type can suffice: they must for no rows at all."""
     if len(plan.columns) != 1:
         return False
     try:
         return plan.index.from_statistics(plan.columns[0][1], None, None, 0, 0) is not None
-    except Exception:  # whoever cannot be asked this is asked about each file
+    except Exception:  # it is tried with each file
         return True
 
 
-def summary_of(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary | None:
-    """The summary from the row groups' statistics, for an index that can use them; None where they do not suffice."""
+def summary_from_footer(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary | None:
+    """Summary from the row groups' statistics; None where they do not suffice."""
     name, kind = plan.columns[0]
     bounded = layout.bounded[name]
     if bounded is None:
@@ -184,8 +185,8 @@ def summary_of(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary
         statistics = group.column(number).statistics
         if statistics is None or not statistics.has_null_count:
             return None
-        low, high = _ends(statistics, reading, footer)
-        if is_old(low, kind, footer.file):
+        low, high = _bounds(statistics, reading, footer)
+        if may_be_julian(low, kind, footer.file):
             raise ReadersDiffer
         part = plan.index.from_statistics(kind, low, high, statistics.null_count, rows)
         if part is None:
@@ -196,8 +197,8 @@ def summary_of(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -> Summary
     return parts[0] if len(parts) == 1 else plan.index.merge(parts)
 
 
-def _ends(statistics: Any, reading: _Reading | None, footer: Footer) -> tuple[Any, Any]:
-    """The least and greatest value, physical: days, microseconds, bytes. Python's dates would end at year 9999."""
+def _bounds(statistics: Any, reading: _Decoder | None, footer: Footer) -> tuple[Any, Any]:
+    """Least and greatest value, physical (days, microseconds, bytes): Python's dates would end at year 9999."""
     if not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw
@@ -206,12 +207,12 @@ def _ends(statistics: Any, reading: _Reading | None, footer: Footer) -> tuple[An
     return (low, high) if reading is None else (reading(low), reading(high))
 
 
-_Reading = Callable[[Any], Any]
-"""From what statistics have to a value as builds have it."""
+_Decoder = Callable[[Any], Any]
+"""Converts a value of statistics to a value as builds have it."""
 
 
-def _reading(kind: pa.DataType) -> _Reading | None:
-    """What statistics of a type are read by; None where they have the values themselves."""
+def _decoder(kind: pa.DataType) -> _Decoder | None:
+    """Decoder of the statistics of a type; None where they hold the values themselves."""
     if pa.types.is_decimal(kind):
         return partial(_decimal, scale=kind.scale)
     if pa.types.is_timestamp(kind) and kind.unit == "ms":
@@ -220,25 +221,25 @@ def _reading(kind: pa.DataType) -> _Reading | None:
 
 
 def _decimal(unscaled: int | bytes, scale: int) -> Decimal:
-    """A decimal with all its digits, whatever Python's context says."""
+    """Decimal with all its digits, whatever Python's context rounds to."""
     if isinstance(unscaled, bytes):
         unscaled = int.from_bytes(unscaled, "big", signed=True)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
-def is_old(low: Any, kind: str, file: pq.ParquetFile) -> bool:
-    """Is the least of some dates or times before the calendars agree, in a file that may be of the old one?"""
+def may_be_julian(low: Any, kind: str, file: pq.ParquetFile) -> bool:
+    """Test whether the least of some dates or times may be of the Julian calendar, which Spark rebases."""
     if low is None or kind not in ("date", "timestamp", "timestamp_ntz"):
         return False
     if low >= (_GREGORIAN if kind == "date" else _TIMES_AGREE):
         return False
-    said = file.metadata.metadata or {}
-    version = said.get(b"org.apache.spark.version", b"")
-    return b"org.apache.spark.legacyDateTime" in said or version < b"3.0.0"
+    entries = file.metadata.metadata or {}
+    version = entries.get(b"org.apache.spark.version", b"")
+    return b"org.apache.spark.legacyDateTime" in entries or version < b"3.0.0"
 
 
-def least(column: pa.ChunkedArray) -> int | None:
-    """The least date in days, or time in microseconds."""
+def least_value(column: pa.ChunkedArray) -> int | None:
+    """Least date in days, or time in microseconds."""
     kind = column.type
     days = pa.types.is_date32(kind)
     value: int | None = pc.min(column.cast(pa.int32() if days else pa.int64())).as_py()

@@ -2,12 +2,12 @@
 
 Three readers, by exactness and then by speed: Parquet footers and Arrow, both in Python tasks that open the files
 (:mod:`geoskip.spark.build.arrow_reader`), and Spark's own reader with ``mapInArrow`` for all else: other formats,
-geometries, other file systems, and single files whose values Arrow would read differently. Of expressions over one
-column each Spark computes the values from those that Arrow read (:mod:`geoskip.spark.build.distinct_values`); others
-are for Spark's reader, which then serves all indexes.
+geometries, other file systems, and single files whose values Arrow would read differently. Spark evaluates expressions
+over one column from the values that Arrow read (:mod:`geoskip.spark.build.distinct_values`); other expressions need
+Spark's reader, which then serves all indexes.
 
-Fingerprints are taken before the data are read and compared afterwards: what changed or vanished meanwhile, and what
-could not be read, stays without metadata, with a reason.
+Fingerprints are taken before the data are read and compared afterwards: a file that changed or vanished meanwhile,
+or that could not be read, stays without metadata, with a reason.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from geoskip.predicates import Column
 from geoskip.report import count_of, size_of
 from geoskip.spark.analysis import FileRelation
 from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan
-from geoskip.spark.build.distinct_values import computed, over_one_column
+from geoskip.spark.build.distinct_values import compute_expressions, expression_plan
 from geoskip.spark.build.footers import is_readable
 from geoskip.spark.build.listing import (
     UNNAMEABLE,
     ListedFile,
     SourceState,
-    changed,
+    after_clock_tick,
     etags_of,
-    relative,
-    seen_again,
-    settled,
+    listed_now,
+    reason_of_change,
+    relative_path,
 )
-from geoskip.spark.build.spark_reader import directly, through_spark
+from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
 from geoskip.spark.dependencies import ID_OF
 from geoskip.stores.log_files import local_path
 
@@ -46,7 +46,7 @@ _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build did, index by index; ``print(report)`` shows it."""
+    """Result of a build, index by index; ``print(report)`` shows it."""
 
     indexes: tuple[str, ...]
     readers: Mapping[str, str]
@@ -54,21 +54,21 @@ class BuildReport:
     files: int
     rows: int
     bytes: int
-    """Size of the files that have metadata now."""
+    """Size of the files that have metadata."""
     seconds: float
     metadata_bytes: Mapping[str, int]
     """Bytes stored for each index."""
     excluded: Mapping[str, str]
-    """Files without metadata, and why: they are always read."""
+    """Files without metadata, with the reason: queries always read them."""
     snapshot: int = 0
     read: int = 0
-    """Files that this build read; the others had their metadata already."""
+    """Number of files that this build read; the others had metadata already."""
     incomplete: Mapping[str, str] = field(default_factory=dict)
-    """Indexes that lack the summaries of some files, and why."""
+    """Indexes without summaries of some files, with the reason."""
     pending: int = 0
-    """Files that a quick refresh found to be new or changed, and left to an incremental one."""
+    """Number of new and changed files that a quick refresh left to an incremental one."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """What an index has to say of its summaries: of Hybrid, how many are lists and how many filters."""
+    """Remarks of indexes on their summaries: of Hybrid, how many are lists and how many filters."""
 
     def __str__(self) -> str:
         size = size_of(self.bytes)
@@ -93,7 +93,7 @@ class BuildReport:
 
 @dataclass
 class BuiltRows:
-    """The rows of the files table for some files, and what could not be had."""
+    """Rows of the file table for some files, with the files and summaries that are missing."""
 
     rows: list[FileRow] = field(default_factory=list)
     excluded: dict[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class BuiltRows:
         )
 
     def incomplete(self) -> dict[str, str]:
-        """Indexes of which some files have no summary, with the first reason."""
+        """Indexes without summaries of some files, with the first reason."""
         return {
             name: f"{count_of(len(texts), 'file')}, the first of them {texts[0]}"
             for name, texts in self.failures.items()
@@ -118,20 +118,20 @@ class BuiltRows:
 
 
 def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> BuiltRows:
-    """The summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
-    root = state.source.root
-    built = BuiltRows(excluded={relative(file.uri, root): UNNAMEABLE for file in files if not file.is_nameable})
+    """Summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
+    root = state.relation.root
+    built = BuiltRows(excluded={relative_path(file.uri, root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
     if not files or not entries:
         return built
-    files = settled(state, files)
+    files = after_clock_tick(state, files)
     etags = etags_of(files)
     results = read(state, entries, files)
-    now = seen_again(state, files)
+    now = listed_now(state, files)
     for file in files:
         result, etag = results[file.uri], etags.get(file.uri)
-        path = relative(file.uri, root)
-        if why := changed(file, now.get(file.uri), etag) or result.problem:
+        path = relative_path(file.uri, root)
+        if why := reason_of_change(file, now.get(file.uri), etag) or result.problem:
             built.excluded[path] = why
             continue
         for name, reader in result.readers.items():
@@ -148,35 +148,46 @@ def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[Lis
 def read(
     state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_driver: bool = False
 ) -> dict[str, FileResult]:
-    """The summaries of each file, by its URI; Spark's reader gets the files that the other readers declined.
+    """Summaries of files by their URIs; Spark's reader gets the files that the other readers declined.
 
-    With ``in_driver`` files that Python tasks would open are read by the driver, without a job.
+    Parameters
+    ----------
+    state
+        The dataset.
+    entries
+        The indexes, all of which each file gets.
+    files
+        The files to read.
+    in_driver
+        Read the files that Python tasks would open in the driver, without a job.
     """
     found: list[FileResult] = []
-    plans = _plans(state.source, entries, files)
-    sensitive = str(state.source.settings.get("spark.sql.caseSensitive")).lower() == "true"
+    plans = _plans(state.relation, entries, files)
+    sensitive = str(state.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
     if plans is not None and files and len(plans) == len(entries):
-        found += directly(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
-    elif plans is not None and files and (what := over_one_column(state.frame, entries, plans, files)) is not None:
-        found += computed(state, what, files, case_sensitive=sensitive) or []
+        found += read_through_arrow(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
+    elif plans is not None and files and (plan := expression_plan(state.frame, entries, plans, files)) is not None:
+        found += compute_expressions(state, plan, files, case_sensitive=sensitive) or []
     results = {each.path: each for each in found}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
-        declined = through_spark(state, entries, left)
+        declined = read_through_spark(state, entries, left)
         results |= {each.path: each for each in declined}
     return results
 
 
 def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:
-    """What the indexes have to say of their summaries, for the report."""
+    """Remarks of the indexes on their summaries, for the report."""
     notes = {entry.name: entry.index.build_note(table[entry.name]) for entry in entries}
     return {name: note for name, note in notes.items() if note}
 
 
-def _plans(source: FileRelation, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[IndexPlan] | None:
-    """What Python tasks are to do with the files for the indexes over columns; None where they are not to open them."""
-    by_id = any(name.startswith(ID_OF) for name in source.settings)
-    if source.file_format != _PARQUET or by_id or not all(local_path(file.uri) for file in files):
+def _plans(
+    relation: FileRelation, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
+) -> list[IndexPlan] | None:
+    """Plans of the indexes over columns for Python tasks; None where these cannot open the files."""
+    by_id = any(name.startswith(ID_OF) for name in relation.settings)
+    if relation.file_format != _PARQUET or by_id or not all(local_path(file.uri) for file in files):
         return None
     plans = []
     for entry in entries:

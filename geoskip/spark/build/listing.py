@@ -1,9 +1,9 @@
-"""The files of a dataset as listed at one moment, and whether they are still the same later.
+"""Listings of a dataset's files with their fingerprints, and comparison with a later moment.
 
-A fingerprint is size and modification time, for local files with what :func:`~geoskip.spark.rule.bridge.local_etag`
-sees, and elsewhere with the etag that the file system says in a listing, if it says one. A file written within one tick
-of the clock before it is indexed could be written once more in that tick and look the same (git's "racily clean" rule),
-so a build waits until the tick is over.
+A fingerprint is size and modification time; for local files :func:`~geoskip.spark.rule.bridge.local_etag` too, and
+elsewhere the etag of the file system's listing, if it has one. A file written within one tick of the clock before it is
+indexed could be written once more in that tick and look the same (git's "racily clean" rule), so a build waits until
+the tick is over.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ __all__ = [
     "FileListing",
     "ListedFile",
     "SourceState",
-    "changed",
+    "reason_of_change",
     "etags_of",
     "listing",
-    "nothing_to_index",
-    "relative",
-    "seen_again",
-    "settled",
+    "reason_not_indexable",
+    "relative_path",
+    "listed_now",
+    "after_clock_tick",
 ]
 
 _SUMMARIES = "/_(common_)?metadata$"
 _TICK_MS = 20
-"""Local file systems step their clocks every 4 to 10 ms."""
+"""Clocks of local file systems advance every 4 to 10 ms."""
 _REMOTE_TICK_MS = 2000
-"""Object stores say whole seconds."""
+"""Object stores report whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,15 @@ class ListedFile:
 
     @property
     def is_nameable(self) -> bool:
-        """Can metadata hold its path? A line feed ends a line there, so such a file is always read."""
+        """Test whether metadata can hold its path. One with a line feed cannot be held: the file is always read."""
         return "\n" not in self.uri
 
 
 class FileListing(Sequence[ListedFile]):
-    """A listing: a line ``size mtime uri`` or ``size mtime:etag uri`` a file, as Spark's side writes it, a line feed in
-    a path as NUL.
+    """A listing: a line ``size mtime uri`` or ``size mtime:etag uri`` a file, as the Java side writes it.
 
-    Two listings are compared as texts, and what is asked of all files is answered by columns: of many files none has an
-    object of its own until it is asked for.
+    A line feed in a path is written as NUL. Listings are compared as texts, and questions about all files are answered
+    by columns, so that no object is made for each of many files.
     """
 
     def __init__(self, text: str) -> None:
@@ -104,18 +103,18 @@ class FileListing(Sequence[ListedFile]):
         return uri, size.cast(pa.int64()), time.cast(pa.int64()), etag
 
     def among(self, uris: Iterable[str]) -> list[ListedFile]:
-        """Those of some files that are there, in the order of the listing."""
+        """Those of some files that are listed, in the order of the listing."""
         where = pc.index_in(pa.array(uris, pa.string()), value_set=self.columns[0]).drop_null().sort()
         return [*map(ListedFile, *(column.take(where).to_pylist() for column in self.columns))]
 
     def etags(self, uris: pa.Array) -> list[str | None]:
-        """What the file system said of the content of some files."""
+        """Etags of some files, None where the file system has none."""
         found: list[str | None] = self.columns[3].take(pc.index_in(uris, value_set=self.columns[0])).to_pylist()
         return found
 
     @cached_property
     def folders(self) -> set[str]:
-        """The URIs of the folders that hold the files."""
+        """URIs of the folders that hold the files."""
         uris = self.columns[0]
         if not len(uris):
             return set()
@@ -125,8 +124,8 @@ class FileListing(Sequence[ListedFile]):
             return {one}
         return {uri.rpartition("/")[0] for uri in uris.to_pylist()}
 
-    def first(self) -> ListedFile | None:
-        """The file that Spark takes the columns of Parquet from; None where it may look at others."""
+    def schema_file(self) -> ListedFile | None:
+        """File that Spark takes the columns of Parquet from; None where it may look at others."""
         uris = self.columns[0]
         if not len(uris) or pc.any(pc.match_substring_regex(uris, _SUMMARIES)).as_py():
             return None
@@ -135,7 +134,7 @@ class FileListing(Sequence[ListedFile]):
         return self.among([min(uris.to_pylist(), key=lambda uri: uri.encode("utf-16-be"))])[0]  # as Java orders texts
 
     def unnameable(self) -> list[str]:
-        """The URIs of files that metadata cannot name."""
+        """URIs of files that metadata cannot name."""
         return [_listed(line).uri for line in self._lines if "\0" in line] if "\0" in self.text else []
 
     @cached_property
@@ -145,11 +144,11 @@ class FileListing(Sequence[ListedFile]):
 
 @dataclass(frozen=True)
 class SourceState:
-    """A dataset as an operation finds it: the DataFrame of now, its relation and its files."""
+    """A dataset as an operation finds it: its DataFrame, its relation and its files."""
 
     spark: SparkSession
     frame: DataFrame
-    source: FileRelation
+    relation: FileRelation
     files: FileListing
     since: float = 0.0
     """When the listing began, in seconds since 1970."""
@@ -161,13 +160,13 @@ def _listed(line: str) -> ListedFile:
     return ListedFile(uri.replace("\0", "\n"), int(size), int(mtime), etag or None)
 
 
-def listing(spark: SparkSession, frame: DataFrame, *, anew: bool = True) -> FileListing:
-    """The files that a DataFrame reads, listed now; not ``anew``, as they were when it was made."""
-    return FileListing(java(spark).geoskip.listing(frame._jdf, anew))
+def listing(spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
+    """Files that a DataFrame reads: listed now, or without ``refresh`` as they were when it was made."""
+    return FileListing(java(spark).geoskip.listing(frame._jdf, refresh))
 
 
-def nothing_to_index(name: str, files: Sequence[ListedFile]) -> str | None:
-    """Why none of these files can be indexed."""
+def reason_not_indexable(name: str, files: Sequence[ListedFile]) -> str | None:
+    """Reason why none of these files can be indexed, or None."""
     if not files:
         return f"{name} has no files to index"
     return None if any(file.is_nameable for file in files) else f"no file of {name!r} can be indexed: {UNNAMEABLE}"
@@ -179,10 +178,10 @@ UNNAMEABLE = (
 )
 
 
-def relative(uri: str, root: str) -> str:
-    """A file's path below the dataset's root, or its whole URI.
+def relative_path(uri: str, root: str) -> str:
+    """Path of a file below the dataset's root, else its whole URI.
 
-    >>> relative("file:/data/a b/c", "file:/data"), relative("file:/other/c", "file:/data")
+    >>> relative_path("file:/data/a b/c", "file:/data"), relative_path("file:/other/c", "file:/data")
     ('a b/c', 'file:/other/c')
     """
     prefix = root.rstrip("/") + "/"
@@ -190,14 +189,14 @@ def relative(uri: str, root: str) -> str:
 
 
 def etags_of(files: Sequence[ListedFile]) -> dict[str, str | None]:
-    """What tells one content of a file from another, by URI; None where nothing does."""
+    """Etags of some files by URI, as of now for local ones; None where there is none."""
     return {file.uri: file.etag if (path := local_path(file.uri)) is None else local_etag(path) for file in files}
 
 
-def settled(state: SourceState, files: Sequence[ListedFile]) -> list[ListedFile]:
-    """The files as they are once the tick in which the newest was written is over; at once where it is already.
+def after_clock_tick(state: SourceState, files: Sequence[ListedFile]) -> list[ListedFile]:
+    """Wait until the clock tick in which the newest file was written is over, and return the files as they are then.
 
-    A file of the future stays as it is: :func:`changed` leaves it out.
+    A file with a modification time in the future is not waited for: :func:`reason_of_change` leaves it out.
     """
     tick = max(map(_tick, files))
     wait = max(file.mtime for file in files) + tick - time.time() * 1000
@@ -209,10 +208,10 @@ def settled(state: SourceState, files: Sequence[ListedFile]) -> list[ListedFile]
     return listing(state.spark, state.frame).among(file.uri for file in files)
 
 
-def seen_again(state: SourceState, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
-    """The files as they are now, by URI; those that are gone are missing.
+def listed_now(state: SourceState, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
+    """Files as they are now, by URI; vanished ones are missing.
 
-    A local file says itself that it is as it was listed, so that a few of many cost no listing of all.
+    Only where a local file differs from its listing are all files listed again.
     """
     differing = [file for file in files if not _is_as_listed(file)]
     found = {file.uri: file for file in files}
@@ -224,7 +223,7 @@ def seen_again(state: SourceState, files: Sequence[ListedFile]) -> dict[str, Lis
 
 
 def _is_as_listed(file: ListedFile) -> bool:
-    """Does a local file have its size and time still? False where that is not known so easily."""
+    """Test whether a local file still has its size and time; False for other file systems."""
     path = local_path(file.uri)
     try:
         found = os.stat(path) if path is not None else None
@@ -233,8 +232,8 @@ def _is_as_listed(file: ListedFile) -> bool:
     return found is not None and (found.st_size, found.st_mtime_ns // 1_000_000) == (file.size, file.mtime)
 
 
-def changed(file: ListedFile, now: ListedFile | None, etag: str | None) -> str | None:
-    """Why what was read of a file may not be what is there now; None where it is."""
+def reason_of_change(file: ListedFile, now: ListedFile | None, etag: str | None) -> str | None:
+    """Reason why a file changed since it was read, or None."""
     if now is None:
         return "it vanished while it was indexed"
     path = local_path(file.uri)

@@ -37,7 +37,7 @@ def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list
     choosing = [entry for entry in entries if entry.index.chooses()]
     if not choosing:
         return list(entries)
-    files = _spread([file for file in state.files if file.is_nameable])
+    files = _sampled_files([file for file in state.files if file.is_nameable])
     rows = max(_ROWS // max(1, len(files)), 1)
     samples = [replace(entry, index=_SampledValues(entry.index, rows)) for entry in choosing]
     small = sum(file.size for file in files) <= _IN_THE_DRIVER
@@ -87,7 +87,7 @@ def _decoded(values: pa.Array) -> pa.Array:
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
-def _spread(files: Sequence[ListedFile]) -> list[ListedFile]:
+def _sampled_files(files: Sequence[ListedFile]) -> list[ListedFile]:
     """Files spread over a listing: as many as make a sample, fewer where they are large."""
     size = sum(file.size for file in files)
     count = min(_FILES, max(_LEAST_FILES, _BYTES * len(files) // max(1, size)), len(files))

@@ -18,13 +18,13 @@ from geoskip.metadata import IndexEntry
 
 __all__ = [
     "OF_A_FILE",
-    "blamed",
-    "explained",
+    "failing_expression",
+    "worker_errors_explained",
     "first_line",
-    "following",
+    "progress_shown",
     "message_of",
-    "said",
-    "unless_called_off",
+    "reason_of",
+    "unless_cancelled",
     "with_way_out",
 ]
 
@@ -33,7 +33,7 @@ _PACE = 10.0
 """Seconds between the lines of a log."""
 
 Show = Callable[[int, int], None]
-"""Takes the number of finished tasks, and of all."""
+"""Takes the number of finished tasks, and of all tasks."""
 
 _WAYS_OUT = (
     (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
@@ -45,19 +45,19 @@ _WAYS_OUT = (
     (r"No FileSystem for scheme \"?s3n?\b", "Spark reads S3 by addresses that begin with s3a://"),
     (r"stopped SparkContext", "make a session, as with geoskip.session(), and a handle in it"),
 )
-"""Patterns of what Spark says, and what one can do about each."""
+"""Patterns of Spark's messages, and advice for each."""
 
 
 def with_way_out(sentence: str) -> str:
-    """Spark's sentence, and what one can do about it where that is known."""
+    """A sentence of Spark's, followed by advice where there is some."""
     found = next((way for pattern, way in _WAYS_OUT if re.search(pattern, sentence)), None)
     return sentence if found is None else f"{sentence.rstrip('. ')}; {found}"
 
 
-def blamed(entries: Sequence[IndexEntry], evaluation: Callable[[Sequence[str]], str | None]) -> str | None:
-    """Which expression fails of those that together do, and whose it is; None where none fails alone.
+def failing_expression(entries: Sequence[IndexEntry], evaluation: Callable[[Sequence[str]], str | None]) -> str | None:
+    """Sentence naming the expression that fails, and its indexes; None where none fails alone.
 
-    ``evaluation`` says what goes wrong with some of them: asked of halves, it is asked few times of many.
+    ``evaluation`` returns the error of some expressions, or None. Halving them keeps its calls few.
     """
     texts = list(dict.fromkeys(text for entry in entries for text in entry.index.expressions()))
     while len(texts) > 1:
@@ -70,20 +70,20 @@ def blamed(entries: Sequence[IndexEntry], evaluation: Callable[[Sequence[str]], 
     return f"{names} cannot be built: {texts[0]} could not be evaluated: {why}"
 
 
-def said(error: BaseException) -> str:
-    """What was wrong, in one sentence of Spark's."""
+def reason_of(error: BaseException) -> str:
+    """Reason of an error, in one sentence of Spark's."""
     return first_line(message_of(error))
 
 
-def unless_called_off(why: str) -> str:
-    """What was wrong; raises where somebody cancelled the job, so that nothing starts over."""
+def unless_cancelled(why: str) -> str:
+    """Return the reason of an error; raise GeoskipError where the job was cancelled, so that nothing retries."""
     if re.match(r"Job \d+ cancelled", why):
         raise GeoskipError(f"the build was called off: {why}")
     return why
 
 
 def message_of(error: BaseException) -> str:
-    """All that Spark says of a failure: the messages of the whole chain of causes."""
+    """Messages of an error and of the whole chain of its causes."""
     java_error: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     texts = [] if isinstance(error, Py4JJavaError) else [str(error)]
     for _ in range(20):
@@ -99,14 +99,14 @@ _PREFIXES = re.compile(
     r"(?:Caused by: |.*Lost task \S+ in stage \S+ \(TID \d+\)(?: \([^)]*\))?: *|(?:[a-z0-9]+\.)+[A-Za-z0-9$]+: *"
     r"|\[[A-Z0-9_.]+\] *)+"
 )
-# a function of Python that raised: Spark shows where, and at the end of that what
+# a Python function that raised: Spark shows the traceback, whose last line is the error
 _OF_PYTHON = re.compile(r"An exception was thrown from the Python worker|Traceback \(most recent call last\)")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 _SAYS_NOTHING = re.compile(r"Exception thrown in awaitResult|Job aborted|An error occurred|$")
 
 
 def first_line(message: str) -> str:
-    """The first line that says what was wrong, without the classes and places that led there."""
+    """First line of a message that names a reason, without Java's classes and stack frames."""
     before = ""
     for line in message.splitlines():
         plain = re.sub(r"\.? *SQLSTATE: *\w+.*$", "", _PREFIXES.sub("", line.strip(), count=1))
@@ -116,7 +116,7 @@ def first_line(message: str) -> str:
             return str(raised[-1].strip()[:300])
         if before or not plain.endswith(":"):
             return (before + plain)[:300]
-        before = plain + " "  # what it is of, such as schemas that cannot be merged; the cause is a later line
+        before = plain + " "  # a heading, such as schemas that cannot be merged; the cause is a later line
     return before.rstrip(": ") or "Spark gives no reason"
 
 
@@ -128,8 +128,8 @@ OF_A_FILE = re.compile(
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turns a worker's missing package into one clear sentence."""
+def worker_errors_explained() -> Iterator[None]:
+    """Turn the error of a worker that lacks a package into one clear sentence."""
     try:
         yield
     except Exception as error:
@@ -148,8 +148,8 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def following(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
-    """Show how far the Spark jobs of this block are, once they have taken two seconds."""
+def progress_shown(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
+    """Show the progress of the Spark jobs of this block, once they have taken two seconds."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(spark, title, tasks, done), daemon=True)
     watcher.start()
@@ -164,7 +164,7 @@ def _watch(spark: SparkSession, title: str, tasks: int, done: threading.Event) -
     if done.wait(_PATIENCE):
         return
     tracker = spark.sparkContext.statusTracker()
-    with _shown(title) as show:
+    with _progress_display(title) as show:
         while not done.wait(0.2):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             finished = sum(stage.numCompletedTasks for stage in stages if stage)
@@ -172,8 +172,8 @@ def _watch(spark: SparkSession, title: str, tasks: int, done: threading.Event) -
 
 
 @contextmanager
-def _shown(title: str) -> Iterator[Show]:
-    """What shows the progress where this program runs."""
+def _progress_display(title: str) -> Iterator[Show]:
+    """Display of the progress: a notebook's line, a terminal's bar, or lines of a log."""
     display = _notebook()
     if display is not None:
         handle = display({"text/plain": title}, raw=True, display_id=True)
@@ -199,7 +199,7 @@ def _shown(title: str) -> Iterator[Show]:
 
 
 def _notebook() -> Any:
-    """IPython's ``display`` where a notebook's kernel runs this program, else None."""
+    """IPython's ``display`` in a notebook's kernel, else None."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(shell, "kernel"):
         return None

@@ -1,8 +1,8 @@
-"""Summaries through Spark: one job of Python tasks that open the files, or one of Spark's own reader.
+"""Spark jobs that summarise files: Python tasks that open them, or Spark's own reader.
 
-A file that makes Spark's reader fail is left out with the reason and the others are read again. That a file *seems*
-complete must not be a matter of settings: ``ignoreCorruptFiles`` and ``ignoreMissingFiles`` are off in the build,
-whatever the session and the reader's options say.
+A file that makes Spark's reader fail is left out with the reason, and the others are read again. Settings must not make
+a damaged file seem complete: ``ignoreCorruptFiles`` and ``ignoreMissingFiles`` are off in a build, whatever the session
+and the reader's options say.
 """
 
 from __future__ import annotations
@@ -34,55 +34,55 @@ from geoskip.spark.build.arrow_reader import (
     IndexPlan,
     RowSummaries,
     ValueGatherer,
-    put_together,
+    cache_zip_directories,
     read_files,
-    settle_imports,
+    store_summaries,
 )
 from geoskip.spark.build.listing import ListedFile, SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
-    blamed,
-    explained,
+    failing_expression,
     first_line,
-    following,
     message_of,
-    said,
-    unless_called_off,
+    progress_shown,
+    reason_of,
+    unless_cancelled,
+    worker_errors_explained,
 )
 from geoskip.spark.dependencies import is_json
 from geoskip.spark.session import java
 from geoskip.stores.log_files import local_path
 
 __all__ = [
-    "chosen_from",
-    "directly",
-    "payloads",
+    "restricted_to",
+    "read_through_arrow",
+    "payload_batch",
     "plain_uri",
-    "storable",
+    "arrow_columns",
     "tasks_for",
-    "through_spark",
+    "read_through_spark",
 ]
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20
-"""A task of so much takes a few seconds. That it begins at all costs a Python worker a tenth of a second."""
+"""A task of this size takes a few seconds; starting one costs a Python worker a tenth of a second."""
 _MOST_UNREADABLE = 20
 _PAYLOADS_AT_ONCE = 500
 _SCHEMA = "payload binary"
 _MALFORMED = "a record that is no JSON: what is read of it depends on the columns that a query reads"
 _THROUGH_A_VIEW = "through this view malformed records of JSON cannot be told; index the files themselves"
 _BAD = "_geoskip_bad"
-"""The column of JSON's records that could not be parsed or converted, which builds read beside the others."""
+"""Column of JSON records that could not be parsed or converted, which builds read beside the others."""
 
 
 def tasks_for(spark: SparkSession, files: Sequence[ListedFile]) -> int:
-    """As many as there are processors, more only where they would take long."""
+    """Number of tasks: as many as there are processors, more only where tasks would take long."""
     size = sum(file.size for file in files)
     wanted = max(spark.sparkContext.defaultParallelism, len(files) // _FILES_PER_TASK, size // _BYTES_PER_TASK)
     return max(1, min(wanted, len(files) + size // _BYTES_PER_TASK))
 
 
-def directly(
+def read_through_arrow(
     spark: SparkSession,
     plans: Sequence[IndexPlan],
     files: Sequence[ListedFile],
@@ -90,27 +90,48 @@ def directly(
     case_sensitive: bool,
     in_driver: bool = False,
 ) -> list[FileResult]:
-    """Summaries of local Parquet files, opened by the Python tasks of one job, or by the driver without a job."""
+    """Summaries of local Parquet files, opened by the Python tasks of one job.
+
+    Parameters
+    ----------
+    spark
+        The session that runs the job.
+    plans
+        The indexes to build, all of them over columns.
+    files
+        The files, all of them on the local file system.
+    case_sensitive
+        Whether names of columns are.
+    in_driver
+        Open the files in the driver instead, without a job.
+    """
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     if in_driver:
         return list(read_files(named, plans, case_sensitive))
     tasks = min(tasks_for(spark, files), len(files))
     share = [named[i::tasks] for i in range(tasks)]
 
-    def work(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
-        settle_imports()
+    def read_share(chunks: Iterable[list[tuple[str, str]]]) -> Iterator[list[FileResult]]:
+        cache_zip_directories()
         for chunk in chunks:
             yield [*read_files(chunk, plans, case_sensitive)]
 
-    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(work)
-    with following(spark, f"indexing {len(files):,} files", tasks), explained():
+    job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(read_share)
+    with progress_shown(spark, f"indexing {len(files):,} files", tasks), worker_errors_explained():
         return [result for chunk in job.collect() for result in chunk]
 
 
-def through_spark(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
-    """Summaries through Spark's own reader: one job, and some more for each file that cannot be read.
+def read_through_spark(
+    state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
+) -> list[FileResult]:
+    """Summaries through Spark's own reader: one job, and further ones for each file that cannot be read.
 
-    A file of JSON with a malformed record is left out: what is read of that depends on the columns that a query reads.
+    A file of JSON with a malformed record is left out: its values depend on the columns that a query reads.
+
+    Raises
+    ------
+    GeoskipError
+        Where an expression cannot be evaluated, and where more than 20 files cannot be read.
     """
     groups = [list(files)]
     found: list[FileResult] = []
@@ -121,24 +142,24 @@ def through_spark(state: SourceState, entries: Sequence[IndexEntry], files: Sequ
             found += _one_job(state, entries, group)
         except (PySparkException, Py4JJavaError) as error:
             message = message_of(error)
-            culprit = _culprit(message, group)
-            if culprit is None and not OF_A_FILE.search(message):
-                why = unless_called_off(first_line(message))
-                failing = blamed(entries, partial(_evaluation, state, group))
+            unreadable = _unreadable_file(message, group)
+            if unreadable is None and not OF_A_FILE.search(message):
+                why = unless_cancelled(first_line(message))
+                failing = failing_expression(entries, partial(_evaluation_error, state, group))
                 raise GeoskipError(failing or f"the indexed expressions could not be evaluated: {why}") from error
-            if culprit is None and len(group) == 1:
-                culprit = group[0]
-            if culprit is None:  # Spark 3.5 does not name every file that it cannot read
+            if unreadable is None and len(group) == 1:
+                unreadable = group[0]
+            if unreadable is None:  # Spark 3.5 does not name every unreadable file
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                 continue
             failed += 1
             if failed > _MOST_UNREADABLE:
                 raise GeoskipError(
-                    f"more than {_MOST_UNREADABLE} files cannot be read; the last was {culprit.uri}: "
+                    f"more than {_MOST_UNREADABLE} files cannot be read; the last was {unreadable.uri}: "
                     f"{first_line(message)}"
                 ) from error
-            found.append(FileResult(culprit.uri, problem=f"unreadable: {first_line(message)}"))
-            group.remove(culprit)
+            found.append(FileResult(unreadable.uri, problem=f"unreadable: {first_line(message)}"))
+            group.remove(unreadable)
             groups += [group] if group else []
     return found
 
@@ -146,8 +167,8 @@ def through_spark(state: SourceState, entries: Sequence[IndexEntry], files: Sequ
 _NAMED = re.compile(r"(?:reading file|read file|File does not exist:|File|file) +'?([a-z0-9+.-]+:/\S+|/\S+)")
 
 
-def _culprit(message: str, files: Sequence[ListedFile]) -> ListedFile | None:
-    """The file that a failure of Spark's reader names, percent-encoded or not."""
+def _unreadable_file(message: str, files: Sequence[ListedFile]) -> ListedFile | None:
+    """File named in an error of Spark's reader, percent-encoded or not."""
     by_path = {plain_uri(file.uri): file for file in files}
     for name in _NAMED.findall(message):
         for text in (name, name.rstrip(".,:;'\""), unquote(name), unquote(name.rstrip(".,:;'\""))):
@@ -162,19 +183,19 @@ def _path_only(uri: str) -> str:
     return re.sub(r"^[a-z0-9+.-]+:/*", "/", uri)
 
 
-def _evaluation(state: SourceState, files: Sequence[ListedFile], texts: Sequence[str]) -> str | None:
-    """What goes wrong where Spark evaluates these expressions over all rows of some files; None where nothing does."""
-    chosen = chosen_from(state, files)
+def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Sequence[str]) -> str | None:
+    """Error of evaluating some expressions over all rows of some files; None where there is none."""
+    chosen = restricted_to(state, files)
     try:
-        chosen.select(*storable(chosen, texts)).write.format("noop").mode("overwrite").save()
+        chosen.select(*arrow_columns(chosen, texts)).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        return unless_called_off(said(error))
+        return unless_cancelled(reason_of(error))
     return None
 
 
 def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
-    chosen, path = _with_path(chosen_from(state, files))
-    of_json = is_json(state.source.file_format)
+    chosen, path = _with_path(restricted_to(state, files))
+    of_json = is_json(state.relation.file_format)
     texts: dict[str, int] = {}
     for entry in entries:
         for text in texts_of(entry.index):
@@ -182,27 +203,27 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     if of_json and _BAD not in chosen.columns:
         return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
     first = [path.alias("_file"), *([F.col(_BAD)] if of_json else [])]
-    selected = chosen.select(*first, *storable(chosen, list(texts)))
+    selected = chosen.select(*first, *arrow_columns(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(state.spark, files)
     job = selected.coalesce(tasks).mapInArrow(_collector(plans, len(first)), _SCHEMA)
-    with following(state.spark, f"indexing {len(files):,} files", tasks), explained():
+    with progress_shown(state.spark, f"indexing {len(files):,} files", tasks), worker_errors_explained():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
     return _results(found, entries, files, nothing, plans)
 
 
-def chosen_from(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
-    """The dataset's DataFrame over these files alone."""
+def restricted_to(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
+    """DataFrame of the dataset over these files alone."""
     lines = "".join(f"{file.size} {file.mtime} {file.uri}\n" for file in files)
     return DataFrame(java(state.spark).geoskip.only(state.frame._jdf, lines), state.spark)
 
 
 def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
-    """The frame, and the column that names the file of each row.
+    """DataFrame with a column that names the file of each row, and that column.
 
-    Spark finds no ``_metadata`` in a table with CHAR columns, which it pads right above the files. The file's name is
-    then taken in a projection of its own: being non-deterministic it stays there, below any Python function.
+    Spark finds no ``_metadata`` in a table with CHAR columns, which it pads right above the files. A projection of its
+    own then holds the file's name: being non-deterministic it stays there, below any Python function.
     """
     path = _path_of(frame)
     try:
@@ -215,7 +236,7 @@ def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
 
 
 def _path_of(frame: DataFrame) -> Column:
-    """The file of each row, also where the data have a column called ``_metadata``."""
+    """Column of each row's file, also where the data have a column called ``_metadata``."""
     if "_metadata" not in (name.lower() for name in frame.columns):
         return F.col("_metadata.file_path")
     jdf: Any = frame._jdf
@@ -224,31 +245,31 @@ def _path_of(frame: DataFrame) -> Column:
     return found
 
 
-def storable(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
-    """Expressions in types that Arrow carries: geometries of Sedona's as EWKB, of Spark's own as WKB."""
+def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
+    """Columns of expressions in types that Arrow has: Sedona's geometries as EWKB, Spark's own as WKB."""
     columns = columns_for(frame, texts)
     fields = frame.select(*columns).schema.fields
 
-    def carried(column: Column, field: T.StructField) -> Column:
-        for kind, way in ((T.UserDefinedType, "ST_AsEWKB"), (SPARKS_GEOMETRY, "ST_AsBinary")):
+    def converted(column: Column, field: T.StructField) -> Column:
+        for kind, function in ((T.UserDefinedType, "ST_AsEWKB"), (SPARKS_GEOMETRY, "ST_AsBinary")):
             if isinstance(field.dataType, kind):
-                return F.call_function(way, column).alias(field.name)
+                return F.call_function(function, column).alias(field.name)
         return column
 
-    return [carried(column, field) for column, field in zip(columns, fields, strict=True)]
+    return [converted(column, field) for column, field in zip(columns, fields, strict=True)]
 
 
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
 def _collector(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Summaries of each run of one file's rows; a file in several tasks has several runs.
+    """Task that summarises each run of one file's rows; a file in several tasks has several runs.
 
-    The values come after the ``first`` columns: the file's path, and of JSON the records that were not taken whole.
+    The values follow ``first`` columns: the file's path, and for JSON the records that could not be converted.
     """
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_imports()
+        cache_zip_directories()
         path: str | None = None
         gatherer = ValueGatherer(plans)
         done: list[bytes] = []
@@ -262,11 +283,11 @@ def _collector(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]],
                     done.append(pickle.dumps((plain_uri(unquote(path)), _MALFORMED)))
                 gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _PAYLOADS_AT_ONCE:
-                yield payloads(done)
+                yield payload_batch(done)
                 done = []
         if path is not None:
             done.append(finished(path, gatherer))
-        yield payloads(done)
+        yield payload_batch(done)
 
     def finished(path: str, gatherer: ValueGatherer) -> bytes:
         with sharing():
@@ -276,22 +297,22 @@ def _collector(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]],
 
 
 def _is_json(record: pa.Scalar) -> bool:
-    """Is a record that Spark did not take whole well-formed, so that only values in it are of other types?"""
+    """Test whether a record that Spark could not convert is well-formed, with values of other types."""
     try:
         text = record.as_py()
-        json.loads(text, parse_constant=int)  # which fails: NaN and Infinity are none of JSON's
+        json.loads(text, parse_constant=int)  # fails for NaN and Infinity, which are not JSON
     except (ValueError, RecursionError):
         return False
     return re.search(r"\d{1000}", text) is None  # longer numbers are too long for Spark's parser
 
 
-def payloads(done: Sequence[bytes]) -> pa.RecordBatch:
-    """What tasks send to the driver."""
+def payload_batch(done: Sequence[bytes]) -> pa.RecordBatch:
+    """Batch of pickled results, as tasks send them to the driver."""
     return pa.RecordBatch.from_arrays([pa.array(done, pa.binary())], ["payload"])
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The batch's rows by file; rows of one file stand together, so that slices do."""
+    """Slices of a batch by file; rows of one file are adjacent."""
     if not batch.num_rows:
         return
     encoded = batch.column(0).dictionary_encode()
@@ -308,10 +329,10 @@ def _results(
     nothing: Sequence[pa.Array],
     plans: Plans,
 ) -> list[FileResult]:
-    """The parts of each file put together.
+    """Results of files, merged from the summaries of their parts.
 
-    A file of which no row came is empty, for certain only if every row came from a file that was asked for. A text in
-    place of parts is what is wrong with the file.
+    A text in place of parts is the problem of the file. A file without rows is empty: that is certain since every row
+    came from one of the files, else GeoskipError is raised.
     """
     results = {plain_uri(file.uri): FileResult(file.uri, size=file.size) for file in files}
     parts: dict[str, list[RowSummaries]] = {}
@@ -328,10 +349,10 @@ def _results(
             gatherer = ValueGatherer(plans)
             gatherer.add(nothing, 0)
             parts[path] = gatherer.finish()
-        put_together(result, named, parts[path], "spark")
+        store_summaries(result, named, parts[path], "spark")
     return list(results.values())
 
 
 def plain_uri(uri: str) -> str:
-    """The URI of a file in the one spelling of several that it is looked up by."""
+    """URI of a file in the one spelling that serves as its key."""
     return "file:/" + uri[5:].lstrip("/") if uri.startswith("file:") else "file:" + uri if uri[:1] == "/" else uri

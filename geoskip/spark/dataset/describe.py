@@ -1,4 +1,4 @@
-"""What is known of a dataset, as DataFrames: describe and history."""
+"""DataFrames of a dataset's indexes and operations: describe and history."""
 
 from __future__ import annotations
 
@@ -14,45 +14,42 @@ from geoskip.lifecycle.history import history
 from geoskip.lifecycle.refresh import SnapshotDiff
 from geoskip.lifecycle.transaction import latest
 from geoskip.metadata import Snapshot
-from geoskip.spark.dataset.create_refresh import indexed, of_the_latest
+from geoskip.spark.dataset.create_refresh import indexed, with_latest
 from geoskip.spark.dataset.lifecycle_data import SparkData
 from geoskip.spark.dataset.source import DatasetSource
 from geoskip.spark.dependencies import same_place
 from geoskip.spark.session import known
-from geoskip.stores.base import Store
 
-__all__ = ["datasets", "describe", "told"]
+__all__ = ["datasets", "describe", "history_frame"]
 
-_DESCRIBED = (
+_INDEXES = (
     "index string, kind string, columns string, files_covered long, files_uncovered long, bytes long, built string, "
     "snapshot long, keeps string, state string, reader string"
 )
-_TOLD = (
+_HISTORY = (
     "operation string, verb string, state string, began timestamp, seconds double, who string, base long, "
     "snapshot long, files_read long, files_added long, files_removed long, files_kept long, bytes long, "
     "parameters string, versions string, message string"
 )
 
 
-def describe(place: DatasetSource) -> DataFrame:
-    """A row an index, those in use first."""
-    state = place.state()
-    store = place.store(state.source)
-    data = SparkData(place, state)
-    with store.patiently():
-        rows = of_the_latest(store, lambda found: _described(_stored(place, found), store, data))
-    return place.spark.createDataFrame(rows, _DESCRIBED)
+def describe(source: DatasetSource) -> DataFrame:
+    """DataFrame of the indexes, a row each, those in use first."""
+    data = SparkData(source, source.current_state())
+    with data.store.patiently():
+        rows = with_latest(data.store, lambda found: _index_rows(_stored(source, found), data))
+    return source.spark.createDataFrame(rows, _INDEXES)
 
 
-def _stored(place: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
-    """A snapshot, if it has an index, be it a deleted one."""
-    return snapshot if snapshot is not None and snapshot.header.stored else indexed(place, snapshot)
+def _stored(source: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
+    """Return a snapshot with an index, in use or deleted; raise NotIndexedError for another one."""
+    return snapshot if snapshot is not None and snapshot.header.stored else indexed(source, snapshot)
 
 
-def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[Any, ...]]:
+def _index_rows(snapshot: Snapshot, data: SparkData) -> list[tuple[Any, ...]]:
     current = SnapshotDiff.at(snapshot, data).is_fresh
     elsewhere = "" if same_place(data.root, snapshot.header.root) else f"not used here: of {snapshot.header.root}"
-    sizes = store.size()
+    sizes = data.store.size()
     rows = []
     for entry in snapshot.header.stored:
         in_use = entry in snapshot.header.entries
@@ -77,15 +74,15 @@ def _described(snapshot: Snapshot, store: Store, data: SparkData) -> list[tuple[
     return rows
 
 
-def told(place: DatasetSource) -> DataFrame:
-    """A row an operation, the oldest first."""
-    store = place.store(place.source())
+def history_frame(source: DatasetSource) -> DataFrame:
+    """DataFrame of the operations, a row each, the oldest first."""
+    store = source.store(source.relation())
     rows = [dataclasses.astuple(row) for row in history(store)]
-    return place.spark.createDataFrame([(*row[:3], _time(row[3]), *row[4:]) for row in rows], _TOLD)
+    return source.spark.createDataFrame([(*row[:3], _time(row[3]), *row[4:]) for row in rows], _HISTORY)
 
 
 def datasets(spark: SparkSession) -> dict[str, Snapshot]:
-    """What this session knows to be indexed: the latest snapshot by root; what cannot be reached now is left out."""
+    """Indexed datasets that this driver has met: the latest snapshot by root, unreachable ones left out."""
     found: dict[str, Snapshot] = {}
     for root in known.roots():
         with suppress(MetadataError):

@@ -1,4 +1,4 @@
-"""The handle of one dataset: its indexes' whole life, a method a verb."""
+"""Handle of a dataset, with a method for each verb of its indexes' life."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from geoskip.lifecycle.transaction import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
 from geoskip.spark.build.job import BuildReport
 from geoskip.spark.catalog import KEYS
-from geoskip.spark.dataset import auto_refresh as keeping
-from geoskip.spark.dataset import create_refresh
-from geoskip.spark.dataset import describe as telling
-from geoskip.spark.dataset import verify as checking
+from geoskip.spark.dataset import auto_refresh as auto
+from geoskip.spark.dataset import create_refresh, describe, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.describe import datasets
@@ -47,19 +45,47 @@ def dataset(
     auto_refresh: bool | int | str | None = None,
     **reader_options: Any,
 ) -> Dataset:
-    """The handle of a dataset given as a file, directory, glob or list of them, or as a table of the catalogue.
+    """Handle of a dataset given as a file, directory, glob or list of them, or as a table of the catalogue.
 
-    ``format`` and ``reader_options`` are Spark's (``schema=`` too). Metadata are kept in ``<dataset>/_geoskip``; of a
-    file, a glob or a list in the folder that holds it, which other handles in that folder share. ``metadata`` names
-    another folder (for data that are read-only), ``store`` another store, ``encryption`` how metadata are protected:
-    queries of this driver, and handles made later that name no place, find such metadata once the handle was made, if
-    none are known elsewhere; otherwise :meth:`Dataset.use_metadata` makes them use these.
+    Queries of this driver, and handles made later without ``metadata``, ``store`` and ``encryption``, find metadata in
+    another folder or store once a handle of it was made, if none are known elsewhere; otherwise
+    :meth:`Dataset.use_metadata` makes them use these.
 
-    ``auto_refresh`` indexes what is new, where that are at most so many files (``100``) or bytes (``"64 MiB"``), or
-    whatever it is (``True``): :meth:`Dataset.to_df` does so before it returns. Of other queries of this driver, by
-    ``spark.sql`` or ``spark.read``, each that asks for an index makes a thread look for what is new, for the queries
-    after it: the first one reads new files, since no data are read while a query is planned. That goes on until the
-    session ends, or a handle of the dataset is made with ``auto_refresh=False``.
+    Parameters
+    ----------
+    spark
+        A classic session, whose driver runs here.
+    path
+        A file, directory, glob or list of them.
+    table
+        A table of the catalogue, instead of a path.
+    format
+        Spark's name of the format of the files.
+    metadata
+        The folder of the metadata, for data that are read-only. By default they are in ``<dataset>/_geoskip``; those
+        of a file, a glob or a list are in the folder that holds it, and other handles in that folder share them.
+    store
+        Another store for the metadata.
+    encryption
+        The keys that protect the metadata.
+    auto_refresh
+        Index new files before :meth:`Dataset.to_df` returns: at most so many files (``100``) or bytes (``"64 MiB"``),
+        or any number (``True``). Other queries of this driver, by ``spark.sql`` or ``spark.read``, make a thread look
+        for new files for the queries after them; a query itself reads new files, since no data are read while it is
+        planned. The thread ends with the session, or when a handle is made with ``auto_refresh=False``.
+    **reader_options
+        Options of Spark's reader, ``schema=`` included.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For arguments that contradict each other, and for what is no dataset of files.
+    DatasetNotFoundError
+        Where there are no such files.
     """
     check_session(spark)
     if (path is None) == (table is None):
@@ -81,15 +107,14 @@ def dataset(
     bound = StalenessBound.of(auto_refresh)
     known.read_keys(spark.conf.get(KEYS, None))
     folder = None if metadata is None else _path(metadata, "metadata=")
-    place = DatasetSource(spark, _paths(path), table, format, reader_options, folder, store, encryption)
-    found = Dataset(place, bound)
-    source = place.source()
-    place.store(source)  # says at once what is wrong with it
-    if place.is_private():
-        place.make_known(source)
+    source = DatasetSource(spark, _paths(path), table, format, reader_options, folder, store, encryption)
+    relation = source.relation()
+    source.store(relation)  # raises at once for a store that cannot be used
+    if source.is_private():
+        source.make_known(relation)
     if auto_refresh is not None:
-        keeping.refresh_after_queries(found._place, bound)
-    return found
+        auto.refresh_after_queries(source, bound)
+    return Dataset(source, bound)
 
 
 def _path(given: object, name: str) -> str:
@@ -107,173 +132,186 @@ def _paths(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | No
 class Dataset:
     """A dataset and its indexes; made by :func:`dataset`."""
 
-    def __init__(self, place: DatasetSource, auto_refresh: StalenessBound | None = None) -> None:
-        self._place = place
+    def __init__(self, source: DatasetSource, auto_refresh: StalenessBound | None = None) -> None:
+        self._source = source
         self._auto_refresh = auto_refresh
 
     @property
     def spark(self) -> SparkSession:
-        """The session that it was made with."""
-        return self._place.spark
+        """Session that the handle was made with."""
+        return self._source.spark
 
     @property
     def path(self) -> str | Sequence[str] | None:
-        """What it was made with; None for a table."""
-        return self._place.path
+        """Path, or paths, that the handle was made with; None for a table."""
+        return self._source.path
 
     @property
     def table(self) -> str | None:
-        """The table that it was made with."""
-        return self._place.table
+        """Table that the handle was made with, or None."""
+        return self._source.table
 
     @property
     def store(self) -> Store:
-        """Where its metadata are; ``store.describe()`` says how large they are, by index, and what a query costs it."""
+        """Store of the metadata; ``store.describe()`` returns their size by index, and the cost of a query."""
         return self._store()
 
     @property
     def indexes(self) -> tuple[Index, ...]:
-        """The specifications in use."""
+        """Specifications of the indexes in use."""
         snapshot = latest(self._store())
         return snapshot.indexes if snapshot else ()
 
     def to_df(self) -> DataFrame:
-        """The dataset as a DataFrame, listed now; queries on it skip. With ``auto_refresh`` what is new is indexed
-        before; where that fails, it is read.
+        """DataFrame of the dataset, listed now; queries on it skip files.
+
+        With ``auto_refresh`` new files are indexed first; where that fails there is a warning, and they are read.
         """
         if self._auto_refresh is not None:
             try:
-                keeping.refreshed(self._place, self._auto_refresh)
+                auto.refresh_within(self._source, self._auto_refresh)
             except GeoskipError as error:
-                warnings.warn(f"{self._place.name} was not refreshed: {error}", stacklevel=2)
-        return self._place.read(self.spark)
+                warnings.warn(f"{self._source.name} was not refreshed: {error}", stacklevel=2)
+        return self._source.read(self.spark)
 
     # --- verbs that read data ---------------------------------------------------------------------------------------
 
     def create_index(self, *indexes: Index) -> BuildReport:
         """Build the given indexes, all in one job; on an indexed dataset they are added.
 
-        Files that are new or changed since the last build get all indexes. An index that is there already is built
-        anew. Nothing is written before everything was checked.
+        Files that are new or changed since the last build get all indexes. An existing index is built again. Nothing
+        is written before everything was checked.
         """
         if not indexes:
             raise InvalidSpecificationError("create_index() needs at least one index, such as MinMax('temp')")
-        return create_refresh.create(self._place, indexes)
+        return create_refresh.create(self._source, indexes)
 
     def refresh_index(self, mode: str = "incremental") -> BuildReport:
-        """Bring the metadata up to the files of now.
+        """Update the metadata to the files of now.
 
         ``incremental`` reads new and changed files and forgets deleted ones, at a cost in proportion to the change;
-        ``full`` builds everything anew; ``quick`` reads no data: it forgets what is no longer true, and counts what
-        an incremental refresh would index.
+        ``full`` builds all indexes again; ``quick`` reads no data: it forgets changed and deleted files, and counts
+        those that an incremental refresh would index.
         """
-        return create_refresh.refresh(self._place, mode)
+        return create_refresh.refresh(self._source, mode)
 
     def append(self, frame: DataFrame) -> BuildReport | None:
-        """Write rows to the dataset, in its format and partitions, and index the files that this makes; None where
-        there is no index, or where indexing failed, of which a warning tells: the rows are written all the same.
+        """Write rows to the dataset, in its format and partitions, and index the new files.
+
+        Returns None where the dataset has no index, and, with a warning, where indexing failed: the rows are written.
         """
-        return create_refresh.append(self._place, frame)
+        return create_refresh.append(self._source, frame)
 
     def keep_fresh(self, every: float = 60.0) -> RefreshThread:
         """Refresh every so many seconds in a thread, until ``stop()``, the end of a ``with`` block or of the session.
 
-        What fails is warned of and tried again; ``RefreshThread.last`` is the last report.
+        A refresh that fails gives a warning, and the next one is tried; ``RefreshThread.last`` is the last report.
         """
-        return RefreshThread(self._place, every)
+        return RefreshThread(self._source, every)
 
     def verify(self, sample: float | None = None) -> VerifyResult:
-        """Collect the summaries of all files, or of a share of them, anew, and compare them with those stored."""
-        return checking.verify(self._place, sample)
+        """Collect the summaries of all files, or of a share of them, again, and compare them with the stored ones."""
+        return verify.verify(self._source, sample)
 
     def repair(self) -> BuildReport:
-        """Drop what is damaged, or says something else than the data, and build it anew; new files are indexed too.
+        """Rebuild metadata that are damaged or contradict the data; new files are indexed too.
 
-        Metadata that came with data which were moved, renamed or copied are built anew for where they are now.
+        Metadata that came with data which were moved, renamed or copied are rebuilt for the new location.
         """
-        return checking.repair(self._place)
+        return verify.repair(self._source)
 
     # --- verbs that do not ------------------------------------------------------------------------------------------
 
     def optimize_index(self) -> None:
-        """Write the many small parts that refreshes leave as one, in the order of the paths."""
+        """Merge the many small parts that refreshes leave into one, in the order of the paths."""
         actions.optimize(self._store(), by=ENGINE)
         self._changed()
 
     def delete_index(self, *which: Index | str) -> tuple[str, ...]:
-        """Take indexes out of use, all if none is named; ``which`` is a specification or its text. Queries that are
-        planned from now on do without; :meth:`restore_index` brings them back until a :meth:`vacuum_index`.
+        """Take indexes out of use, all if none is named; ``which`` is a specification or its text.
+
+        Queries planned from now on do not use them; :meth:`restore_index` brings them back until a
+        :meth:`vacuum_index`.
         """
         deleted = actions.delete(self._store(), [str(index) for index in which], by=ENGINE)
         self._changed()
         return deleted
 
     def restore_index(self, *which: Index | str) -> tuple[str, ...]:
-        """Take deleted indexes into use again, all if none is named. They know nothing of the files that were indexed
-        meanwhile: those are read until :meth:`repair` or a full refresh.
+        """Take deleted indexes into use again, all if none is named.
+
+        They have no summaries of files that were indexed meanwhile: queries read those until :meth:`repair` or a full
+        refresh.
         """
         restored = actions.restore(self._store(), [str(index) for index in which], by=ENGINE)
         self._changed()
         return restored
 
     def vacuum_index(self, retain: timedelta | float | str = timedelta(days=7)) -> Vacuumed:
-        """Remove for good: deleted indexes, snapshots that were succeeded longer than ``retain`` ago (a timedelta,
-        hours, or a text such as ``"7 days"``), and what crashed writers left. A query planned with a snapshot that is
-        removed reads every file.
+        """Remove deleted indexes, old snapshots and the files of crashed writers for good.
+
+        A snapshot is old where its successor was made longer than ``retain`` ago: a timedelta, a number of hours, or a
+        text such as ``"7 days"``. A query planned with a removed snapshot reads every file.
         """
         removed = actions.vacuum(self._store(), duration(retain), by=ENGINE)
         self._changed()
         return removed
 
     def use_metadata(self) -> None:
-        """Let queries of this driver, and handles made from now on that name no place, use the metadata of this handle.
+        """Make queries of this driver, and later handles that name no store, use the metadata of this handle.
 
-        Only needed where there are metadata in another place too, or other keys: else they are found anyway.
+        Needed only where there are metadata in another place too, or other keys: else they are found anyway.
         """
-        self._place.use(self._place.source())
+        self._source.use(self._source.relation())
         self._changed()
 
     def rotate_keys(self) -> None:
-        """Wrap the keys of protected metadata by the newest versions of their master keys; nothing else is rewritten.
-        The older versions are needed until a :meth:`vacuum_index` has removed the snapshots from before.
+        """Wrap the keys of encrypted metadata by the newest versions of their master keys.
+
+        Nothing else is rewritten. The older versions are needed until a :meth:`vacuum_index` has removed the snapshots
+        from before.
         """
         actions.rotate(self._store(), by=ENGINE)
         self._changed()
 
     def cancel(self) -> list[dict[str, Any]]:
-        """Call off what is under way on this dataset, in whatever process; returns those operations. Each is told
-        when it comes to commit, and nothing of it is kept.
+        """Cancel the operations that run on this dataset, in whatever process, and return them.
+
+        Each fails when it comes to commit, and leaves nothing.
         """
-        state = self._place.state()
-        cancelled = actions.cancel(self._place.store(state.source), SparkData(self._place, state).header(), by=ENGINE)
+        data = SparkData(self._source, self._source.current_state())
+        cancelled = actions.cancel(data.store, data.header(), by=ENGINE)
         self._changed()
         return cancelled
 
-    # --- what is known ----------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def describe(self) -> DataFrame:
-        """A row an index: its text, kind, columns, files covered and not, bytes, when it was built and by which reader,
-        what it keeps, and whether it is in use, deleted, or came along from another place and is not used.
+        """DataFrame of the indexes, a row each.
+
+        Its columns are the text, kind, columns, files covered and not, bytes, time of the build and reader, contents,
+        and the state: in use, deleted, or not used since it came from another location.
         """
-        return telling.describe(self._place)
+        return describe.describe(self._source)
 
     def history(self) -> DataFrame:
-        """A row an operation, the oldest first: what was done by whom and when, to how many files, and what became of
-        it. Those under way are ``running``, or ``dead`` where nobody carries them on.
+        """DataFrame of the operations, a row each, the oldest first.
+
+        Operations under way are ``running``, or ``dead`` where their process is gone.
         """
-        return telling.told(self._place)
+        return describe.history_frame(self._source)
 
     def __repr__(self) -> str:
-        place = self._place.table if self._place.table is not None else self._place.path
+        name = self._source.table if self._source.table is not None else self._source.path
         try:
-            known = ", ".join(map(str, self.indexes)) or "not indexed"
+            indexes = ", ".join(map(str, self.indexes)) or "not indexed"
         except GeoskipError as error:
-            known = str(error)
-        return f"<geoskip dataset {place}: {known}>"
+            indexes = str(error)
+        return f"<geoskip dataset {name}: {indexes}>"
 
     def _store(self) -> Store:
-        return self._place.store(self._place.source())
+        return self._source.store(self._source.relation())
 
     def _changed(self) -> None:
-        known.renew(self._place.source().root)
+        known.renew(self._source.relation().root)
         java(self.spark).geoskip.forget()

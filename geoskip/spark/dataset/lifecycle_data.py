@@ -1,4 +1,4 @@
-"""A dataset of Spark's, as the lifecycle wants to know it: :class:`geoskip.lifecycle.refresh.DatasetAccess`."""
+"""The lifecycle's access to a dataset of Spark's: :class:`geoskip.lifecycle.refresh.DatasetAccess`."""
 
 from __future__ import annotations
 
@@ -14,43 +14,47 @@ from geoskip.metadata import Header, IndexEntry
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuiltRows, build
 from geoskip.spark.build.listing import UNNAMEABLE, ListedFile, SourceState
-from geoskip.spark.dataset.source import DatasetSource, below, globbed, is_glob, qualified
+from geoskip.spark.dataset.source import DatasetSource, below, glob_pattern, is_glob, qualified
 from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
+from geoskip.stores.base import Store
 from geoskip.stores.log_files import local_path
 
 __all__ = ["SparkData"]
 
 _TICK = 0.05
 """Seconds by which the time of a folder may lag behind the clock."""
-
-
-_CHOOSES = ("pathglobfilter", "modifiedbefore", "modifiedafter")
-"""Options by which a handle looks at some of the files in its folders alone; of the others it knows nothing."""
+_RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
+"""Options that restrict a handle to some of the files in its folders."""
 
 
 class SparkData:
-    """The files of a place, listed anew each time but the first, and built by Spark's jobs."""
+    """Files of a dataset, listed again each time but the first, and built by Spark's jobs."""
 
-    def __init__(self, place: DatasetSource, state: SourceState) -> None:
-        self.place = place
+    def __init__(self, source: DatasetSource, state: SourceState) -> None:
+        self.source = source
         self.state = state
         self.built = BuiltRows(excluded=dict.fromkeys(state.files.unnameable(), UNNAMEABLE))
         self._is_new = True
         self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
 
     @property
+    def store(self) -> Store:
+        """Store of the metadata."""
+        return self.source.store(self.state.relation)
+
+    @property
     def root(self) -> str:
-        """The folder that paths are relative to."""
-        return self.state.source.root
+        """Folder that paths are relative to."""
+        return self.state.relation.root
 
     def use(self, state: SourceState) -> None:
-        """Build what is missing from the same files, read in another session."""
+        """Build missing summaries from the same files read in another session."""
         self.state = state
 
     def may_have_grown(self) -> bool:
-        """May files have come since they were listed? Local folders that were not written to say that none has."""
-        if self.place.table is not None:  # a partition may lie anywhere
+        """Test whether files may have been added since the listing: the time of a local folder excludes it."""
+        if self.source.table is not None:  # a partition may lie anywhere
             return True
         for folder in self._folders():
             path = local_path(folder)
@@ -63,8 +67,8 @@ class SparkData:
         return False
 
     def _folders(self) -> set[str]:
-        """The folders of the files, with those above them up to the root."""
-        found = {self.root, *self.state.source.roots}
+        """Folders of the files, with those above them up to the root."""
+        found = {self.root, *self.state.relation.roots}
         for folder in self.state.files.folders:
             while folder not in found:
                 found.add(folder)
@@ -72,11 +76,11 @@ class SparkData:
         return found
 
     def header(self) -> Header:
-        return Header(root=self.root, source={**self.state.source.to_json(), **self.place.how()})
+        return Header(root=self.root, source={**self.state.relation.to_json(), **self.source.description()})
 
     def listing(self) -> Listing:
         if not self._is_new:
-            self.state = self.place.again(self.state)
+            self.state = self.source.relisted(self.state)
         self._is_new = False
         uris, sizes, times, _ = self.state.files.columns
         prefix = self.root.rstrip("/") + "/"
@@ -91,14 +95,14 @@ class SparkData:
         return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
 
     def sees(self, paths: pa.Array) -> pa.Array:
-        roots = self.state.source.roots
-        chooses = any(name.lower() in _CHOOSES for name in self.place.options)
-        if list(roots) == [self.root] and not chooses:
+        roots = self.state.relation.roots
+        restricted = any(name.lower() in _RESTRICTING for name in self.source.options)
+        if list(roots) == [self.root] and not restricted:
             return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
-        globs = [globbed(qualified(self.place.spark, path)) for path in self.place.paths or () if is_glob(path)]
+        globs = [glob_pattern(qualified(self.source.spark, path)) for path in self.source.paths or () if is_glob(path)]
         uris = [self._uri(path) for path in paths.to_pylist()]
         seen = pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
-        if not chooses:
+        if not restricted:
             return seen
         listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
         return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
@@ -111,11 +115,11 @@ class SparkData:
         return {name: why for name, why in known if why is not None}
 
     def _changes(self, entries: Sequence[IndexEntry]) -> list[str | None]:
-        """Of each index why it would be another if it were built now; None where it would be the same."""
+        """Reason, for each index, why a build would make another one now; None where it would be the same."""
         if not entries:
             return []
         try:
-            now = bind(java(self.place.spark), self.state.frame, self.state.source, [old.index for old in entries])
+            now = bind(java(self.source.spark), self.state.frame, self.state.relation, [old.index for old in entries])
         except InvalidSpecificationError as error:
             return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
         return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
@@ -124,11 +128,11 @@ class SparkData:
         files = self._listed(paths)
         made = build(self.state, entries, files)
         self.built += made
-        return BuildResult(made.rows, made.excluded, {name: told(names) for name, names in made.readers.items()})
+        return BuildResult(made.rows, made.excluded, _joined(made.readers))
 
     def readers(self) -> Mapping[str, str]:
-        """What read the data of each index so far."""
-        return {name: told(names) for name, names in self.built.readers.items()}
+        """Readers of the data of each index so far."""
+        return _joined(self.built.readers)
 
     def _listed(self, paths: Sequence[str]) -> list[ListedFile]:
         return self.state.files.among(map(self._uri, paths))
@@ -138,16 +142,16 @@ class SparkData:
 
 
 def _is_gone(uri: str) -> bool:
-    """Is it certain, and cheap to know, that a file is not there any more?"""
+    """Test whether a local file is gone; False where that is not known cheaply."""
     path = local_path(uri)
     return path is not None and not os.path.lexists(path)
 
 
 def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
-    """Would an index be built now as it was? What it does not depend on any more does no harm."""
+    """Test whether a build would make the same index now; dependencies that it has no more do no harm."""
     return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
 
 
-def told(readers: set[str]) -> str:
-    """Several readers in a word."""
-    return " and ".join(sorted(readers))
+def _joined(readers: Mapping[str, set[str]]) -> dict[str, str]:
+    """Names of the readers of each index as one text."""
+    return {name: " and ".join(sorted(names)) for name, names in readers.items()}

@@ -28,9 +28,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
-from geoskip.spark.analysis import FileRelation, sentence, source_of
+from geoskip.spark.analysis import FileRelation, relation_of, sentence
 from geoskip.spark.build.listing import FileListing, SourceState, listing
-from geoskip.spark.build.spark_jobs import said, with_way_out
+from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
 from geoskip.spark.session import java, known
 from geoskip.spark.settings import CHANGED, recorded, values_of
@@ -38,7 +38,7 @@ from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.log_files import local_path
 
-__all__ = ["DatasetSource", "below", "globbed", "is_glob", "qualified"]
+__all__ = ["DatasetSource", "below", "glob_pattern", "is_glob", "qualified"]
 
 _WILDCARDS = re.compile(r"[{}\[\]*?\\]")  # what Spark takes for a glob
 _URI = re.compile(r"(?P<system>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?P<path>.*)", re.DOTALL)
@@ -49,7 +49,7 @@ _SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b")
 
 
 class _LastFrame(NamedTuple):
-    """A DataFrame and what it was made of; one value, since threads may share a handle."""
+    """Last DataFrame with what it was made of; one value, since threads may share a handle."""
 
     frame: DataFrame
     files: FileListing
@@ -59,7 +59,7 @@ class _LastFrame(NamedTuple):
 
 @dataclass
 class DatasetSource:
-    """A path, glob, list or table, how it is read, and where its metadata are."""
+    """Path, glob, list or table, with the reader's options and the store of the metadata."""
 
     spark: SparkSession
     path: str | Sequence[str] | None
@@ -77,22 +77,22 @@ class DatasetSource:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return f"table {self.table}" if self.table is not None else f"{self.path}"
 
     @property
     def paths(self) -> list[str] | None:
-        """The paths, None for a table."""
+        """Paths, or None for a table."""
         if self.table is not None:
             return None
         return [self.path] if isinstance(self.path, str) else [str(path) for path in self.path or ()]
 
-    def how(self) -> dict[str, Any]:
-        """What the metadata record of it, for people."""
+    def description(self) -> dict[str, Any]:
+        """Path or table, recorded in the metadata for people."""
         return {"path": self.path if isinstance(self.path, str | None) else self.paths, "table": self.table}
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The dataset as a DataFrame of a session."""
+        """DataFrame of the dataset in a session."""
         if self.table is not None:
             return spark.table(self.table)
         options = dict(self.options)
@@ -105,45 +105,47 @@ class DatasetSource:
             raise DatasetNotFoundError("dataset() got an empty list of paths")
         return reader.load(paths[0] if len(paths) == 1 else paths)
 
-    def source(self) -> FileRelation:
-        """What it reads and which folder identifies it, without a listing where one was made before."""
+    def relation(self) -> FileRelation:
+        """Relation that the dataset is and folder that identifies it; of the last DataFrame, if there is one."""
         last = self._last
-        return self._source(last.frame) if last is not None else self.state().source
+        return self._relation(last.frame) if last is not None else self.current_state().relation
 
-    def state(self, spark: SparkSession | None = None) -> SourceState:
-        """The dataset as it is now: the last DataFrame again if nothing has changed, settings included, since Spark's
-        finding out the columns takes a job.
+    def current_state(self, spark: SparkSession | None = None) -> SourceState:
+        """State of the dataset now.
+
+        The last DataFrame serves again if nothing has changed, settings included: inferring the columns takes a job.
         """
         if spark is not None and spark is not self.spark:
             frame = self._frame(spark)
-            return SourceState(spark, frame, self._source(frame), self._listed(spark, frame))
+            return SourceState(spark, frame, self._relation(frame), self._listed(spark, frame))
         since, settings, last = time.time(), self._settings_of_now(), self._last
         if last is not None and last.settings == settings and not any(map(is_glob, self.paths or ())):
             files = self._listed(self.spark, last.frame)
             if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
                 self._last = last._replace(files=files)
-                return SourceState(self.spark, last.frame, self._source(last.frame), files, since)
+                return SourceState(self.spark, last.frame, self._relation(last.frame), files, since)
         since = time.time()
-        frame = self._frame(self.spark)  # which lists paths itself; of a table it may know an old listing
-        source = self._source(frame)  # or what cannot be indexed, in a sentence
-        files = self._listed(self.spark, frame, anew=self.table is not None)
+        frame = self._frame(self.spark)  # lists paths; of a table it may have an old listing
+        relation = self._relation(frame)  # raises for what cannot be indexed
+        files = self._listed(self.spark, frame, refresh=self.table is not None)
         self._last = _LastFrame(frame, files, self._columns_of(files), settings) if self.table is None else None
-        return SourceState(self.spark, frame, source, files, since)
+        return SourceState(self.spark, frame, relation, files, since)
 
     def _settings_of_now(self) -> int:
-        """A number that is another one under other settings of the session."""
+        """Hash of the session's settings."""
         conf: Any = self.spark._jsparkSession.sessionState().conf()
         return int(conf.getAllConfs().hashCode())
 
     def _columns_of(self, files: FileListing) -> tuple[Any, ...] | None:
-        """What Spark finds the columns from, where they are told to it or are those of Parquet: the footer of the first
-        file, and the folders, which may be partitions. None where it has to be asked again.
+        """Key of the columns that Spark infers: equal keys give equal columns; None where Spark must infer them again.
+
+        With ``schema=`` the folders decide, which may be partitions; of Parquet the footer of the first file too.
         """
         options = {name.lower(): value for name, value in self.options.items()}
         if "schema" in options:
             return (files.folders,)
         merges = options.get("mergeschema", self.spark.conf.get("spark.sql.parquet.mergeSchema", "false"))
-        first = files.first() if self.format.lower() == "parquet" and str(merges).lower() == "false" else None
+        first = files.schema_file() if self.format.lower() == "parquet" and str(merges).lower() == "false" else None
         path = local_path(first.uri) if first is not None else None
         if path is None:
             return None if first is None else (first, files.folders)
@@ -153,12 +155,12 @@ class DatasetSource:
             return None
         return (str(footer.schema).partition("\n")[2], footer.metadata, files.folders)  # after its address in memory
 
-    def under(self, settings: Mapping[str, Any], state: SourceState) -> SourceState:
-        """The same state read under settings that were recorded, where the session's own are others."""
-        now = state.source.settings
+    def with_settings(self, settings: Mapping[str, Any], state: SourceState) -> SourceState:
+        """State read under recorded settings, in a cloned session where this one has others."""
+        now = state.relation.settings
         named = {name: value for name, value in settings.items() if name in now and name != CHANGED and value}
         differing: dict[str, str | None] = {name: value for name, value in named.items() if now[name] != value}
-        if CHANGED in settings:  # else they were recorded before all of them were
+        if CHANGED in settings:  # older metadata lack it
             then, here = values_of(settings[CHANGED]), values_of(recorded(now.get(CHANGED)))
             others = (then.keys() | here.keys()) - named.keys()
             differing |= {name: then.get(name) for name in others if then.get(name) != here.get(name)}
@@ -168,87 +170,87 @@ class DatasetSource:
         other = type(session)(self.spark.sparkContext, session._jsparkSession.cloneSession())
         for name, value in differing.items():
             other.conf.unset(name) if value is None else other.conf.set(name, value)
-        return self.state(other)
+        return self.current_state(other)
 
-    def again(self, state: SourceState) -> SourceState:
-        """The state as it is by now, in the same session."""
+    def relisted(self, state: SourceState) -> SourceState:
+        """State with the files of now, in the same session."""
         if self.table is None and not any(map(is_glob, self.paths or ())):
             since = time.time()
             return replace(state, files=self._listed(state.spark, state.frame), since=since)
-        return self.state(state.spark)
+        return self.current_state(state.spark)
 
     def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
-        """Read; anew where a file was gone before Spark had found out the columns, since somebody overwrites them."""
+        """Read the dataset; again where a file vanished while Spark inferred the columns, as in an overwrite."""
         try:
             return self.read(spark)
         except AnalysisException as error:
             raise DatasetNotFoundError(f"{self.name} cannot be read: {with_way_out(sentence(error))}") from None
         except (PySparkException, Py4JJavaError) as error:
-            if attempts > 1 and _GONE.search(said(error)):
+            if attempts > 1 and _GONE.search(reason_of(error)):
                 return self._frame(spark, attempts - 1)
-            why = with_way_out(said(error))
+            why = with_way_out(reason_of(error))
             if _NO_FOOTER.search(why) and (found := _SUFFIX.search(why)) and found[1] != self.format.lower():
                 why = f"{found[0]} is not {self.format} by its name; give format={found[1]!r} to dataset()"
             raise InvalidSpecificationError(f"{self.name} cannot be read: {why}") from error
 
-    def _listed(self, spark: SparkSession, frame: DataFrame, *, anew: bool = True) -> FileListing:
-        """The files, or what Spark finds wrong with them now: folders whose partitions contradict each other."""
+    def _listed(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
+        """Files of a DataFrame; raises InvalidSpecificationError for contradicting partitions."""
         try:
-            return listing(spark, frame, anew=anew)
+            return listing(spark, frame, refresh=refresh)
         except (PySparkException, Py4JJavaError) as error:
-            raise InvalidSpecificationError(f"{self.name} cannot be read: {with_way_out(said(error))}") from error
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {with_way_out(reason_of(error))}") from error
 
-    def _source(self, frame: DataFrame) -> FileRelation:
-        return source_of(java(self.spark), frame, self.name, lambda roots: root_of(self.spark, self.paths, roots))
+    def _relation(self, frame: DataFrame) -> FileRelation:
+        return relation_of(java(self.spark), frame, self.name, lambda roots: root_of(self.spark, self.paths, roots))
 
-    def store(self, source: FileRelation) -> Store:
-        """Where the metadata are."""
+    def store(self, relation: FileRelation) -> Store:
+        """Store of the metadata."""
         if self.given is not None:
             return self.given
-        if self.metadata is None and source.root.endswith("/"):
+        if self.metadata is None and relation.root.endswith("/"):
             raise InvalidSpecificationError(
-                f"the paths of {self.name} share no folder but {source.root}; say where to keep the metadata: "
+                f"the paths of {self.name} share no folder but {relation.root}; say where to keep the metadata: "
                 "dataset(..., metadata='folder')"
             )
-        if source.root not in self._stores:
+        if relation.root not in self._stores:
             if self.is_private():
-                made = default_store(source.root, self.metadata, self.encryption or known.encryption)
-                self._stores[source.root] = made
-            elif known.is_chosen(source.root):  # at first: another one that is chosen later is not this handle's
-                self._stores[source.root] = known.store(source.root)
+                made = default_store(relation.root, self.metadata, self.encryption or known.encryption)
+                self._stores[relation.root] = made
+            elif known.is_chosen(relation.root):  # as of now: a store registered later is not this handle's
+                self._stores[relation.root] = known.store(relation.root)
             else:
-                self._stores[source.root] = None
-        return self._stores[source.root] or known.default(source.root)
+                self._stores[relation.root] = None
+        return self._stores[relation.root] or known.default(relation.root)
 
     def is_private(self) -> bool:
-        """Whether queries find the metadata only once they are made known."""
+        """Test whether queries find the metadata only once they are registered."""
         return not (self.metadata is None and self.given is None and self.encryption is None)
 
     def has_own_folder(self) -> bool:
-        """Are the metadata beside the data, where nobody else's belong?"""
+        """Test whether the metadata are beside the data, in the dataset's own folder."""
         return self.metadata is None and self.given is None
 
-    def make_known(self, source: FileRelation, *, complete: bool = False) -> None:
-        """Let queries of this driver find these metadata, unless they use others: see :meth:`Known.offer`."""
-        if known.offer(source.root, self.store(source), complete=complete) and self.is_private():
-            java(self.spark).geoskip.register(source.root)
+    def make_known(self, relation: FileRelation, *, complete: bool = False) -> None:
+        """Let queries of this driver find these metadata, unless they use others: see :meth:`DatasetCatalog.offer`."""
+        if known.offer(relation.root, self.store(relation), complete=complete) and self.is_private():
+            java(self.spark).geoskip.register(relation.root)
 
-    def use(self, source: FileRelation) -> None:
-        """Let queries of this driver use these metadata, whichever they used before."""
-        known.register(source.root, self.store(source))
-        java(self.spark).geoskip.register(source.root)
+    def use(self, relation: FileRelation) -> None:
+        """Make queries of this driver use these metadata instead of any others."""
+        known.register(relation.root, self.store(relation))
+        java(self.spark).geoskip.register(relation.root)
 
 
 # --- paths, globs and the root ----------------------------------------------------------------------------------------
 
 
 def is_glob(path: str) -> bool:
-    """Would Spark take this path for a glob?"""
+    """Test whether Spark takes a path for a glob."""
     return _WILDCARDS.search(path) is not None
 
 
 def literal_head(glob: str) -> str:
-    """The folder before the first part with a wildcard.
+    """Folder before the first part with a wildcard.
 
     >>> literal_head("/data/year=*/x"), literal_head("s3a://b/*.csv"), literal_head("*.csv")
     ('/data', 's3a://b/', '.')
@@ -264,10 +266,13 @@ def literal_head(glob: str) -> str:
 _IN_A_GLOB = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 
 
-def globbed(glob: str) -> re.Pattern[str]:
-    """What a glob of Hadoop's finds when it is there, and what lies below that; for no glob, nothing.
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """Pattern of the URIs that a glob of Hadoop's finds, and of everything below them.
 
-    >>> [bool(globbed("/d/p=*/{a,b}?.x").fullmatch(path)) for path in ("/d/p=7/b1.x", "/d/p=7/b1.x/y", "/d/p=7/e/b1.x")]
+    >>> [
+    ...     bool(glob_pattern("/d/p=*/{a,b}?.x").fullmatch(path))
+    ...     for path in ("/d/p=7/b1.x", "/d/p=7/b1.x/y", "/d/p=7/e/b1.x")
+    ... ]
     [True, True, False]
     """
     text, depth, position = "", 0, 0
@@ -297,7 +302,7 @@ def globbed(glob: str) -> re.Pattern[str]:
 
 
 def shared_folder(uris: Sequence[str]) -> str:
-    """The deepest folder that holds all of these.
+    """Deepest folder that holds all of some URIs.
 
     >>> shared_folder(["file:/data/a", "file:/data/b/c"]), shared_folder(["s3a://b/x", "s3a://b/y"])
     ('file:/data', 's3a://b/')
@@ -316,12 +321,12 @@ def shared_folder(uris: Sequence[str]) -> str:
 
 
 def below(uri: str, roots: Sequence[str]) -> bool:
-    """Does a file lie in one of these folders, or is it one of them?"""
+    """Test whether a URI is one of some roots, or lies below one."""
     return any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[str]) -> str:
-    """The root of a dataset given as these paths (None for a table), whose relation has these root paths."""
+    """Root of a dataset given as some paths (None for a table), whose relation has some root paths."""
     globs = [path for path in paths or () if is_glob(path)]
     if not globs and len(roots) == 1:
         return roots[0] if paths is None or _is_directory(spark, roots[0]) else roots[0].rpartition("/")[0]
@@ -329,7 +334,7 @@ def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[st
 
 
 def qualified(spark: SparkSession, path: str) -> str:
-    """A path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
+    """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
     found, system = _resolved(spark, path)
     return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
 

@@ -1,4 +1,4 @@
-"""Do the summaries say what is in the files? Verify asks, repair builds anew what does not."""
+"""Verify compares the summaries with the data; repair rebuilds those that differ or are damaged."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from geoskip.metadata import Header, Snapshot, build_table
 from geoskip.report import count_of
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import BuildReport
-from geoskip.spark.build.listing import SourceState, nothing_to_index
+from geoskip.spark.build.listing import reason_not_indexable
 from geoskip.spark.dataset.create_refresh import (
     ENGINE,
     check_keys,
     check_same,
     create,
-    dropped,
+    drop,
     indexed,
     is_elsewhere,
-    of_the_latest,
     report,
     required,
+    with_latest,
 )
 from geoskip.spark.dataset.lifecycle_data import SparkData
 from geoskip.spark.dataset.source import DatasetSource
@@ -49,26 +49,26 @@ __all__ = ["VerifyResult", "repair", "verify"]
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What a comparison of summaries with the data found; ``print`` shows it."""
+    """Result of comparing summaries with the data; ``print`` shows it."""
 
     files: int
-    """Files that were read again."""
+    """Number of files that were read again."""
     of: int
-    """Files that have metadata and are as they were indexed."""
+    """Number of files that have metadata and are unchanged since they were indexed."""
     indexes: tuple[str, ...]
-    """The indexes that were compared."""
+    """Indexes that were compared."""
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Files whose summaries are not what is in them now, with the indexes concerned."""
+    """Files whose summaries contradict their data, with the indexes concerned."""
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Indexes whose summaries cannot be read, and why."""
+    """Indexes whose summaries cannot be read, with the reason."""
     passed_over: Mapping[str, str] = field(default_factory=dict)
-    """Indexes that could not be compared, and files that could not be read, and why."""
+    """Indexes that could not be compared, and files that could not be read, with the reason."""
     uncovered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Files of which indexes know nothing, since those were deleted while the files were indexed: they are read."""
+    """Files without summaries of some indexes, which were deleted while the files were indexed: they are read."""
 
     @property
     def ok(self) -> bool:
-        """Was everything that was compared as it should be?"""
+        """Test whether nothing that was compared differs or is damaged."""
         return not self.differing and not self.damaged
 
     def __str__(self) -> str:
@@ -91,25 +91,22 @@ class VerifyResult:
     __repr__ = __str__
 
 
-def verify(place: DatasetSource, sample: float | None = None) -> VerifyResult:
-    """Collect summaries of some files anew and compare them with those that are stored."""
+def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
+    """Collect summaries of some files again and compare them with the stored ones."""
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise InvalidSpecificationError(f"verify(sample=) takes a share above 0 and up to 1, got {sample!r}")
-    state = place.state()
-    store = place.store(state.source)
-    store.reread()
-    with store.patiently():
-        return of_the_latest(store, lambda found: _verified(place, state, store, indexed(place, found), sample))
+    data = SparkData(source, source.current_state())
+    data.store.reread()
+    with data.store.patiently():
+        return with_latest(data.store, lambda found: _verify_snapshot(data, indexed(source, found), sample))
 
 
-def _verified(
-    place: DatasetSource, state: SourceState, store: Store, snapshot: Snapshot, sample: float | None
-) -> VerifyResult:
-    """The same of a snapshot; raises MetadataError for one that is vacuumed meanwhile."""
-    check_same(place, state, store, snapshot.header)
-    data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
+def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
+    """Verify one snapshot; raises MetadataError where it is vacuumed meanwhile."""
+    check_same(data, snapshot.header)
+    data = _with_recorded_settings(data, snapshot.header)
     damaged = _damaged(snapshot)
-    if damaged and store.latest() != snapshot.header.number:
+    if damaged and data.store.latest() != snapshot.header.number:
         raise MetadataError(f"snapshot {snapshot.header.number} may be vacuumed: there is a later one")
     changed = data.changed(snapshot.header.entries)
     entries = [e for e in snapshot.header.entries if e.name not in damaged and e.name not in changed]
@@ -138,90 +135,98 @@ def _verified(
     return VerifyResult(made.num_rows, len(rows), names, differing, damaged, passed_over, uncovered)
 
 
-def repair(place: DatasetSource) -> BuildReport:
-    """Drop what is inconsistent, build it anew, and index what is new."""
+def repair(source: DatasetSource) -> BuildReport:
+    """Rebuild summaries that are damaged or contradict the data, and index new files."""
     started = time.perf_counter()
-    state = place.state()
-    store = place.store(state.source)
+    data = SparkData(source, source.current_state())
+    store = data.store
     store.reread()
     try:
-        snapshot = required(place, store)
+        snapshot = required(source, store)
     except MetadataError as error:
         if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # somebody else can read it
             raise
         snapshot = None
-    header = _readable(store) if snapshot is None else snapshot.header
-    if is_elsewhere(place, state, header):
-        return _begun_anew(place, state, store, header)
-    check_same(place, state, store, header)
+    header = _readable_header(store) if snapshot is None else snapshot.header
+    if is_elsewhere(data, header):
+        return _move_here(data, header)
+    check_same(data, header)
     if snapshot is None:
-        return _rebuilt(place, store, header, started)
-    verified = verify(place)
+        return _rebuild(source, store, header, started)
+    verified = verify(source)
     if verified.damaged:
-        return _rebuilt(place, store, snapshot.header, started)
-    data = SparkData(place, place.under(snapshot.header.source.get("settings") or {}, state))
-    refreshed = RefreshPlan(BuiltSummaries(data))
+        return _rebuild(source, store, header, started)
+    data = _with_recorded_settings(data, header)
+    plan = RefreshPlan(BuiltSummaries(data))
     wrong = pa.array([*verified.differing, *verified.uncovered], pa.string())
 
-    def attempt(turn: CommitAttempt) -> Amend | Commit | NoChange | None:
-        """What a refresh would do to a snapshot without the wrong rows."""
-        assert turn.snapshot is not None
-        bad = pc.is_in(turn.snapshot.files.column("path"), value_set=wrong)
-        return refreshed(turn, np.asarray(bad.to_numpy(zero_copy_only=False), dtype=bool))
+    def refresh_without_wrong_rows(attempt: CommitAttempt) -> Amend | Commit | NoChange | None:
+        assert attempt.snapshot is not None
+        bad = pc.is_in(attempt.snapshot.files.column("path"), value_set=wrong)
+        return plan(attempt, np.asarray(bad.to_numpy(zero_copy_only=False), dtype=bool))
 
-    told = {"differing": len(verified.differing)}
+    counts = {"differing": len(verified.differing)}
     if verified.uncovered:
-        told["uncovered"] = len(verified.uncovered)
-    perform(store, Verb.REPAIR, attempt, parameters=told, by=ENGINE)
-    return report(place, state, store, data, started)
+        counts["uncovered"] = len(verified.uncovered)
+    perform(store, Verb.REPAIR, refresh_without_wrong_rows, parameters=counts, by=ENGINE)
+    return report(data, started)
 
 
-def _begun_anew(place: DatasetSource, state: SourceState, store: Store, header: Header) -> BuildReport:
-    """The indexes of metadata that came here with the data, in a log of this place: where they were copied from, the
-    old one goes on. It begins with the indexes alone, so that they are known whatever becomes of the build.
+def _with_recorded_settings(data: SparkData, header: Header) -> SparkData:
+    """Access to the same files under the settings that the indexes were built with."""
+    return SparkData(data.source, data.source.with_settings(header.source.get("settings") or {}, data.state))
+
+
+def _move_here(data: SparkData, header: Header) -> BuildReport:
+    """Create the indexes of metadata that came with moved or copied data in a new log of this location.
+
+    The log where they were copied from goes on. The new one begins with the specifications alone, so that they are
+    kept where the build fails.
     """
-    _check_read(store, header)
+    source, state = data.source, data.state
+    _check_readable(data.store, header)
     indexes = [entry.index for entry in header.entries]
-    entries = tuple(bind(java(place.spark), state.frame, state.source, indexes))
-    if (nothing := nothing_to_index(place.name, state.files)) is not None:
-        raise DatasetNotFoundError(nothing)
-    check_keys(place, state, store, entries)
-    dropped(store, header)
-    alone = Commit(replace(SparkData(place, state).header(), entries=entries), build_table(entries, []))
-    perform(store, Verb.REPAIR, lambda turn: alone if turn.snapshot is None else None, by=ENGINE)
-    return create(place, indexes)
+    entries = tuple(bind(java(source.spark), state.frame, state.relation, indexes))
+    if (why := reason_not_indexable(source.name, state.files)) is not None:
+        raise DatasetNotFoundError(why)
+    check_keys(data, entries)
+    drop(data.store, header)
+    empty = Commit(replace(data.header(), entries=entries), build_table(entries, []))
+    perform(data.store, Verb.REPAIR, lambda attempt: empty if attempt.snapshot is None else None, by=ENGINE)
+    return create(source, indexes)
 
 
-def _rebuilt(place: DatasetSource, store: Store, header: Header, started: float) -> BuildReport:
-    """Everything anew, from what a header says of the indexes."""
-    _check_read(store, header)
-    state = place.state()
-    data = SparkData(place, state)
-    entries = bind(java(place.spark), state.frame, state.source, [entry.index for entry in header.entries])
-    work = RefreshPlan(BuiltSummaries(data), entries)
+def _rebuild(source: DatasetSource, store: Store, header: Header, started: float) -> BuildReport:
+    """Rebuild all indexes of a header."""
+    _check_readable(store, header)
+    data = SparkData(source, source.current_state())
+    state = data.state
+    entries = bind(java(source.spark), state.frame, state.relation, [entry.index for entry in header.entries])
+    plan = RefreshPlan(BuiltSummaries(data), entries)
 
-    def attempt(turn: CommitAttempt) -> Commit | Amend | NoChange | None:
-        if turn.after:
-            raise ConflictError(f"{place.name} was to be built anew as it was before that; repair it again if need be")
-        return work(CommitAttempt(turn.number, None))
+    def replace_everything(attempt: CommitAttempt) -> Commit | Amend | NoChange | None:
+        if attempt.after:
+            raise ConflictError(f"{source.name} was to be built anew as it was before that; repair it again if need be")
+        return plan(CommitAttempt(attempt.number, None))
 
     since = store.latest() or 0
-    perform(store, Verb.REPAIR, attempt, parameters={"everything": True}, by=ENGINE, since=since, unreadable=True)
-    return report(place, state, store, data, started)
+    parameters = {"everything": True}
+    perform(store, Verb.REPAIR, replace_everything, parameters=parameters, by=ENGINE, since=since, unreadable=True)
+    return report(data, started)
 
 
-def _check_read(store: Store, header: Header) -> None:
-    """Raise where an index would be lost that somebody else can read."""
+def _check_readable(store: Store, header: Header) -> None:
+    """Raise where an index that is unreadable here, and readable elsewhere, would be lost."""
     if header.unread:
-        told = header.unread[0]
-        why = told.get("why") or f"{told.get('name')} is of a kind that is unknown here"
+        unread = header.unread[0]
+        why = unread.get("why") or f"{unread.get('name')} is of a kind that is unknown here"
         raise MetadataError(
             f"the metadata in {store.location} are not to be begun anew where they cannot be read: {why}"
         )
 
 
-def _readable(store: Store) -> Header:
-    """The newest header that can be read, or was before it was damaged."""
+def _readable_header(store: Store) -> Header:
+    """Newest header that can be read."""
     for number in reversed(store.snapshots()):
         try:
             return store.header(number)
@@ -236,7 +241,7 @@ def _readable(store: Store) -> Header:
 
 
 def _damaged(snapshot: Snapshot) -> dict[str, str]:
-    """The indexes whose summaries cannot be read; ``files`` for the fingerprints."""
+    """Indexes whose summaries cannot be read, with the error; ``files`` stands for the fingerprints."""
     found = {}
     for name in ("path", "size", "mtime", "etag", "rows", *(entry.name for entry in snapshot.header.entries)):
         try:
@@ -247,5 +252,5 @@ def _damaged(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Are two summaries equal? Not a number is equal to itself here."""
+    """Test whether two summaries are equal; NaN equals NaN."""
     return one.is_valid == other.is_valid and repr(one.as_py()) == repr(other.as_py())
