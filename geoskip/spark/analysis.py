@@ -1,7 +1,7 @@
-"""From the text of an index to what Spark makes of it: expressions, types, dependencies.
+"""Analysis of an index's texts by Spark: expressions, types and dependencies.
 
-The texts are analysed and optimised by Spark over the dataset's own DataFrame and read off at the very place where
-the rule meets a query's filter, so that an index meets the expressions of queries by structure.
+Spark analyses and optimises the texts over the dataset's own DataFrame, to the stage at which the rule gets a query's
+filter, so that the expressions of indexes and queries are compared by structure.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FileRelation:
-    """What a DataFrame over files reads."""
+    """File relation that a DataFrame reads."""
 
     file_format: str
-    """The class of Spark's FileFormat."""
+    """Class of Spark's FileFormat."""
     roots: tuple[str, ...]
     partitions: tuple[str, ...]
     options: Mapping[str, str]
     schema: str
     settings: Mapping[str, str | None]
     root: str
-    """The URI of the folder that identifies the dataset, and in which the metadata are kept."""
+    """URI of the folder that identifies the dataset and holds its metadata."""
 
     def to_json(self) -> dict[str, Any]:
-        """What the metadata record of it."""
+        """JSON that the metadata record of it."""
         return {
             "class": self.file_format,
             "options": options_that_matter(self.file_format, self.options),
@@ -87,9 +87,25 @@ class FileRelation:
 
 
 def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
-    """The one file relation that a DataFrame reads; raises where there is none that geoskip may touch.
+    """File relation that a DataFrame reads.
 
-    ``root_of`` says which folder identifies the dataset, from the relation's roots.
+    Parameters
+    ----------
+    jvm
+        The Java side.
+    frame
+        The DataFrame.
+    what
+        The name of the dataset in messages.
+    root_of
+        Returns the folder that identifies the dataset, given the relation's roots.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        Where it reads no single relation that can be indexed.
+    DatasetNotFoundError
+        Where the relation has no files.
     """
     text = jvm.geoskip.relation(frame._jdf)
     if text is None:
@@ -117,16 +133,16 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[
 
 
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
-    """The columns that texts mean, as ``_g0``, ``_g1`` and so on: a column's own name first, else SQL."""
+    """Columns of some texts, named ``_g0``, ``_g1`` and so on; a text is a column's name, else SQL."""
     names = set(frame.columns)
     found = (F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts)
     return [column.alias(f"_g{number}") for number, column in enumerate(found)]
 
 
 def texts_of(index: Index) -> list[str]:
-    """The texts of an index's expressions, by which its columns are found again whatever columns come later.
+    """Texts of an index's expressions that keep their meaning whatever columns are added later.
 
-    Beside a struct ``a`` there may be a column that is named ``a.b``: what a text meant at first, it means for good.
+    Beside a struct ``a`` there may be a column named ``a.b``: a bound text keeps the meaning it was bound to.
     """
     found = list(index.expressions())
     for number, bound in enumerate(index.bound):
@@ -137,7 +153,24 @@ def texts_of(index: Index) -> list[str]:
 
 
 def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
-    """The entries of some indexes over a dataset; raises for what cannot be indexed soundly."""
+    """Entries of some indexes over a dataset.
+
+    Parameters
+    ----------
+    jvm
+        The Java side.
+    frame
+        The dataset's DataFrame.
+    relation
+        The relation that it reads.
+    indexes
+        The specifications.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For indexes that are given twice, and expressions that cannot be indexed soundly.
+    """
     for index in indexes:
         if not isinstance(index, Index):
             raise InvalidSpecificationError(f"expected indexes such as MinMax('temp'), got {index!r}")
@@ -149,30 +182,30 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
     if twice:
         raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
     together = _analysed(jvm, frame, indexes) if len(indexes) > 1 else None
-    if together is None:  # which of them Spark does not take, it says one by one
+    if together is None:  # alone, each gives its own error
         together = [_analysed_alone(jvm, frame, index) for index in indexes]
     entries = [_entry(relation, index, found) for index, found in zip(indexes, together, strict=True)]
     meant: dict[Any, str] = {}
     for entry in entries:
         before = meant.setdefault(_meaning(entry), entry.name)
-        if before != entry.name and not all(index.bound for index in indexes):  # else they are there already
+        if before != entry.name and not all(index.bound for index in indexes):  # bound ones exist already
             raise InvalidSpecificationError(f"{before} and {entry.name} are the same index; name it once")
     return entries
 
 
 def _meaning(entry: IndexEntry) -> tuple[Any, ...]:
-    """What an index is apart from how its expressions are spelt."""
+    """Key of an index that does not depend on the spelling of its expressions."""
     texts = entry.index.expressions()
     options = [item for item in entry.index.to_json().items() if item[1] not in texts and item[1] != texts]
     return (entry.index.bound, repr(options))
 
 
 Analysed = list[tuple[Json, T.StructField]]
-"""Of each expression of an index what Spark makes of it, and the field that it would be."""
+"""Analysed node and field of each expression of an index."""
 
 
 def _analysed(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysed] | None:
-    """What Spark makes of all expressions, asked once for all; None where it does not take one of them."""
+    """Analysis of the expressions of all indexes at once; None where one of them cannot be analysed."""
     texts = [text for index in indexes for text in texts_of(index)]
     try:
         with quietly():
@@ -222,7 +255,7 @@ def _entry(relation: FileRelation, index: Index, found: Analysed) -> IndexEntry:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """PySpark 4.0 logs the whole stack of an analysis error before it raises it; it is raised again in a sentence."""
+    """Context without PySpark 4.0's log of the stack of an analysis error."""
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:
@@ -240,14 +273,14 @@ def quietly() -> Iterator[None]:
 
 
 def sentence(error: Exception) -> str:
-    """What Spark says is wrong, without its code, its position and its advice on configuration."""
+    """Sentence of Spark's error without its code, its position and its advice on configuration."""
     line = next((line for line in str(error).splitlines() if line.strip()), repr(error))
     plain = re.sub(r"^\[[A-Z0-9_.]+\] *|;? *line \d+,? pos \d+.*$|\.? *SQLSTATE: *\w+.*$", "", line.strip())
     return re.sub(r"^\[[A-Z0-9_.]+\] *", "", plain).strip(" ;.")
 
 
 def _unresolved(index: Index, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
-    """What to say of a text that Spark could not analyse."""
+    """Error for a text that Spark could not analyse."""
     message = sentence(error)
     known = ", ".join(frame.columns[:20]) + (", ..." if len(frame.columns) > 20 else "")
     missing = re.search(r"with name (`.+?`) cannot be resolved", message)
@@ -270,13 +303,13 @@ def _columns(predicate: Predicate) -> set[tuple[str, str]]:
 
 
 _THROUGH_PANDAS = frozenset(["eval:101", "eval:200", "eval:204"])
-"""Spark's codes of plain functions through Arrow, and of functions of pandas' columns and of iterators of them."""
+"""Spark's codes of plain functions through Arrow, and of functions of pandas columns and of iterators of them."""
 _OWN = ("python:udf_mappings.", "python:geoskip.")
-"""Functions that take a float for the whole number that it is."""
+"""Functions that accept a float in place of a whole number."""
 
 
 def _through_pandas(call: Call) -> Predicate | None:
-    """What a function is given as whole numbers through pandas, so that its values depend on the rows beside."""
+    """Argument of whole numbers that pandas makes floats where other rows are NULL, or None."""
     if _THROUGH_PANDAS.isdisjoint(call.flags) or (call.implementation or "").startswith(_OWN):
         return None
     return next((arg for arg in call.args if sql_type(arg.type).is_integral and columns_of(arg)), None)
@@ -327,11 +360,11 @@ def _type(predicate: Predicate, field: T.StructField) -> str:
 
 
 def arrow_type(field: T.StructField) -> pa.DataType:
-    """The Arrow type of a selected expression's values; a geometry travels as (E)WKB."""
+    """Arrow type of a selected expression's values; (E)WKB for geometries."""
     kind = field.dataType
     if isinstance(kind, (T.UserDefinedType, SPARKS_GEOMETRY)):
         return pa.binary()
-    if isinstance(kind, T.TimestampType):  # newer versions of PySpark ask in which zone to show it
+    if isinstance(kind, T.TimestampType):  # newer versions of PySpark need a zone
         return pa.timestamp("us", "UTC")
     try:
         return to_arrow_type(kind)
@@ -340,11 +373,11 @@ def arrow_type(field: T.StructField) -> pa.DataType:
 
 
 SPARKS_GEOMETRY: type = getattr(T, "GeometryType", type(None))
-"""The type of Spark's own geometries, since 4.1."""
+"""Type of Spark's own geometries, since 4.1."""
 
 
 def _no_arrow(kind: str) -> str:
-    """Why values of a type cannot reach the summaries, and the way out."""
+    """Sentence on a type whose values Spark does not pass to Python, with the way out."""
     out = "index a function of it whose values are numbers, texts or times"
     if kind.startswith("interval") and "day" not in kind:
         out = "index the number of its months, such as extract(YEAR FROM i) * 12 + extract(MONTH FROM i)"

@@ -1,7 +1,7 @@
-"""What an index depends on, recorded when it is built and compared with each query (DESIGN section 6).
+"""Dependencies of an index, recorded when it is built and compared with each query (DESIGN section 6).
 
-No more and no less: an index on a plain Parquet column depends on the column's type and on how names are resolved;
-one on an expression, or over text files, also on Spark's version and on every setting that can change a value
+An index on a plain Parquet column depends on the column's type and on the resolution of names; one on an expression,
+or over text files, also on Spark's version and on every setting that can change a value
 (:mod:`geoskip.spark.settings`); ANSI mode and time zone are part of the expression and compared with it.
 """
 
@@ -37,13 +37,13 @@ __all__ = [
 Json = Mapping[str, Any]
 
 DEFAULT_OF = "default of "
-"""What begins the names of existence defaults: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5, read from older files."""
+"""Prefix of existence defaults, which older files read: ALTER TABLE ... ADD COLUMN c INT DEFAULT 5."""
 ID_OF = "field id of "
-"""What begins the names of Parquet's field ids, by which Spark finds columns where a schema has them."""
+"""Prefix of Parquet's field ids, by which Spark finds columns where a schema has them."""
 PLACE_OF = "place of "
-"""What begins the names of the places at which a schema has columns that files may be without names for."""
+"""Prefix of the positions of columns in the schema, for formats whose files may lack names."""
 DEFINITION_OF = "definition of "
-"""What begins the names of index types, beside what identifies how their summaries are made."""
+"""Prefix of index types, whose value identifies the code that makes their summaries."""
 
 _PARQUET = (
     "spark.sql.parquet.binaryAsString",
@@ -58,7 +58,7 @@ _TIMES = (
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
 _LEGACY = "legacy settings"
-"""What was recorded of settings before all were that count."""
+"""Name of the settings in metadata of a time when not all that count were recorded."""
 _PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
@@ -82,7 +82,7 @@ _NEUTRAL_OPTIONS = frozenset(
         "prefersdate",
     ]
 )
-# options whose value is a word that Spark reads in any case
+# options whose values Spark reads in any case
 _WORDS = frozenset(
     [
         "allowbackslashescapinganycharacter",
@@ -105,17 +105,17 @@ _WORDS = frozenset(
     ]
 )
 _DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "wholetext": "false"}
-# functions whose tables come with the JDK: letters, locales, time zones
+# functions that use tables of the JDK: letters, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
 
 def is_text(file_format: str) -> bool:
-    """Does the format parse text, so that the reader's options decide what a row is?"""
+    """Test whether a format parses text, so that the reader's options define the rows."""
     return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
 
 
 def is_json(file_format: str) -> bool:
-    """Are the files lines, or documents, of JSON?"""
+    """Test whether the files are lines, or documents, of JSON."""
     return file_format.endswith(".JsonFileFormat")
 
 
@@ -130,9 +130,20 @@ def _is_avro(file_format: str) -> bool:
 def declined(
     file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None] | None = None, schema: str = ""
 ) -> str | None:
-    """Why nothing can be said of files read in this way; None where something can.
+    """Reason why files read in this way cannot be indexed, or None.
 
-    A value of a map in JSON that cannot be converted makes Spark take the map's further keys for columns.
+    Of maps in JSON: a value that cannot be converted makes Spark take the map's further keys for columns.
+
+    Parameters
+    ----------
+    file_format
+        The class of Spark's FileFormat.
+    options
+        The reader's options.
+    settings
+        The session's settings.
+    schema
+        The schema as JSON.
 
     >>> declined("x.CSVFileFormat", {"mode": "dropMalformed"})
     'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
@@ -153,7 +164,7 @@ def declined(
 
 
 def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The reader options that can change a value, by lower-case name.
+    """Reader options that can change a value, by lower-case name.
 
     >>> options_that_matter("x.ParquetFileFormat", {"mergeSchema": "true", "datetimeRebaseMode": "LEGACY"})
     {'datetimerebasemode': 'LEGACY'}
@@ -171,9 +182,20 @@ def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[st
 def corrupt_record(
     expressions: Iterable[Predicate], file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None]
 ) -> str | None:
-    """The column of records that could not be parsed, where one of these expressions reads it.
+    """Column of records that could not be parsed, if one of some expressions reads it, else None.
 
-    Which records those are depends on the columns that a query reads beside it.
+    Its values depend on the columns that a query reads beside it.
+
+    Parameters
+    ----------
+    expressions
+        The indexed expressions.
+    file_format
+        The class of Spark's FileFormat.
+    options
+        The reader's options, which may name the column.
+    settings
+        The session's settings, which name it else.
     """
     if not is_text(file_format):
         return None
@@ -183,10 +205,10 @@ def corrupt_record(
 
 
 def struct_asked_for(expressions: Iterable[Predicate], file_format: str) -> str | None:
-    """The struct of Parquet of which one of these expressions asks whether it is NULL.
+    """Struct of Parquet whose being NULL one of some expressions depends on, or None.
 
-    Where a file lacks the fields of it that a query reads, Spark takes it for NULL, and which those are depends on what
-    is read beside it.
+    Where a file lacks the struct's fields that a query reads, Spark takes the struct for NULL; these fields depend on
+    the columns that are read beside it.
     """
     if not file_format.endswith("ParquetFileFormat"):
         return None
@@ -202,7 +224,21 @@ def depends_on(
     schema: str = "",
     options: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The settings and versions that an index over these expressions depends on, with their values now."""
+    """Settings and versions that an index over some expressions depends on, with their values.
+
+    Parameters
+    ----------
+    expressions
+        The indexed expressions.
+    file_format
+        The class of Spark's FileFormat.
+    settings
+        The session's settings.
+    schema
+        The schema as JSON.
+    options
+        The reader's options.
+    """
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
     columns = sorted(set().union(*map(top_level_columns, expressions)))
@@ -213,12 +249,12 @@ def depends_on(
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
     scopes = [word for word in FORMATS if f"{word}fileformat" in file_format.lower()]
     if _is_avro(file_format):
-        names += [*_AVRO, *([_JVM_ZONE] if _is_of_old(settings, options) else [])]
+        names += [*_AVRO, *([_JVM_ZONE] if _is_rebased(settings, options) else [])]
     elif not is_text(file_format):
         names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
         if any(_is_temporal(vertex.type) for vertex in vertices if isinstance(vertex, Column)):
-            names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC keeps what the clock on the wall showed
-            if _is_of_old(settings, options):
+            names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC stores local times
+            if _is_rebased(settings, options):
                 names.append(_JVM_ZONE)
             if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
                 names.append(_SESSION_ZONE)
@@ -233,27 +269,28 @@ def depends_on(
         scopes.append(PYTHON)
         if any(_is_temporal(vertex.type) for vertex in vertices):
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
-    found = {name: _said(name, settings.get(name)) for name in dict.fromkeys(names)}
+    found = {name: _setting_text(name, settings.get(name)) for name in dict.fromkeys(names)}
     found[SETTINGS_OF + " ".join(scopes)] = of_scopes(settings.get(CHANGED), scopes)
-    return found | {PLACE_OF + column: place for column, place in _places(columns, file_format, schema).items()}
+    return found | {PLACE_OF + column: place for column, place in _positions(columns, file_format, schema).items()}
 
 
-def _said(name: str, value: str | None) -> str:
-    """A setting's value as a text; true and false, which Spark reads in any case, in lower case."""
+def _setting_text(name: str, value: str | None) -> str:
+    """Value of a setting as a text; true and false, which Spark reads in any case, in lower case."""
     text, is_switch = str(value), name.startswith("spark.sql.") and "columnName" not in name
     return text.lower() if is_switch and text.lower() in ("true", "false") else text
 
 
-def _is_of_old(settings: Mapping[str, str | None], options: Mapping[str, str] | None) -> bool:
-    """Are times read as of the old calendar? Before 1900 they then depend on the reader's zone, which is the JVM's."""
-    said = [value for name, value in settings.items() if "RebaseModeInRead" in name]
-    said += [value for name, value in (options or {}).items() if name.lower() in _PARQUET_OPTIONS]
-    return any(str(value).upper() == "LEGACY" for value in said)
+def _is_rebased(settings: Mapping[str, str | None], options: Mapping[str, str] | None) -> bool:
+    """Test whether times are rebased from the Julian calendar, which uses the JVM's time zone."""
+    modes = [value for name, value in settings.items() if "RebaseModeInRead" in name]
+    modes += [value for name, value in (options or {}).items() if name.lower() in _PARQUET_OPTIONS]
+    return any(str(value).upper() == "LEGACY" for value in modes)
 
 
-def _places(columns: Iterable[str], file_format: str, schema: str) -> dict[str, str]:
-    """Where a schema has columns, for formats that may find them by that. In CSV a column of corrupt records takes no
-    place: what stands before a column is part of its place there.
+def _positions(columns: Iterable[str], file_format: str, schema: str) -> dict[str, str]:
+    """Positions of columns in a schema, for formats that may find columns by position.
+
+    In CSV a column of corrupt records has no position, so the names before a column are part of its position.
     """
     by_order = file_format.endswith(".CSVFileFormat")
     if not schema or not (by_order or _is_orc(file_format)):
@@ -261,14 +298,14 @@ def _places(columns: Iterable[str], file_format: str, schema: str) -> dict[str, 
     names = [field["name"].lower() for field in json.loads(schema)["fields"]]
     found = {}
     for column in columns:
-        places = [number for number, name in enumerate(names) if name == column]
-        before = hashlib.sha256("\n".join(names[: max(places, default=0)]).encode()).hexdigest()[:8]
-        found[column] = f"{places} after {before}" if by_order else str(places)
+        positions = [number for number, name in enumerate(names) if name == column]
+        before = hashlib.sha256("\n".join(names[: max(positions, default=0)]).encode()).hexdigest()[:8]
+        found[column] = f"{positions} after {before}" if by_order else str(positions)
     return found
 
 
 def top_level_columns(expression: Predicate) -> set[str]:
-    """The columns of the relation that an expression reads, as the rule names their defaults: plain, in lower case."""
+    """Top-level columns that an expression reads, without backquotes and in lower case."""
     parts = [re.match(r"`((?:[^`]|``)*)`|[^.]*", name) for name in columns_of(expression)]
     plain = [part[1].replace("``", "`") if part[1] is not None else part[0] for part in parts if part]
     return {name.lower() for name in plain}
@@ -279,7 +316,19 @@ def _is_temporal(kind: str | None) -> bool:
 
 
 def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
-    """Why an index does not speak about what this query reads; None where it does."""
+    """Reason why an index does not apply to the files and settings of a query, or None.
+
+    Parameters
+    ----------
+    root
+        The root under which the query has found the metadata.
+    header
+        The header of the snapshot.
+    entry
+        The index.
+    request
+        The query's format, options, schema and settings.
+    """
     source = header.source
     if (missing := entry.index.unavailable()) is not None:
         return missing
@@ -301,8 +350,8 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     if corrupt is not None:
         return f"what {corrupt} holds depends on the columns that a query reads beside it"
     if columns := [name.removeprefix(PLACE_OF) for name in entry.depends if name.startswith(PLACE_OF)]:
-        places = _places(columns, request["format"], request.get("schema") or "")
-        moved = [column for column in columns if places.get(column) != entry.depends[PLACE_OF + column]]
+        positions = _positions(columns, request["format"], request.get("schema") or "")
+        moved = [column for column in columns if positions.get(column) != entry.depends[PLACE_OF + column]]
         if moved:
             return f"it was built where the schema had {moved[0]} in another place than the query's schema"
     for name, value in entry.depends.items():
@@ -315,7 +364,7 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
             if (differs := difference(value, now)) is not None:
                 return differs
             continue
-        if _said(name, settings.get(name)) == _said(name, value):
+        if _setting_text(name, settings.get(name)) == _setting_text(name, value):
             continue
         if name.startswith(DEFAULT_OF):
             column = name.removeprefix(DEFAULT_OF)
@@ -332,9 +381,9 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
 
 
 def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
-    """CSV columns are found by position: of two schemas, one must be the beginning of the other.
+    """Reason why CSV columns differ, whose positions must agree in both schemas, or None.
 
-    A column's type decides about its own values alone; of those that an index is over, `retyped` compares it.
+    A column's type matters to its own values alone: :func:`retyped` compares the types of indexed columns.
     """
     for ours, theirs in zip(built["fields"], read["fields"], strict=False):
         same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
@@ -344,7 +393,7 @@ def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
 
 
 def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
-    """Columns of ORC files without names, as Hive wrote them, are found by position."""
+    """Reason why ORC columns differ, which files of Hive have by position alone, or None."""
     for name in sorted(set().union(*map(top_level_columns, entry.index.bound))):
         before, now = (
             [place for place, field in enumerate(schema["fields"]) if field["name"].lower() == name]
@@ -356,10 +405,10 @@ def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
 
 
 def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
-    """Of each index over a column that the query reads as another type: that it does not speak about it.
+    """Reasons why indexes over columns that the query reads as another type are not used.
 
-    What a column holds as one type does not follow from another: text is parsed as the one asked for, and 32 bits
-    without a sign are other numbers as int and as bigint.
+    The values of a column as one type do not follow from those as another: text is parsed as the requested type, and
+    32 bits without a sign are other numbers as int and as bigint.
     """
     read = {vertex.name: vertex.type for vertex in walk(predicate) if isinstance(vertex, Column)}
     for entry in header.entries:
@@ -369,7 +418,7 @@ def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
 
 
 def redefined(header: Header, predicate: Predicate) -> Iterator[str]:
-    """Of each index over a Python function that has another body or version in the query: that it is not about that."""
+    """Reasons why indexes over Python functions with another body or version in the query are not used."""
     calls = (vertex for vertex in walk(predicate) if isinstance(vertex, Call))
     now = {call.name: call.implementation for call in calls if (call.implementation or "").startswith("python:")}
     for entry in header.entries if now else ():
@@ -381,7 +430,7 @@ def redefined(header: Header, predicate: Predicate) -> Iterator[str]:
 
 
 def same_place(found: str, recorded: str) -> bool:
-    """Do two roots name one folder? A symbolic link of a local one does."""
+    """Test whether two roots name one folder, symbolic links of local ones included."""
     if found == recorded:
         return True
     here, there = local_path(found), local_path(recorded)
@@ -389,7 +438,7 @@ def same_place(found: str, recorded: str) -> bool:
 
 
 def renamer(header: Header, request: Json) -> Callable[[str], str]:
-    """The name of a column as the metadata have it, from the query's, by Spark's rule on case."""
+    """Function from a column's name in the query to its name in the metadata, by Spark's rule on case."""
     if str(request["settings"].get("spark.sql.caseSensitive")).lower() == "true":
         return lambda name: name
     names = {name for entry in header.entries for name, _ in entry.columns}

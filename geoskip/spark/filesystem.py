@@ -1,18 +1,18 @@
-"""A folder for metadata on any Hadoop file system, through the session's own client and credentials.
+"""Folder for metadata on any Hadoop file system, through the session's own client and credentials.
 
-What pyarrow has to open is copied to a local cache first; the copied files are immutable and have names of their own.
+Files that pyarrow opens are first copied to a local cache; they are immutable and have unique names.
 
-*Exclusive creation*, by which of two writers one wins, is what file systems give in different ways:
+*Exclusive creation*, by which one of two writers wins, depends on the file system:
 
 ========================= ============================================================================================
 S3A                       an object is put on the condition that there is none: see below
 Google (gs)               creating without overwriting promises it, and shows a file once it is complete
-HDFS, Ozone, Azure (abfs) the bytes go to a hidden name, which is then renamed: that fails where there is a file, and
-                          neither a crash nor a reader finds half of an entry
-a mount table (ViewFs)    as HDFS; this machine's own files, where it leads there, as local files are, by a hard link,
-                          since nobody promises that a local rename is exclusive
-any other                 what it does is not known: it is asked to create without overwriting, what was written is read
-                          again, which shows most lost races, and a warning says that one process at a time should write
+HDFS, Ozone, Azure (abfs) the bytes are written to a hidden name, which is then renamed: that fails where the file
+                          exists, and neither a crash nor a reader leaves or sees half of an entry
+a mount table (ViewFs)    as HDFS; files of this machine by a hard link, as in local folders, since a local rename is
+                          not exclusive
+any other                 unknown: the file is created without overwriting and read again, which shows most lost races,
+                          and a warning says that one process at a time should write
 ========================= ============================================================================================
 
 *S3.* ``create(overwrite=false)`` of S3A, Hadoop's client, looks for an object and then puts its own: two writers may
@@ -54,7 +54,7 @@ _CREATES_EXCLUSIVELY = frozenset(["gs"])
 _PATH = "org.apache.hadoop.fs.Path"
 _CHUNK = 8 << 20
 _MOST_COPIED = 2 << 30
-"""Bytes of copies beyond which those used least recently go; a part that is needed again is copied again."""
+"""Bytes of copies beyond which the least recently used are removed; they are copied again when needed."""
 
 
 class HadoopFolder:
@@ -79,7 +79,7 @@ class HadoopFolder:
             jvm, system = self._system()
             stream = system.open(self._path(jvm, name))
             try:
-                return bytes(_class(jvm, "org.apache.commons.io.IOUtils").toByteArray(_first(jvm, stream, limit)))
+                return bytes(_class(jvm, "org.apache.commons.io.IOUtils").toByteArray(_bounded(jvm, stream, limit)))
             finally:
                 stream.close()
 
@@ -114,12 +114,12 @@ class HadoopFolder:
         try:
             return put_new(SparkContext._active_spark_context._gateway, system, path, data)  # type: ignore[union-attr]
         except FileExistsError:
-            if self._holds(name, data):  # a request that was sent again has met itself
+            if self._holds(name, data):  # the client has sent the request twice
                 return True
             raise
 
     def _checked(self, system: Any, path: Any, name: str, data: bytes) -> None:
-        """Create a file where nothing promises that only one writer can."""
+        """Create a file where creation is not exclusive."""
         if system.exists(path):
             raise self._exists(path)
         warn_of(str(system.getUri().toString()))
@@ -167,7 +167,7 @@ class HadoopFolder:
             return bool(system.exists(self._path(jvm, name)))
 
     def _system(self) -> tuple[Any, Any]:
-        """The JVM and the session's client of the file system."""
+        """JVM, and the session's client of the file system."""
         spark: Any = SparkSession._instantiatedSession
         if spark is None:
             raise OSError(f"{self.location} is reached through Spark's client, and there is no session")
@@ -180,12 +180,12 @@ class HadoopFolder:
 
 @functools.lru_cache(maxsize=8)
 def _class(jvm: Any, name: str) -> Any:
-    """A class of Java's: Py4J would ask the driver for each part of its name, each time."""
+    """Java class by its name, cached: Py4J would look up each part of the name in the JVM each time."""
     return functools.reduce(getattr, name.split("."), jvm)
 
 
 def _names(jvm: Any, statuses: Any) -> list[str]:
-    """The names in a listing, as one text: a question for each would cost more than the listing."""
+    """Names in a listing, passed as one text: a call for each would cost more than the listing."""
     predef = _class(jvm, "scala.Predef")
     plain = _class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")  # S3A's are of a class of its own
     listed = predef.genericWrapArray(statuses).toArray(_class(jvm, "scala.reflect.ClassTag").apply(plain))
@@ -195,14 +195,14 @@ def _names(jvm: Any, statuses: Any) -> list[str]:
 
 
 def _mounted(system: Any, path: Any) -> str | None:
-    """The local folder that a mount table shows as a path's parent, which is made; None where it is no such."""
+    """Local folder that a mount table maps a path's parent to, created if missing; None for other paths."""
     if str(system.getUri().getScheme()) != "viewfs":
         return None
     system.mkdirs(path.getParent())
     return local_path(str(system.resolvePath(path.getParent()).toString()))
 
 
-def _first(jvm: Any, stream: Any, limit: int) -> Any:
+def _bounded(jvm: Any, stream: Any, limit: int) -> Any:
     return _class(jvm, "org.apache.commons.io.input.BoundedInputStream")(stream, limit)
 
 
@@ -216,7 +216,7 @@ def _write(stream: Any, data: bytes) -> None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Java's exceptions as Python's OSError and its kinds."""
+    """Context that turns Java's exceptions into Python's OSError and its subclasses."""
     try:
         yield
     except Py4JJavaError as error:
@@ -242,7 +242,7 @@ _made: list[Path] = []
 
 
 def _cache() -> Path:
-    """A folder of this process for copies, removed at its end."""
+    """Folder of this process for copies, removed at exit."""
     with _lock:
         if not _made or not _made[0].is_dir():
             _made[:] = [Path(tempfile.mkdtemp(prefix="geoskip-copies-"))]
@@ -251,7 +251,7 @@ def _cache() -> Path:
 
 
 def _shrink(newest: Path) -> None:
-    """Remove copies that were not used for long, but not the newest one."""
+    """Remove the least recently used copies, but not the newest one."""
     with _lock, contextlib.suppress(OSError), os.scandir(newest.parent) as found:
         copies = [(file.stat(), file.path) for file in found if len(file.name) == len(newest.name)]
         left = sum(about.st_size for about, _ in copies)
@@ -269,19 +269,19 @@ _CONDITION = ("If-None-Match", "*")
 _TAKEN = (409, 412)
 _CONFLICT = 409
 _PAUSES = (0.1, 0.4, 1.6)
-"""Seconds after which a put is tried again that met another request for the object: maybe neither was done."""
+"""Seconds before each retry of a put that conflicted with another one: it may be that neither succeeded."""
 _UNKNOWN = 501
 _UNKNOWN_CODES = ("InvalidArgument", "NotImplemented")
-"""What servers say with 400 that do not know the condition."""
+"""Error codes with status 400 of servers that do not know the condition."""
 
 _heeds: dict[str, bool] = {}
-"""By bucket: is the condition heeded there?"""
+"""Whether the store obeys the condition, by bucket."""
 _warned: set[str] = set()
 _warning = threading.Lock()
 
 
 def is_s3a(system: Any) -> bool:
-    """Is this client S3A, and new enough to give its own client away (Hadoop 3.4)?"""
+    """Test whether a file system is an S3A that exposes its client (Hadoop 3.4)."""
     kind = system.getClass()
     while kind is not None:
         if kind.getName() == _S3A:
@@ -291,9 +291,30 @@ def is_s3a(system: Any) -> bool:
 
 
 def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
-    """Put an object if there is none; False where the store cannot tell, and nothing was put.
+    """Put an object if there is none.
 
-    Raises FileExistsError where there is one, and Py4JJavaError for other trouble.
+    Parameters
+    ----------
+    gateway
+        Py4J's gateway.
+    system
+        The file system, an S3A.
+    path
+        Hadoop's path of the object.
+    data
+        The content.
+
+    Returns
+    -------
+    bool
+        False where the store does not know the condition, and nothing was put.
+
+    Raises
+    ------
+    FileExistsError
+        Where the object exists.
+    Py4JJavaError
+        For any other failure.
     """
     bucket = str(system.getUri().toString())
     if not _heeds.get(bucket, True):
@@ -305,10 +326,10 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
         time.sleep(pause)
         status = _put(gateway, system, path, data)
     if status == _UNKNOWN:
-        _heeds[bucket] = False  # who looks and then puts warns of that
+        _heeds[bucket] = False  # the unconditional way, which follows, warns
         return False
     if bucket not in _heeds and status is None:
-        with suppress(Py4JJavaError):  # the object is there already: the next one will tell
+        with suppress(Py4JJavaError):  # the object exists already: the next one will show
             _heeds[bucket] = _put(gateway, system, path, data) in _TAKEN
             if not _heeds[bucket]:
                 warn_of(bucket)
@@ -318,7 +339,7 @@ def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
 
 
 def warn_of(place: str) -> None:
-    """Say once of a place that it has no exclusive creation."""
+    """Warn once that a location has no exclusive creation."""
     with _warning:
         if place in _warned:
             return
@@ -331,11 +352,11 @@ def warn_of(place: str) -> None:
 
 
 def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
-    """The status that a conditional PUT was refused with, None where the object was put."""
+    """Status that a conditional PUT was refused with, None where the object was put."""
     try:
         client = system.getS3AInternals().getAmazonS3Client("geoskip creates an entry of its log")
         request, body = _request(gateway, system, client.getClass().getClassLoader(), path, data)
-    except (Py4JError, StopIteration):  # S3A's inside is not what it was when this was written
+    except (Py4JError, StopIteration):  # a version of S3A with other internals
         return _UNKNOWN
     try:
         client.putObject(request, body)
@@ -348,11 +369,11 @@ def _put(gateway: Any, system: Any, path: Any, data: bytes) -> int | None:
 
 
 def _status(error: Py4JJavaError) -> int | None:
-    """What a refusal says of the condition: that it does not hold, or is not known; None for any other failure."""
+    """Status of a refusal: that the condition does not hold, or is unknown; None for any other failure."""
     try:
         status = int(error.java_exception.statusCode())
         code = str(error.java_exception.awsErrorDetails().errorCode())
-    except Py4JError:  # it is not the server's answer
+    except Py4JError:  # not an answer of the server
         return None
     if status in _TAKEN or status == _UNKNOWN or (status == 400 and code in _UNKNOWN_CODES):
         return status if status in _TAKEN else _UNKNOWN
@@ -360,7 +381,7 @@ def _status(error: Py4JJavaError) -> int | None:
 
 
 def _request(gateway: Any, system: Any, loader: Any, path: Any, data: bytes) -> tuple[Any, Any]:
-    """The request as S3A makes it, with the condition; and what to put."""
+    """Request as S3A makes it, with the condition; and its body."""
     key = str(path.toUri().getPath()).lstrip("/")
     made = system.getRequestFactory().newPutObjectRequestBuilder(key, None, len(data), False)
     further = made.overrideConfiguration()
@@ -375,7 +396,7 @@ def _request(gateway: Any, system: Any, loader: Any, path: Any, data: bytes) -> 
 
 
 def _static(gateway: Any, loader: Any, name: str, method: str, *arguments: Any) -> Any:
-    """A static method's value; the class may be on the class path of the user's jars alone."""
+    """Result of a static method; its class may be on the class path of the user's jars alone."""
     named = (found for found in loader.loadClass(name).getMethods() if found.getName() == method)
     chosen = next(found for found in named if found.getParameterCount() == len(arguments))
     given = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))

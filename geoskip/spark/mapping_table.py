@@ -1,7 +1,7 @@
-"""The table of everything that is mapped, as Markdown: ``geoskip mappings > udf_mappings/README.md``.
+"""Table of all mapped functions, as Markdown: ``geoskip mappings > udf_mappings/README.md``.
 
-It is made from the registry. The order of arguments is the declaration's, else that of the Python function, or of the
-one by that name of PySpark or Sedona: those are what their makers document.
+It is made from the registry. The arguments are those of the declaration, else of the Python function, else of PySpark's
+or Sedona's function of the name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ARGUMENTS = {
     "timestampadd": "unit, quantity, timestamp",
     "timestampdiff": "unit, start, end",
 }
-"""Of functions of Spark's that its Python has not, or not under this name."""
+"""Arguments of Spark's functions that PySpark lacks, or has under another name."""
 _SEDONA = ("st_functions", "st_predicates", "st_constructors")
 
 
@@ -50,7 +50,7 @@ class _FunctionRow:
 
 
 def table() -> str:
-    """The table, library by library, of what installed packages and this process have declared."""
+    """Table of the mappings that installed packages and this process have declared, by library."""
     load_mappings()
     modules: dict[str, dict[str, _FunctionRow]] = {}
     for module, function, indexes, serves in _entries(current()):
@@ -70,7 +70,7 @@ def table() -> str:
 
 
 def _gather(modules: dict[str, dict[str, _FunctionRow]]) -> None:
-    """What is said of a function elsewhere stands where the function is mapped to indexes."""
+    """Move the entries of a function in other modules to the module that maps it to indexes."""
     mapped = [(rows, row, name) for rows in modules.values() for name, row in rows.items() if row.indexes]
     for module, rows in list(modules.items()):
         for name, row in list(rows.items()):
@@ -85,7 +85,7 @@ def _gather(modules: dict[str, dict[str, _FunctionRow]]) -> None:
 
 
 def _entries(registry: Registry) -> Iterator[tuple[str, Function, list[str], str]]:
-    """Of each declaration: its module, a function, the indexes that it is for, and a word for what it serves."""
+    """Module, function, indexes and purpose of each declaration."""
     for mapping in registry.mappings.values():
         together = " and " if mapping.together else ", "
         kinds = [together.join(kind.__name__ for kind in mapping.indexes)]
@@ -101,7 +101,7 @@ def _entries(registry: Registry) -> Iterator[tuple[str, Function, list[str], str
 
 
 def _function(reference: Reference) -> Function:
-    """A reference as a name with its implementation."""
+    """Function that a reference names, with its implementation."""
     if isinstance(reference, Given):
         return Function(reference.name, python=(qualified_name(reference.function),))
     return reference if isinstance(reference, Function) else Function(reference.name)
@@ -113,19 +113,19 @@ def _line(row: _FunctionRow) -> str:
 
 
 def _single(names: dict[str, None]) -> list[str]:
-    """The names of lists of names, once each."""
+    """Names in lists of names, once each."""
     return list(dict.fromkeys(name for several in names for name in several.split(", ")))
 
 
 def _title(module: str) -> str:
-    """The first sentence of a module's docstring, or whose module it is."""
+    """First sentence of a module's docstring, or the name of its package."""
     text = " ".join((inspect.getdoc(import_module(module)) or "").partition("\n\n")[0].split())
     text = text or f"Functions of the package ``{module.partition('.')[0]}`` itself."
     return re.sub(r":\w+:`", "`", text.replace("``", "`")).rstrip(":")
 
 
 def _makers(function: Function) -> Iterator[str]:
-    """The libraries that a function is of."""
+    """Libraries that a function belongs to."""
     for name in function.classes:
         yield "Sedona" if "sedona" in name else "Spark" if name.startswith("org.apache.spark.") else name
     for name in function.python:
@@ -140,7 +140,7 @@ def _shown(function: Function) -> str:
 
 
 def _arguments(function: Function) -> str:
-    """The arguments of a function's Python form, as far as there is one."""
+    """Arguments of a function's Python form, if it has one."""
     places = [f"sedona.spark.sql.{name}" for name in _SEDONA] if function.name.lower().startswith("st_") else []
     names = [(module, function.name) for module in places]
     names += [(module, attribute) for module, _, attribute in (name.rpartition(".") for name in function.python)]

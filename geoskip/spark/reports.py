@@ -1,4 +1,4 @@
-"""Reports of what executed plans read: from the plans' own scans, never from what the rule said."""
+"""Reports of executed queries, from the scans of their plans, never from the decisions of the rule."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["explain", "last_report", "report", "reports", "wait_for_audits"]
 
 _SEED = 0
 _SHUFFLED = 1 << 30
-"""Bytes: of larger scans the first rows are taken, not some at random, which would read everything."""
+"""Bytes of a scan: of a larger one the first rows are taken, since random ones would need all of it."""
 
 
 def report(df: DataFrame) -> Report:
-    """What a DataFrame's query read, or, when it was not run yet, what it is going to read.
+    """Report of the files that a DataFrame's query read, or will read where it was not run yet.
 
     The plan is the DataFrame's own: ``df.show()`` and ``df.count()`` run other plans, which are in :func:`reports`,
     but decide on the same files.
@@ -37,40 +37,43 @@ def report(df: DataFrame) -> Report:
         )
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
-    _heard(df.sparkSession)  # of the query that filled a cache
+    _await_listeners(df.sparkSession)  # of the query that filled a cache
     return _report(df.sparkSession, java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
 
 
 def explain(df: DataFrame) -> Report:
-    """What a DataFrame's query is going to read; plans it, runs nothing."""
+    """Report of the files that a DataFrame's query will read; plans it without running it."""
     return report(df)
 
 
 def last_report(spark: SparkSession) -> Report:
-    """What the last executed query of this session read; an empty report where there was none, or where it is forgotten
-    since many other sessions have asked: see :func:`reports`.
+    """Report of the last executed query of a session; an empty one where there was none.
+
+    It is also empty where eight other sessions have run queries since: see :func:`reports`.
     """
     found = reports(spark)
     return found[-1] if found else Report(())
 
 
 def reports(spark: SparkSession) -> list[Report]:
-    """What the recent queries of this session read, the oldest first: fewer of large listings, and none where eight
-    other sessions have asked since, so that sessions which are over can be forgotten.
+    """Reports of the recent queries of a session, the oldest first.
+
+    There are fewer for large listings, and none where eight other sessions have run queries since: reports must not
+    keep ended sessions in memory.
     """
     check_session(spark)
-    _heard(spark)
+    _await_listeners(spark)
     return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
 
 
-def _heard(spark: SparkSession) -> None:
-    """Wait for Spark to tell of the queries that have ended; of a busy driver the newest may be missing."""
+def _await_listeners(spark: SparkSession) -> None:
+    """Wait until listeners have got all ended queries; in a busy driver the newest may be missing."""
     with suppress(Py4JJavaError):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)
 
 
 def wait_for_audits(spark: SparkSession, seconds: float = 60.0) -> bool:
-    """Wait until the files are read that ``spark.geoskip.audit`` wants read again; False if that takes longer."""
+    """Wait until the audits of ``spark.geoskip.audit`` are done; False where that takes longer."""
     with suppress(Py4JJavaError):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(int(1000 * seconds))
     return bool(java(spark).geoskip.audited(int(1000 * seconds)))
@@ -82,15 +85,15 @@ def _report(spark: SparkSession, facts: Any) -> Report:
 
 
 def _items(found: Any) -> list[Any]:
-    """The items of a Java list; the end of an iteration would be an exception, which PySpark takes long to look at."""
+    """Items of a Java list: the end of an iteration would be an exception, which costs PySpark much time."""
     return [found.get(number) for number in range(found.size())]
 
 
 def _scan(spark: SparkSession, facts: Any) -> Scan:
     found = json.loads(facts.summary())
-    said = found.get("report") or {}
-    reasons = [found["reason"]] if "reason" in found else said.get("reasons", ())
-    remembered = bridge.remembered(said["decision"]) if "decision" in said else None
+    decided = found.get("report") or {}
+    reasons = [found["reason"]] if "reason" in found else decided.get("reasons", ())
+    remembered = bridge.remembered(decided["decision"]) if "decision" in decided else None
     return Scan(
         dataset=found["root"],
         predicate=(remembered.predicate() if remembered else "") or found["filter"],
@@ -111,9 +114,18 @@ def _scan(spark: SparkSession, facts: Any) -> Scan:
 
 
 def _matching_rows(spark: SparkSession, facts: Any, expressions: Sequence[str], most: int) -> list[tuple[Any, ...]]:
-    """The values of some SQL expressions over the relation's columns, for at most so many of a scan's matching rows.
+    """Values of SQL expressions over the matching rows of a scan, which are read again for its picture.
 
-    A query of geoskip's own, which no report shows. Where it cannot be made or fails there are no rows, and a warning.
+    Parameters
+    ----------
+    spark
+        The session; the query appears in no report.
+    facts
+        The scan, on the Java side.
+    expressions
+        SQL texts over the relation's columns.
+    most
+        The largest number of rows. There are none, and a warning, where the query fails.
     """
     try:
         plan = facts.matching()

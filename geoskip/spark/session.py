@@ -1,8 +1,7 @@
-"""Sessions: geoskip switched on, off, or brought along.
+"""Sessions with geoskip: made, enabled and disabled.
 
-``enable`` installs one optimizer rule in the live session (:mod:`geoskip.spark.rule.compile`). The rule cannot be taken
-out again, and sessions made by ``newSession`` share it; what switches it is the session's conf
-``spark.geoskip.enabled``.
+``enable`` installs one optimizer rule in the live session (:mod:`geoskip.spark.rule.compile`). The rule cannot be
+removed, and sessions made by ``newSession`` share it; the session's conf ``spark.geoskip.enabled`` switches it.
 """
 
 from __future__ import annotations
@@ -53,17 +52,24 @@ bridge = Bridge(known)
 
 
 def java(spark: SparkSession) -> JvmBridge:
-    """The Java side of this session's driver."""
+    """Java side of the session's driver."""
     return jvm_of(spark, bridge.answer)
 
 
 def session(
     app_name: str = "geoskip", *, sedona: bool | None = None, config: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """A session with geoskip enabled and the right worker Python; an existing one is used where there is one.
+    """Session with geoskip enabled and the right worker Python: the active one, else a new one.
 
-    ``sedona=True`` brings Sedona's jar and registers its functions; ``None`` uses Sedona where its jar is there, else
-    registers the shapely-backed ``ST_`` functions; ``False`` does neither. ``config`` maps Spark's keys to values.
+    Parameters
+    ----------
+    app_name
+        The application's name.
+    sedona
+        True brings Sedona's jar and registers its functions; None uses Sedona where its jar is on the class path, else
+        registers the shapely-backed ``ST_`` functions; False does neither.
+    config
+        Spark's keys with their values.
     """
     builder = SparkSession.builder.appName(app_name)
     for key, value in (config or {}).items():
@@ -72,7 +78,7 @@ def session(
 
 
 def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> SparkSession.Builder:
-    """Prepare one's own ``SparkSession.builder``: the session that it makes is one of :func:`session`.
+    """Prepare a ``SparkSession.builder``, so that it makes a session as :func:`session` does.
 
     Sets the workers' Python to this one, and with ``sedona=True`` the packages and settings of Sedona, beside the
     packages that the builder has already.
@@ -87,30 +93,39 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
         )
     make = builder.getOrCreate
 
-    def made_and_enabled() -> SparkSession:
+    def get_or_create() -> SparkSession:
         spark = start_session(builder, make, jars)
         enable(spark)
         if sedona is not False:
             register_functions(spark, sedona=sedona)
         return spark
 
-    builder.getOrCreate = made_and_enabled  # type: ignore[method-assign]
+    builder.getOrCreate = get_or_create  # type: ignore[method-assign]
     return builder
 
 
 def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
-    """Switch geoskip on for a live session; once is enough, more does no harm.
+    """Switch geoskip on for a live session; idempotent.
 
-    ``keys`` are those that protected metadata are read with, in this driver; without them ``spark.geoskip.keys`` says
-    where a key ring is: the path of a file, or ``env:`` and the name of an environment variable. Raises
-    EnvironmentProblem for a Spark Connect session, which has no optimizer at hand.
+    Parameters
+    ----------
+    spark
+        A classic session.
+    keys
+        The keys that encrypted metadata are read with, in this driver. Without them ``spark.geoskip.keys`` names a key
+        ring: the path of a file, or ``env:`` and the name of an environment variable.
+
+    Raises
+    ------
+    EnvironmentProblem
+        For a session of Spark Connect, whose optimizer is not in this process.
     """
     check_session(spark)
     load_mappings()
     _check_workers(spark)
     place = spark.conf.get(KEYS, None)
     if keys is None:
-        known.read_keys(place, anew=True)
+        known.read_keys(place, again=True)
     else:
         known.unlock(keys, place)
     java(spark).geoskip.install(spark._jsparkSession)
@@ -118,7 +133,7 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Raise EnvironmentProblem for what is no session that has its driver here, and for one that was stopped."""
+    """Raise EnvironmentProblem unless it is a running session whose driver is in this process."""
     if hasattr(spark, "_jsparkSession"):
         if spark.sparkContext._jsc is None:
             raise EnvironmentProblem("this session was stopped: make another, as with geoskip.session()")
@@ -135,7 +150,7 @@ def disable(spark: SparkSession) -> None:
 
 
 def is_enabled(spark: SparkSession) -> bool:
-    """Is geoskip switched on for this session?"""
+    """Test whether geoskip is switched on for a session."""
     if not hasattr(spark, "_jsparkSession"):
         return False
     if not java(spark).geoskip.installed(spark._jsparkSession):
@@ -145,7 +160,7 @@ def is_enabled(spark: SparkSession) -> bool:
 
 @contextmanager
 def disabled(spark: SparkSession) -> Iterator[None]:
-    """A block with geoskip off, and then as it was."""
+    """Context with geoskip switched off, and then as before."""
     before = spark.conf.get(ENABLED, None)
     disable(spark)
     try:
@@ -159,14 +174,14 @@ def disabled(spark: SparkSession) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def load_mappings() -> None:
-    """Load the UDF mappings of all installed packages, for good; one that fails is left out with a warning."""
+    """Load the UDF mappings of all installed packages; one that fails is left out with a warning."""
     for point in entry_points(group="geoskip.udf_mappings"):
         try:
             with lasting():
                 point.load()
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and point.extras:
-                continue  # the package that it maps is not installed: nothing is missed
+                continue  # the package that it maps is not installed
             warnings.warn(f"the UDF mappings {point.value} could not be loaded and are left out: {error}", stacklevel=2)
 
 
@@ -205,10 +220,10 @@ def _missing(python: str) -> str | None:
 def start_session(
     builder: SparkSession.Builder, make: Callable[[], SparkSession], sedona: Sequence[tuple[str, ...]] = ()
 ) -> SparkSession:
-    """Make the session with the first of Sedona's packages that can be resolved.
+    """Make a session with the first of Sedona's packages that can be resolved.
 
-    Packages are resolved before there is a JVM to talk to, and one that no repository has ends it: then Spark is
-    started again with the next. Raises EnvironmentProblem where none can be had, and where Java is the reason.
+    The JVM resolves packages while it starts, and ends where no repository has one: then Spark is started again with
+    the next. Raises EnvironmentProblem where none can be resolved, and where Java is the reason.
     """
     given = getattr(builder, "_options", {}).get(_PACKAGES)
     failure: Exception | None = None
@@ -240,7 +255,7 @@ def start_session(
 
 
 def java_problem() -> str | None:
-    """Return why Spark cannot run on the Java that it would start here, None where it can."""
+    """Reason why Spark cannot run on the Java that it would start here, or None."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin/java")) if home else "java"
     needed = "it needs Java 17 or 21"
@@ -252,10 +267,10 @@ def java_problem() -> str | None:
         place = f"there is no {command}, where JAVA_HOME points" if home else "neither JAVA_HOME nor PATH leads to one"
         return f"{needed}, and {place}: {way_out}"
     try:
-        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        printed = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.SubprocessError) as error:
         return f"{needed}, and {command} cannot be run ({error}): {way_out}"
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    version = re.search(r'version "(?:1\.)?(\d+)', printed)
     if version is None or int(version[1]) in _JAVAS:
         return None
     return f"{needed}, and {command} is Java {version[1]}: {way_out}"

@@ -46,24 +46,24 @@ _TIME = re.compile(r"(.*?)(ms|s|m|min)?$")
 
 
 def look_up_again(settings: Mapping[str, Any]) -> float:
-    """Seconds for which a query uses the snapshot that another found to be the latest, on other systems."""
+    """Seconds for which queries use the last known snapshot of a distant store."""
     return _number(settings, "lookup.seconds", _LOOK_UP_AGAIN)
 
 
 def most_looked_at(settings: Mapping[str, Any]) -> float:
-    """At most so many local files that are to be skipped are looked at once more."""
+    """Number of skipped local files whose fingerprints a query checks at most."""
     return _number(settings, "recheck", _MOST_LOOKED_AT)
 
 
 def share_memory(settings: Mapping[str, Any]) -> None:
-    """Let the metadata of this process take what the session says."""
+    """Set the memory of this process for metadata to the session's setting."""
     size = bytes_of(settings.get(_PREFIX + "memory.budget") or "")
     if size is not None and size != BUDGET.limit:
         BUDGET.limit = size
 
 
 def unread(settings: Mapping[str, Any]) -> Iterable[str]:
-    """What is wrong with settings.
+    """Sentences on unknown settings and unreadable values.
 
     >>> list(unread({"spark.geoskip.audit": "2%", "spark.geoskip.planning.budget": "500ms"}))
     ["spark.geoskip.audit should be a share from 0 to 1 such as 0.02, got '2%'"]
@@ -71,9 +71,9 @@ def unread(settings: Mapping[str, Any]) -> Iterable[str]:
     'spark.geoskip.budget.planning is no setting of geoskip; the nearest is spark.geoskip.planning.budget'
     """
     for name, wanted, reads in _READ:
-        said = settings.get(_PREFIX + name)
-        if said and not reads(str(said).strip()):
-            yield _warned(f"{_PREFIX}{name} should be {wanted}, got {said!r}")
+        value = settings.get(_PREFIX + name)
+        if value and not reads(str(value).strip()):
+            yield _warned(f"{_PREFIX}{name} should be {wanted}, got {value!r}")
     names = ["keys", *(name for name, _, _ in _READ)]
     for name in sorted(settings.keys() - {_PREFIX + name for name in names}):
         if name.startswith(_PREFIX):
@@ -83,7 +83,7 @@ def unread(settings: Mapping[str, Any]) -> Iterable[str]:
 
 @lru_cache(1000)
 def _warned(text: str) -> str:
-    """The same text, which the log has once."""
+    """Log a text once, and return it."""
     _LOG.warning("%s", text)
     return text
 
@@ -127,14 +127,14 @@ _READ = (
 # --- Spark's settings -------------------------------------------------------------------------------------------------
 
 CHANGED = "spark.sql.*"
-"""The member of a request's settings that holds, as JSON, those that are set to other values than their defaults."""
+"""Key of a request's settings that holds, as JSON, those with other values than their defaults."""
 SETTINGS_OF = "settings of "
-"""What begins the name of a recorded dependency on settings; the scopes follow."""
+"""Prefix of the name of a recorded dependency on settings; the scopes follow."""
 EXPRESSIONS = "expressions"
 PYTHON = "python"
 FORMATS = ("parquet", "orc", "avro")
 
-# settings that are part of the expression that is recorded, or are compared by their names where they matter
+# settings that are part of the recorded expression, or are compared by their names where they matter
 _CARRIED = """
 (session.timeZone|ansi.enabled|caseSensitive|avro.datetimeRebaseModeInRead)
 parquet.(binaryAsString|datetimeRebaseModeInRead|fieldId.read.enabled|int96.*(?<!InWrite))
@@ -186,14 +186,14 @@ avro.(deflate.level|xz.level|zstandard.*|schemaUrlAllowedSchemes)
 variant.(forceShreddingSchemaForTest|inferShreddingSchema|shredding.*|writeShredding.enabled)
 """
 
-# what reaches the values of Python functions alone
+# settings that change the values of Python functions alone
 _PYTHON = """
 (pyspark|experimental).*
 execution.(arrow|pandas|pyspark|python|pythonUDF|pythonUDTF|udf)\\..*
 legacy.execution\\..*
 """
 
-# the settings of today that count, so that a test can tell a new one of Spark's from one that was looked at
+# the settings of today that count, so that a test can tell new ones of Spark from reviewed ones
 _COUNTED = """
 (charAsVarchar|chunkBase64String|collation|csv|datetime|decimalOperations|function|functionResolution|geospatial|icu|json
 |jsonGenerator|legacy|mapKeyDedupPolicy|mapZipWithUsesJavaCollections|parquet|orc|avro|timeType
@@ -222,7 +222,7 @@ _SECRET = re.compile("(?i)secret|password|passwd|token|credential|access.?key")
 
 @lru_cache(4096)
 def kind_of(name: str) -> str | None:
-    """The kind of a setting by its whole name; None for one that is on no list, which counts for expressions.
+    """Kind of a setting by its whole name; None for one on no list, which counts for expressions.
 
     >>> [kind_of(f"spark.sql.{name}") for name in ("shuffle.partitions", "icu.caseMappings.enabled", "of.tomorrow")]
     ['neutral', 'expressions', None]
@@ -232,10 +232,10 @@ def kind_of(name: str) -> str | None:
 
 
 def of_scopes(text: str | None, scopes: Iterable[str]) -> str:
-    """The settings that count in some scopes, as JSON; ``text`` holds all that differ from their defaults.
+    """Settings that count in some scopes, as JSON; ``text`` holds all that differ from their defaults.
 
-    The scopes are a format, whose reader's settings count; ``expressions``, where all count that reach no Python
-    function alone; and ``python`` for those that do.
+    The scopes are a format, for the settings of its reader; ``python``, for those that reach Python functions alone;
+    and ``expressions``, for all others.
 
     >>> of_scopes('{"spark.sql.orc.impl": "hive", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}', ["orc"])
     '{"spark.sql.orc.impl": "hive"}'
@@ -261,7 +261,7 @@ def _counts(name: str, scopes: frozenset[str]) -> bool:
 
 
 def recorded(text: str | None) -> str:
-    """All settings that count anywhere, as the metadata record them of a dataset."""
+    """All settings that count in some scope, as the metadata of a dataset record them."""
     return of_scopes(text, (EXPRESSIONS, PYTHON, *FORMATS))
 
 
@@ -272,7 +272,7 @@ def values_of(text: str | None) -> Mapping[str, str]:
 
 
 def difference(then: str, now: str) -> str | None:
-    """The first setting that differs, in a sentence; None where all are the same.
+    """Sentence on the first setting that differs, or None.
 
     >>> difference('{"spark.sql.icu.caseMappings.enabled": "false"}', "{}")
     'it was built with spark.sql.icu.caseMappings.enabled=false, the session has its default'

@@ -33,17 +33,16 @@ _RELEASES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "1.8.1": (_LINES, "1.8.1-33.1"),
     "1.8.0": (_LINES, "1.8.0-33.1"),
 }
-"""Releases of Sedona, newest first: the Sparks that have a jar, and the GeoTools that ST_Transform needs beside it."""
+"""Releases of Sedona, newest first: the Sparks with a jar, and the GeoTools that ST_Transform needs."""
 
 
 def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> None:
-    """Register the ``ST_`` functions: Sedona's where its jar is there, else the shapely-backed ones.
+    """Register the ``ST_`` functions: Sedona's, or without its jar the shapely-backed ones.
 
-    ``sedona=True`` insists on the jar. A name under which Spark itself has a function of geometries, since 4.1, is
-    not taken, and the shapely-backed one is called ``shapely_ST_GeomFromWKB``; unless Spark's are switched off. The
-    plain functions of installed libraries (of cells, user agents, distances, ...) come with them, unless the
-    session has one of the name already.
-    From then on Spark's ``lit`` takes shapely's geometries.
+    ``sedona=True`` requires the jar. Where Spark itself has a function of geometries of the name, since 4.1, the
+    shapely-backed one is called ``shapely_ST_GeomFromWKB``, unless Spark's are switched off. The plain functions of
+    installed libraries (of cells, user agents, distances, ...) are registered too, unless the session has one of the
+    name already. Afterwards Spark's ``lit`` takes shapely's geometries.
     """
     _register_literals()
     by_the_jar = sedona is not False and is_there(spark)
@@ -66,7 +65,7 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
 
 
 def _offered_functions() -> Iterator[Any]:
-    """The functions of all libraries that are installed with what they need."""
+    """Functions of all libraries whose requirements are installed."""
     for point in entry_points(group="geoskip.functions"):
         try:
             yield from point.load().values()
@@ -76,7 +75,7 @@ def _offered_functions() -> Iterator[Any]:
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:
-    """Does Spark itself have a function of geometries of this name, and is it switched on?"""
+    """Test whether Spark itself has a function of geometries of this name, switched on."""
     jvm: Any = spark._jvm
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name.lower())
     if not jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().functionExists(identifier):
@@ -86,7 +85,7 @@ def _is_builtin(spark: SparkSession, name: str) -> bool:
 
 def _pandas_udf(function: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it prefers type hints, which a library of any arity has not
+        warnings.simplefilter("ignore", UserWarning)  # it asks for type hints, which a function of any arity lacks
         warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, with which these functions are tested
         return pandas_udf(function.vectorised, function.returns, PandasUDFType.SCALAR)
 
@@ -95,10 +94,10 @@ def _pandas_udf(function: Any) -> Any:
 
 
 def candidates() -> tuple[tuple[str, ...], ...]:
-    """Maven coordinates of Sedona for the installed PySpark, those to be tried first coming first.
+    """Maven coordinates of Sedona for the installed PySpark, in the order of trial.
 
-    The jar of the installed apache-sedona's own release goes first, then older ones that have a jar for this Spark; one
-    newer than the Python package is never asked for. A package newer than the table is taken at its word.
+    The jar of the installed apache-sedona's own release comes first, then older ones that have a jar for this Spark,
+    never one newer than the Python package. A package newer than the table is assumed to have a jar.
     """
     try:
         installed = version("apache-sedona")
@@ -123,7 +122,7 @@ def candidates() -> tuple[tuple[str, ...], ...]:
 
 
 def release(spark: SparkSession) -> str:
-    """The release of the jar that a session asked Maven for; "" where it came otherwise."""
+    """Release of the jar in the session's ``spark.jars.packages``; "" where it came otherwise."""
     asked = re.search(r"sedona-spark-shaded-[^:]+:([^,]+)", spark.conf.get("spark.jars.packages", None) or "")
     return asked[1] if asked else ""
 
@@ -145,7 +144,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def is_there(spark: SparkSession) -> bool:
-    """Are Sedona's classes on this session's class path?"""
+    """Test whether Sedona's classes are on the session's class path."""
     jvm: Any = spark._jvm
     try:
         jvm.org.apache.spark.util.Utils.classForName("org.apache.sedona.spark.SedonaContext", True, False)
@@ -158,7 +157,7 @@ def is_there(spark: SparkSession) -> bool:
 
 
 class _Converter:
-    """What Py4J asks for each argument that is no plain value."""
+    """Py4J's converter of geometries to literal columns."""
 
     def can_convert(self, value: Any) -> bool:
         return isinstance(value, BaseGeometry)
@@ -179,7 +178,7 @@ _converter = _Converter()
 
 
 def _register_literals() -> None:
-    """Let Spark's functions take shapely geometries; once a process."""
+    """Let Spark's functions take shapely geometries, once a process."""
     global _registered
     if not _registered:
         register_input_converter(_converter, prepend=True)

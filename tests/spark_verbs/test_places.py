@@ -87,7 +87,7 @@ def test_what_somebody_else_began_for_a_copy_meanwhile_stays(spark: Any, copy: P
 def test_the_indexes_of_a_copy_outlive_a_repair_that_fails(spark: Any, copy: Path, monkeypatch: Any) -> None:
     copied = geoskip.dataset(spark, str(copy))
     with monkeypatch.context() as patch:
-        patch.setattr("geoskip.spark.dataset.create_refresh.begin", lambda *_: 1 / 0)
+        patch.setattr("geoskip.spark.dataset.create_refresh.choose_parameters", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             copied.repair()
     assert kept(spark, copy) == 4

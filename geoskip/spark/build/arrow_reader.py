@@ -72,7 +72,7 @@ class FileResult:
 
 @dataclass(frozen=True)
 class RowSummaries:
-    """Summaries of some rows of a file, one an index: None where unknown, a text where collecting it failed."""
+    """Summaries of some rows, one an index: None where unknown, a text where collecting failed."""
 
     rows: int
     summaries: tuple[Summary | str | None, ...]

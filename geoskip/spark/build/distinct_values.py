@@ -1,4 +1,4 @@
-"""Summaries of expressions over one column, which Spark evaluates once for each distinct value of a file: one job.
+"""Summaries of expressions over one column, evaluated once for each distinct value of a file.
 
 An expression over one column has no more values in a file than the column has. Tasks that open the files
 (:mod:`geoskip.spark.build.arrow_reader`) give Spark the distinct values of such columns; Spark gives the values of the
@@ -162,7 +162,7 @@ def compute_expressions(
 
 
 class _DistinctValues(Index):
-    """Stand-in for the expressions over one column: its distinct values, and the number of each row's value."""
+    """Stand-in for expressions over one column: distinct values, and the number of each row's."""
 
     kind: ClassVar[str] = "distinct"
 
@@ -219,7 +219,7 @@ class _FileGroup:
 def _reader(
     share: Sequence[Sequence[tuple[str, str]]], plan: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Task that reads files as rows of distinct values, one a column; the first row of a group holds its files."""
+    """Task that reads groups of files as rows of distinct values; the first row holds the files."""
     plans = list(plan.plans)
     for (name, kind), type_ in zip(plan.columns, types, strict=True):
         plans.append(IndexPlan(f"{_PAYLOAD} {name}", _DistinctValues(name, type_), ((name, kind),)))

@@ -127,7 +127,7 @@ class SchemaLayouts:
 
 
 def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:
-    """Leaf numbers of some columns; raises ReadersDiffer where a nested field's path equals a name with dots."""
+    """Leaf numbers of columns; raises ReadersDiffer where a nested field has the path of one."""
     paths = [schema.column(number).path for number in range(len(schema))]
     if any(paths.count(name) != 1 for name in names):
         raise ReadersDiffer
@@ -198,7 +198,7 @@ def summary_from_footer(footer: Footer, plan: IndexPlan, layout: SchemaLayout) -
 
 
 def _bounds(statistics: Any, reading: _Decoder | None, footer: Footer) -> tuple[Any, Any]:
-    """Least and greatest value, physical (days, microseconds, bytes): Python's dates would end at year 9999."""
+    """Least and greatest physical value (days, microseconds, bytes): Python's dates end at 9999."""
     if not statistics.has_min_max:
         return None, None
     low, high = statistics.min_raw, statistics.max_raw

@@ -56,7 +56,7 @@ class ListedFile:
 
     @property
     def is_nameable(self) -> bool:
-        """Test whether metadata can hold its path. One with a line feed cannot be held: the file is always read."""
+        """Test whether metadata can hold its path, which has no line feed; else it is always read."""
         return "\n" not in self.uri
 
 
@@ -194,7 +194,7 @@ def etags_of(files: Sequence[ListedFile]) -> dict[str, str | None]:
 
 
 def after_clock_tick(state: SourceState, files: Sequence[ListedFile]) -> list[ListedFile]:
-    """Wait until the clock tick in which the newest file was written is over, and return the files as they are then.
+    """Files as they are after the clock tick in which the newest was written, which is waited for.
 
     A file with a modification time in the future is not waited for: :func:`reason_of_change` leaves it out.
     """

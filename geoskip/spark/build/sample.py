@@ -1,4 +1,4 @@
-"""Parameters that an index chooses once a dataset (:meth:`Index.prepare`), from a sample of its values.
+"""Parameters that an index chooses from a sample of the dataset (:meth:`Index.prepare`).
 
 The sample comes from at most 64 files spread over the listing: of the columns of the choosing indexes alone, read in a
 job of its own, or by the driver where the files are small local ones of Parquet. The build reads these files again as
@@ -51,7 +51,7 @@ def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list
 
 
 class _SampledValues(Index):
-    """Stand-in for an index that is still to choose: keeps some rows of its values, at most ``rows`` of each part."""
+    """Stand-in for an index that is still to choose, with at most ``rows`` rows of each part."""
 
     kind: ClassVar[str] = "sample"
 

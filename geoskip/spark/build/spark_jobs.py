@@ -76,7 +76,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def unless_cancelled(why: str) -> str:
-    """Return the reason of an error; raise GeoskipError where the job was cancelled, so that nothing retries."""
+    """Return the reason of an error; raise GeoskipError for a cancelled job: no retry follows."""
     if re.match(r"Job \d+ cancelled", why):
         raise GeoskipError(f"the build was called off: {why}")
     return why

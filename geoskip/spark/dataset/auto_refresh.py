@@ -87,11 +87,11 @@ def refresh_after_queries(source: DatasetSource, bound: StalenessBound | None) -
     if old is not None:
         old.end()
     if bound is None:
-        known.tell(root, None)
+        known.notify(root, None)
         return None
-    _after[root] = made = QueryRefresher(source, bound)
-    known.tell(root, made.ask)
-    return made
+    _after[root] = refresher = QueryRefresher(source, bound)
+    known.notify(root, refresher.ask)
+    return refresher
 
 
 def is_running(source: DatasetSource) -> bool:
@@ -110,7 +110,7 @@ def warn_of(source: DatasetSource, error: Exception) -> None:
 
 
 class RefreshThread:
-    """Thread that refreshes a dataset periodically; see :meth:`geoskip.spark.dataset.handle.Dataset.keep_fresh`."""
+    """Thread that refreshes a dataset periodically, made by ``Dataset.keep_fresh``."""
 
     def __init__(self, source: DatasetSource, every: float) -> None:
         if not (isinstance(every, int | float) and every > 0):

@@ -45,7 +45,7 @@ def dataset(
     auto_refresh: bool | int | str | None = None,
     **reader_options: Any,
 ) -> Dataset:
-    """Handle of a dataset given as a file, directory, glob or list of them, or as a table of the catalogue.
+    """Handle of a dataset: a file, directory, glob or list of them, or a table of the catalogue.
 
     Queries of this driver, and handles made later without ``metadata``, ``store`` and ``encryption``, find metadata in
     another folder or store once a handle of it was made, if none are known elsewhere; otherwise
@@ -203,14 +203,15 @@ class Dataset:
         return create_refresh.append(self._source, frame)
 
     def keep_fresh(self, every: float = 60.0) -> RefreshThread:
-        """Refresh every so many seconds in a thread, until ``stop()``, the end of a ``with`` block or of the session.
+        """Refresh every so many seconds in a thread.
 
-        A refresh that fails gives a warning, and the next one is tried; ``RefreshThread.last`` is the last report.
+        It ends with ``stop()``, the end of a ``with`` block or of the session. A refresh that fails gives a warning,
+        and the next one is tried; ``RefreshThread.last`` is the last report.
         """
         return RefreshThread(self._source, every)
 
     def verify(self, sample: float | None = None) -> VerifyResult:
-        """Collect the summaries of all files, or of a share of them, again, and compare them with the stored ones."""
+        """Collect the summaries of all files, or of a share of them, again, and compare them."""
         return verify.verify(self._source, sample)
 
     def repair(self) -> BuildReport:

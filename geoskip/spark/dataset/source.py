@@ -137,7 +137,7 @@ class DatasetSource:
         return int(conf.getAllConfs().hashCode())
 
     def _columns_of(self, files: FileListing) -> tuple[Any, ...] | None:
-        """Key of the columns that Spark infers: equal keys give equal columns; None where Spark must infer them again.
+        """Key of the columns that Spark infers, or None where it must infer them again.
 
         With ``schema=`` the folders decide, which may be partitions; of Parquet the footer of the first file too.
         """
@@ -231,8 +231,8 @@ class DatasetSource:
         return self.metadata is None and self.given is None
 
     def make_known(self, relation: FileRelation, *, complete: bool = False) -> None:
-        """Let queries of this driver find these metadata, unless they use others: see :meth:`DatasetCatalog.offer`."""
-        if known.offer(relation.root, self.store(relation), complete=complete) and self.is_private():
+        """Let queries find these metadata, unless they use others already."""
+        if known.register_default(relation.root, self.store(relation), complete=complete) and self.is_private():
             java(self.spark).geoskip.register(relation.root)
 
     def use(self, relation: FileRelation) -> None:

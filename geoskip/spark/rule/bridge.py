@@ -31,10 +31,9 @@ from geoskip.registry import current
 from geoskip.report import unindexed_at_last
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, leave_out, name_of
-from geoskip.spark.audit import lost_rows
 from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
 from geoskip.spark.dependencies import redefined, renamer, retyped, same_place, top_level_columns, unusable
-from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible
+from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible, lost_rows
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, inlined, parts_of
 from geoskip.spark.settings import look_up_again, most_looked_at, share_memory, unread

@@ -8,6 +8,7 @@ from nothing else (:func:`is_reproducible`), and whether the files are still tho
 from __future__ import annotations
 
 import base64
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -21,11 +22,13 @@ from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot
 from geoskip.planner import Decision
 from geoskip.predicates import Call, Predicate, walk
-from geoskip.registry import Registry
+from geoskip.registry import Registry, current
+from geoskip.rules import name_of
 from geoskip.spark.rule.translate import CATALYST, Translator, parts_of
 
-__all__ = ["Decisions", "DecisionCache", "has_rules_of_others", "is_reproducible"]
+__all__ = ["Decisions", "DecisionCache", "has_rules_of_others", "is_reproducible", "lost_rows"]
 
+_LOG = logging.getLogger("geoskip")
 Json = Mapping[str, Any]
 Lasts = Callable[[], bool]
 """Does an answer follow from its question, its snapshots and the registry alone?"""
@@ -195,3 +198,39 @@ def _rules(registry: Registry, call: Call) -> Iterator[Any]:
 
 def _is_own(rule: Any) -> bool:
     return str(getattr(rule, "__module__", "")).partition(".")[0] in _OWN
+
+
+def lost_rows(decisions: Sequence[Decision], roots: Sequence[str], lost: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences on files that an audit found to be skipped wrongly; logs them, and quarantines the rules at fault.
+
+    ``spark.geoskip.audit`` is the share of skipped files that the Java side (``jvm/Audit.java``) reads again after a
+    query, with the query's own conditions. A row that satisfies them in an unchanged file was lost. The mapping,
+    declaration or index that skipped the file is put in quarantine (:class:`geoskip.registry.Registry`).
+    """
+    return [_lost_file(decisions, roots, found["file"], found["rows"]) for found in lost]
+
+
+def _lost_file(decisions: Sequence[Decision], roots: Sequence[str], file: str, rows: int) -> str:
+    guilty: dict[str, None] = {}
+    for decision, root in zip(decisions, roots, strict=True):
+        number = _number_of(file, root, decision)
+        if number is not None and not decision.keep[number]:
+            for name in decision.skippers(number):
+                of_function = name.startswith(("mapping ", "what is declared of "))
+                guilty[name if of_function else name_of(name, root)] = None
+    count = f"{rows:,} row" + ("" if rows == 1 else "s")
+    for name in guilty:
+        current().leave_out(name, f"an audit found {count} that it lost, in {file}")
+    by = f"by {' and '.join(guilty)}, not used any more" if guilty else "by a decision that is forgotten by now"
+    sentence = f"{file} was skipped {by}; {count} of it match"
+    _LOG.warning("geoskip LOST ROWS: %s. Try geoskip.check_mapping on the function, and report it.", sentence)
+    return " ".join(sentence.split())
+
+
+def _number_of(file: str, root: str, decision: Decision) -> int | None:
+    """Number of a file in a decision's snapshot, or None."""
+    files = decision.snapshot.files
+    names: dict[str, int] = files.cached(
+        "numbers", lambda: {name: number for number, name in enumerate(files.column("path").to_pylist())}
+    )
+    return names.get(file, names.get(file.removeprefix(root.rstrip("/") + "/")))
