@@ -60,6 +60,7 @@ from typing import TYPE_CHECKING, Any
 
 from geoskip.checking import MappingCheck, check_mapping
 from geoskip.errors import GeoskipError
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index, index
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.formatted import Formatted
@@ -68,8 +69,6 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.report import Report, Scan

@@ -20,8 +20,7 @@ from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
 from tests.evaluator import Outcomes, outcomes
-from udf_mappings.metrics import OURS
-from udf_mappings.metrics_sql import CATALYST
+from udf_mappings.metrics import CATALYST, OURS
 
 INF, NAN = math.inf, math.nan
 EVERYTHING: Outcomes = frozenset([True, False, None])

@@ -14,13 +14,11 @@ from geoskip import predicates as p
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.strings import encoded, literal_prefix, literal_suffix
 from geoskip.clauses import Clause
-from geoskip.indexes.affix import Affix
+from geoskip.indexes.affix import Affix, Prefix, Suffix
 from geoskip.indexes.affix_postings import EntryPasses, all_above, exactly
 from geoskip.indexes.bloom import BloomFilter, FilterMayHold, HashedPart, equality, filters_of
 from geoskip.indexes.bloom_hash import hashes_of, keys_of
 from geoskip.indexes.gaplist import GapList, Segments, segments_of
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from tests.harness import Kind, canned, leaves, sound
 from tests.planting import Patch, before, function
 from tests.test_mutants import negated, single

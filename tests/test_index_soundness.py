@@ -14,14 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
+from geoskip.clauses import KEEP_ALL, keep_mask
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
+from tests.evaluator import outcomes
 from tests.harness import TYPES, Kind, World, canned, leaves, sound, verdict
 from tests.strategies import examples, predicates, worlds
 
@@ -82,6 +83,30 @@ def test_no_verdict_excludes_an_outcome_that_a_row_has(kind: str) -> None:
         sound(predicate, replace(world, kinds=(case.make,)))
 
     holds()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapping_that_asks_an_index_of_a_vertex_in_another_form_loses_no_row(kind: str) -> None:
+    case = KINDS[kind]
+    for name in case.columns:
+        world = canned(name, case.make)
+        (index,) = world.types
+        for leaf in leaves(name):
+            match leaf:
+                case p.Comparison("<=>") | p.Comparison(_, _, p.Literal(None)):
+                    nodes = [leaf, p.Not(leaf)]
+                case p.In(_, values) if any(literal.value is None for literal in values):
+                    nodes = [leaf, p.Not(leaf)]
+                case p.Comparison("<" | "<=" | ">" | ">="):
+                    nodes = [p.Not(leaf)]
+                case _:
+                    continue
+            for node in nodes:
+                clause = index.clause(node)
+                kept = keep_mask(KEEP_ALL if clause is None else clause, world.metadata)
+                for row, files in world.rows:
+                    if True in outcomes(node, row):
+                        assert kept[files].all(), (node, row, clause)
 
 
 @st.composite

@@ -16,8 +16,7 @@ from geoskip.clauses import Mask
 from geoskip.evaluation import ANY, IS_FALSE, outcomes, places_equal, value_in
 from geoskip.evaluation.values import ascending
 from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.postings import ListMeets, Postings
-from geoskip.indexes.valuelist import ValueList
+from geoskip.indexes.valuelist import ListMeets, Postings, ValueList
 from tests.harness import Kind, canned, leaves, sound
 from tests.planting import Patch, attribute, before, function, rewritten, summary
 from tests.test_mutants import negated

@@ -20,10 +20,10 @@ import shapely
 import geoskip
 import udf_mappings.h3 as library
 import udf_mappings.spark_sql  # noqa: F401  (array_contains is Spark's)
+from geoskip.indexes.affix import Prefix
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.predicates import Column, Comparison, In, Literal, Predicate
 from tests.conftest import same_as_off

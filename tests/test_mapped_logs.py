@@ -17,14 +17,13 @@ import pytest
 import ua_parser
 
 import geoskip
-import udf_mappings.networks
 import udf_mappings.user_agents  # noqa: F401
 from geoskip import Formatted, MinMax, Prefix, ValueList
 from geoskip.predicates import Column, Comparison, In, Literal, Not
 from tests.conftest import same_as_off
 from tests.mapped import kept, metadata, python, spark
-from udf_mappings import agent_functions as agents
-from udf_mappings import network_functions as networks
+from udf_mappings import networks as networks
+from udf_mappings import user_agents as agents
 from udf_mappings import weblogs
 
 AGENT, IP, URL = Column("agent", "string"), Column("ip", "string"), Column("url", "string")

@@ -21,8 +21,7 @@ from geoskip.rewrite.folding import fold_constants
 from tests.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.mapped import files_kept, spark
 from udf_mappings import shapely_constructors
-from udf_mappings.sedona_names import CATALYST
-from udf_mappings.sedona_unmapped import LEFT
+from udf_mappings.sedona_names import CATALYST, LEFT
 from udf_mappings.shapely_functions import FUNCTIONS
 
 H3 = "ST_H3CellIDs"

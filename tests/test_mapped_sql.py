@@ -13,9 +13,8 @@ import pytest
 
 import geoskip
 import udf_mappings.spark_texts
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.predicates import Call, Column, Comparison, EndsWith, In, Like, Literal, Not, Predicate, StartsWith
 from tests.mapped import CATALYST, files_kept, kept, metadata, spark

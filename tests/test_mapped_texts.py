@@ -27,7 +27,7 @@ from geoskip.predicates import Column, Comparison, Literal, Not
 from tests.conftest import same_as_off
 from tests.mapped import kept, metadata, python, spark
 from udf_mappings import metric_functions
-from udf_mappings.text_functions import FUNCTIONS, damerau_levenshtein, indel, word_jaccard
+from udf_mappings.text_metrics import FUNCTIONS, damerau_levenshtein, indel, word_jaccard
 
 WORD, READ, VECTOR = Column("word", "string"), Column("sequence", "string"), Column("vector", "array<double>")
 SHORT = ["".join(letters) for n in range(4) for letters in itertools.product("ab", repeat=n)]

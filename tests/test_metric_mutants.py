@@ -18,7 +18,7 @@ from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein
 from geoskip.metrics.base import Metric, Points
 from geoskip.metrics.string_heads import StringHeads
-from geoskip.metrics.string_lists import MOST, StringLists, few
+from geoskip.metrics.string_metrics import MOST, StringLists, few
 from tests.metric_worlds import (
     D,
     World,

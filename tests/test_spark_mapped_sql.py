@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from tests.mapped import files_kept
 
 pytestmark = pytest.mark.spark

@@ -9,10 +9,9 @@ import pytest
 
 import udf_mappings.spark_texts  # noqa: F401  (the mappings register when imported)
 from geoskip import predicates as p
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.labelling import Labeller
 from tests.harness import COLUMNS, POOLS, Kind, call, canned, sound
 

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from geoskip import predicates as p
 from geoskip.bounds.interval import Interval
 from geoskip.clauses import Clause, all_of, any_of
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.stores.search import box_queries, distance_queries

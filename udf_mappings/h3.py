@@ -31,11 +31,11 @@ import shapely
 from geoskip.bounds.casts import uncast
 from geoskip.clauses import Clause, any_of
 from geoskip.geometry import Point, SameGeometry
+from geoskip.indexes.affix import Prefix
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox.index import Cap, Earth, GeoBox, GeometryThroughIndex
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate

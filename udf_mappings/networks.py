@@ -1,10 +1,22 @@
-"""Addresses in networks, mapped to indexes over the packed address: ``MinMax("packed_address(ip)")`` and others.
+"""Internet addresses as SQL functions over Python's ``ipaddress``, mapped to indexes over packed addresses.
 
-Bound to the functions of :mod:`udf_mappings.network_functions`. A condition on the text of an address is decided
-value by value by ``ValueList("ip")``, without a mapping.
+``MinMax("packed_address(ip)")``, GapList or ValueList serve ``in_network(ip, '10.0.0.0/8')``. A condition on the text
+of an address is decided value by value by ``ValueList("ip")``, without a mapping.
+
+An IPv4 address is the IPv6 address ``::ffff:a.b.c.d`` (RFC 4291, section 2.5.5.2), so that all have one order and
+``10.0.0.0/8`` is ``::ffff:10.0.0.0/104``. Every function is NULL for NULL and for text that is no address or network:
+numbers with leading zeros, blanks, ports.
+
+>>> packed_address("10.1.2.3").hex(), packed_address("::ffff:10.1.2.3") == packed_address("10.1.2.3")
+('00000000000000000000ffff0a010203', True)
+>>> in_network("10.1.2.3", "10.0.0.0/8"), in_network("2001:db8::1", "2001:db8::/32"), in_network("10.01.2.3", "::/0")
+(True, True, None)
 """
 
 from __future__ import annotations
+
+import functools
+import ipaddress
 
 from geoskip.clauses import Clause
 from geoskip.indexes.base import Index
@@ -13,9 +25,55 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, Literal, Not, Or, Predicate
-from geoskip.registry import constant, maps
+from geoskip.registry import constant, declare, maps
 from geoskip.registry.fingerprint import identity
-from udf_mappings.network_functions import ends_of, in_network, packed_address
+from udf_mappings.library import PlainFunction, offered
+
+__all__ = ["FUNCTIONS", "ends_of"]
+
+FUNCTIONS: dict[str, PlainFunction] = {}
+_MAPPED = 0xFFFF << 32
+
+
+@offered(FUNCTIONS, "binary")
+def packed_address(address: str | None) -> bytes | None:
+    """The 16 bytes of an address, in the order of addresses."""
+    if address is None:
+        return None
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return None
+    return (int(found) | (_MAPPED if found.version == 4 else 0)).to_bytes(16, "big")
+
+
+@offered(FUNCTIONS, "boolean")
+def in_network(address: str | None, network: str | None) -> bool | None:
+    """True if the address lies in the network; bits beyond the prefix are ignored."""
+    packed, ends = packed_address(address), ends_of(network)
+    return None if packed is None or ends is None else ends[0] <= packed <= ends[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def ends_of(network: str | None) -> tuple[bytes, bytes] | None:
+    """The first and the last address of a network, packed; None where it is none.
+
+    >>> [end.hex()[20:] for end in ends_of("192.168.1.77/24")]
+    ['ffffc0a80100', 'ffffc0a801ff']
+    """
+    if network is None:
+        return None
+    try:
+        found = ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return None
+    mapped = _MAPPED if found.version == 4 else 0
+    first, last = (int(end) | mapped for end in (found.network_address, found.broadcast_address))
+    return first.to_bytes(16, "big"), last.to_bytes(16, "big")
+
+
+for _entry in FUNCTIONS.values():
+    declare(_entry.function, null_in_null_out=True)
 
 
 @maps(in_network, index=(MinMax, GapList, ValueList))

@@ -4,7 +4,7 @@ Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; p
 ``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
 :mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_constructors`; and to Spark's own, since 4.1,
 beside which the shapely-backed ones of these names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's
-is not mapped, and why, is in :mod:`udf_mappings.sedona_unmapped`. Argument orders and units are those of Sedona's
+is not mapped, and why, is in :mod:`udf_mappings.sedona_names`. Argument orders and units are those of Sedona's
 reference for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
 sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in metres.
 None compares SRIDs.

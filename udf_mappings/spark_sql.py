@@ -18,12 +18,11 @@ from geoskip.bounds.strings import literal_prefix
 from geoskip.bounds.time_zones import NO_OFFSET
 from geoskip.clauses import KEEP_NONE, Clause, any_of
 from geoskip.evaluation import clocks_of
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.minmax_pairs import computed_of_two
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.labelling import clause_for
 from geoskip.predicates import (
     And,

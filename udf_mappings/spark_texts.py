@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 
 from geoskip.bounds.strings import literal_prefix, literal_suffix
 from geoskip.clauses import KEEP_NONE, Clause
+from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
-from geoskip.indexes.prefix import Prefix
-from geoskip.indexes.suffix import Suffix
 from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
 from geoskip.registry import maps

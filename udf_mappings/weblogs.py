@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError
+from geoskip.indexes.affix import Prefix
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.prefix import Prefix
 from geoskip.predicates import Call, Comparison, In, Literal, Predicate, StartsWith
 from geoskip.registry import maps
 from udf_mappings.spark_sql import every, functions

@@ -1,20 +1,48 @@
-"""The common part of Prefix and Suffix: collecting entries, merging them, and clauses over them."""
+"""Prefix and Suffix: the first or last characters of each file's texts.
+
+The indexes of Extensible Data Skipping, sections V-A and V-E and table I; Suffix is Prefix read backwards.
+
+*Stored a file*: ``whole``, the distinct texts of at most ``length`` characters; ``cut``, the distinct first (last)
+``length`` characters of longer texts; ``nulls`` and ``rows``. A file with more than ``limit`` entries stores its counts
+alone and is kept. Characters are code points, as in Spark's ``substring``.
+
+*Collecting* cuts the distinct texts; *merging* unites the lists.
+
+*Why skipping is sound*: a text that begins with ``p`` has an entry that begins with ``p`` or, where ``p`` is longer
+than an entry, the entry of ``p`` (:mod:`geoskip.indexes.affix_postings`, for any bytes). So ``LIKE 'ab%'`` needs such
+an entry, ``=`` a whole entry or the cut one of its text, ``c < 'k'`` an entry below ``'k'`` since no text is below its
+own beginning, and ``NOT LIKE 'ab%'`` an entry that does not begin with ``ab``: where ``ab`` is longer than an entry,
+any cut one. An end implies no order, so Suffix serves no ranges.
+
+*What it costs*: the bytes of the distinct entries, which is little where beginnings repeat; at a query two searches in
+one sorted dictionary.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.bounds.sort_keys import IncomparableError
-from geoskip.bounds.strings import encoded
+from geoskip.bounds.strings import encoded, literal_prefix, literal_suffix
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.indexes.affix_postings import EntryPasses, Interval, beginning, exactly, lists_of
-from geoskip.indexes.base import Index, SourceColumn, Summary
+from geoskip.indexes.affix_postings import (
+    CUT,
+    EntryPasses,
+    Interval,
+    all_above,
+    all_below,
+    beginning,
+    exactly,
+    lists_of,
+)
+from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.stored_bounds import bound_type, ordered
 from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import (
@@ -31,7 +59,7 @@ from geoskip.predicates import (
 )
 from geoskip.types import sql_type
 
-__all__ = ["Affix"]
+__all__ = ["Affix", "Prefix", "Suffix"]
 
 LIMIT = 10_000
 _LONGEST = 1000
@@ -136,7 +164,9 @@ class Affix(Index):
                 return self._equal((literal,), negated=negated)
             case In(child, values) if self.reads(child):
                 return self._equal(values, negated=negated)
-            case Comparison("<" | "<=" | ">" | ">=" as op, child, Literal() as literal) if self.reads(child):
+            case Comparison("<" | "<=" | ">" | ">=" as op, child, Literal() as literal) if (
+                self.reads(child) and not negated
+            ):
                 return self._compared(op, encoded(literal))
             case Comparison(op, left, right) if op != "<=>" and (self.reads(left) or self.reads(right)):
                 return self._values()
@@ -187,3 +217,99 @@ class Affix(Index):
         inverted: bool = False, null: bool = False, values: bool = True,
     ) -> Clause:  # fmt: skip
         return EntryPasses(str(self), text, tuple(whole), tuple(cut), inverted, null, values, self.backwards)
+
+
+@index
+@dataclass(frozen=True)
+class Prefix(Affix):
+    """The beginnings of texts, for ``LIKE 'ab%'``, ``= IN < <= > >=``, ``substring(c, 1, n) = 'ab'`` and negations.
+
+    >>> str(Prefix("path")), str(Prefix("path", length=20))
+    ('prefix(path)', 'prefix(path, length=20)')
+    """
+
+    expr: str
+    length: int = 15
+    limit: int = LIMIT
+    kind: ClassVar[str] = "prefix"
+    backwards: ClassVar[bool] = False
+
+    def entry(self, text: bytes) -> bytes | None:
+        r"""The entry of a text that is longer than one; None where the text is its own.
+
+        >>> Prefix("c", length=2).entry("héllo".encode()), Prefix("c", length=2).entry("hé".encode())
+        (b'h\xc3\xa9', None)
+        """
+        most = CUT * self.length
+        if text[: most + 1].isascii():
+            return text[: self.length] if len(text) > self.length else None
+        seen = 0
+        for at, byte in enumerate(text[:most]):
+            seen += byte & 0xC0 != 0x80
+            if seen > self.length:
+                return text[:at]
+        return text[:most] if len(text) > most else None
+
+    def _sliced(self, texts: pa.Array) -> pa.Array:
+        return pc.utf8_slice_codeunits(texts, 0, self.length)
+
+    def _start(self, node: Predicate) -> tuple[str | None, bool]:
+        match node:
+            case StartsWith(_, text):
+                return text, True
+            case Like(_, pattern, escape):
+                return literal_prefix(pattern, escape)
+        return None, False
+
+    def _compared(self, op: str, text: bytes) -> Clause:
+        shown = f"may be {op} {text.decode('utf-8', 'replace')!r}"
+        if op in ("<", "<="):  # a longer text is above its entry
+            return self._passes(shown, [all_below(text, op == "<=")], [all_below(text, False)])
+        entry = self.entry(text) or text
+        while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within what is a character here
+            entry = entry[:-1]
+        return self._passes(shown, [all_above(text, op == ">=")], [all_above(entry, True)])
+
+
+@index
+@dataclass(frozen=True)
+class Suffix(Affix):
+    """The ends of texts, for ``LIKE '%ab'``, ``= IN``, ``right(c, n) = 'ab'`` and negations.
+
+    >>> str(Suffix("path")), str(Suffix("path", length=3))
+    ('suffix(path)', 'suffix(path, length=3)')
+    """
+
+    expr: str
+    length: int = 15
+    limit: int = LIMIT
+    kind: ClassVar[str] = "suffix"
+    backwards: ClassVar[bool] = True
+
+    def entry(self, text: bytes) -> bytes | None:
+        r"""The entry of a text that is longer than one; None where the text is its own.
+
+        >>> Suffix("c", length=2).entry("hallé".encode()), Suffix("c", length=2).entry("lé".encode())
+        (b'l\xc3\xa9', None)
+        """
+        least = max(0, len(text) - CUT * self.length)
+        tail = text[least:]
+        if tail.isascii():
+            return text[-self.length :] if len(text) > self.length else None
+        seen = 0
+        for at in range(len(text) - 1, least - 1, -1):
+            seen += text[at] & 0xC0 != 0x80
+            if seen == self.length:
+                return text[at:] if at else None
+        return tail if least else None
+
+    def _sliced(self, texts: pa.Array) -> pa.Array:
+        return pc.utf8_slice_codeunits(texts, -self.length)
+
+    def _start(self, node: Predicate) -> tuple[str | None, bool]:
+        match node:
+            case EndsWith(_, text):
+                return text, True
+            case Like(_, pattern, escape):
+                return literal_suffix(pattern, escape)
+        return None, False

@@ -1,6 +1,6 @@
 """How a file's strings begin, their letters and lengths, and what that says of their Levenshtein distances.
 
-For files with too many distinct strings to keep them (:mod:`geoskip.metrics.string_lists`).
+For files with too many distinct strings to keep them (:mod:`geoskip.metrics.string_metrics`).
 
 Where strings are laid out in their order, a file's begin alike, which distances from origins hardly show: those of
 words are all much the same. So a file keeps its *heads*, beginnings of eight code points at most: sixteen of them, or

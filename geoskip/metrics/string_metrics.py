@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +21,9 @@ from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
 from geoskip.metrics.base import Floats, Metric, Points
 from geoskip.metrics.string_heads import GROUP, LONGEST, StringHeads, outline_of, united
-from geoskip.metrics.string_lists import StringLists, few
 from geoskip.types import sql_type
 
-__all__ = ["Hamming", "Levenshtein"]
+__all__ = ["Hamming", "Levenshtein", "MOST", "MOST_BYTES", "StringLists", "few"]
 
 _LONGEST = 1 << 30
 """No string is as long."""
@@ -191,3 +191,54 @@ class Hamming(_OfTexts):
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:
         return ()
+
+
+MOST = 1024
+"""Distinct strings that a file may keep,"""
+MOST_BYTES = 1 << 13
+"""and how many bytes of UTF-8 they may have together."""
+
+
+def few(texts: Sequence[str]) -> list[str] | None:
+    """Distinct strings in order; None where they are too many, or too long, to be kept.
+
+    >>> few(["b", "a"]), few(["a" * 9000])
+    (['a', 'b'], None)
+    """
+    if len(texts) > MOST or sum(len(text.encode("utf-8")) for text in texts) > MOST_BYTES:
+        return None
+    return sorted(texts)
+
+
+@dataclass(frozen=True)
+class StringLists:
+    """The strings of all files that keep theirs, each distinct one once, and which files have which."""
+
+    texts: list[str]
+    counts: NDArray[np.int64]
+    """How many files have each string."""
+    owners: NDArray[np.int32]
+    """The files of all strings, string by string."""
+    known: NDArray[np.bool_]
+    """Files that keep theirs."""
+
+    @classmethod
+    def of(cls, lists: pa.Array) -> StringLists:
+        """From lists of strings, one a file; files whose list is null or empty, or has a null in it, keep none."""
+        if not pa.types.is_list(lists.type):
+            lists = pa.nulls(len(lists), pa.list_(pa.string()))
+        lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+        owners = np.repeat(np.arange(len(lists), dtype=np.int32), lengths)
+        flat = lists.drop_null().flatten().dictionary_encode()
+        known = lengths > 0
+        known[owners[np.asarray(flat.indices.is_null())]] = False
+        codes = np.asarray(flat.indices.fill_null(0).to_numpy(zero_copy_only=False))
+        codes, owners = codes[known[owners]], owners[known[owners]]
+        counts = np.bincount(codes, minlength=len(flat.dictionary))
+        return cls(flat.dictionary.to_pylist(), counts, owners[np.argsort(codes, kind="stable")], known)
+
+    def holding(self, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which files may hold one of the wanted strings: those that keep none may."""
+        found = ~self.known
+        found[self.owners[np.repeat(wanted, self.counts)]] = True
+        return found

@@ -70,7 +70,7 @@ READINGS = (
              "h3_latlng_to_cell(lat, lng, 4) = h3_latlng_to_cell(39.74D, -104.99D, 4)")),
     Workload("MetricDist, haversine", MetricDist("lng", "lat", metric="haversine"),
              _near("haversine(lng, lat, {lng}D, {lat}D)", " < 100000")),
-    Workload("MetricDist, metrics_sql", MetricDist("lng", "lat", metric="euclidean"),
+    Workload("MetricDist, metrics: plane", MetricDist("lng", "lat", metric="euclidean"),
              _near("sqrt(pow(lng - {lng}D, 2) + pow(lat - {lat}D, 2))", " < 1", " > 40")),
 )  # fmt: skip
 

@@ -50,9 +50,15 @@ from geoskip.indexes.geobox.clauses import (
     BoxMeets,
     BoxTransform,
 )
-from geoskip.indexes.geobox.collect import GEOMETRY_TYPE, PAIR_TYPE, collect_geometries, collect_pairs, merge
+from geoskip.indexes.geobox.collect import (
+    DEFAULT_BOXES,
+    GEOMETRY_TYPE,
+    PAIR_TYPE,
+    collect_geometries,
+    collect_pairs,
+    merge,
+)
 from geoskip.indexes.geobox.globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
-from geoskip.indexes.geobox.split import DEFAULT_BOXES
 from geoskip.indexes.geobox.units import NoBoxReason
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current

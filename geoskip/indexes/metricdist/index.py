@@ -37,10 +37,16 @@ from geoskip.clauses import Clause
 from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index
-from geoskip.indexes.metricdist.clauses import HasNullDistance, Pivots
-from geoskip.indexes.metricdist.collect import collect, merge, summary_type
-from geoskip.indexes.metricdist.distance import Distance, all_known, any_known, is_of_null, subject
-from geoskip.indexes.metricdist.pivots import choose, counter_example
+from geoskip.indexes.metricdist.clauses import (
+    Distance,
+    HasNullDistance,
+    Pivots,
+    all_known,
+    any_known,
+    is_of_null,
+    subject,
+)
+from geoskip.indexes.metricdist.collect import choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import METRICS, Metric, UserMetric, metric_named, refusal
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current

@@ -33,7 +33,7 @@ from geoskip.clauses import Clause, Files, Mask
 from geoskip.evaluation import IS_FALSE, IS_NULL, IS_TRUE, physical, value_in
 from geoskip.indexes.affix_postings import EntryPasses, mirrored
 from geoskip.indexes.minmax import HasNulls
-from geoskip.indexes.postings import ListMeets
+from geoskip.indexes.valuelist import ListMeets
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.stores.search.queries import KeyField, Query, ServerKeys, TranslatedQuery, any_of

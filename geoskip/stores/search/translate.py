@@ -21,7 +21,7 @@ import pyarrow as pa
 from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, Files, UnitClause, all_of, alternatives_of, parts_of
 from geoskip.indexes.affix_postings import EntryPasses
 from geoskip.indexes.gaplist import SegmentPasses
-from geoskip.indexes.postings import ListMeets
+from geoskip.indexes.valuelist import ListMeets
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
 from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery
