@@ -1,15 +1,16 @@
-"""Boxes on the server: those of GeoBox, each a *nested* object, so that AND asks for one box that passes everything.
+"""Keys and queries of boxes: those of GeoBox, as nested objects of a document.
 
-Beside ``boxes`` (doubles, as they are stored; ``point``: are the file's geometries points alone) a document has a flag
-for each sort of rows without a box that the file has, and ``wild`` where it has non-finite coordinates: the *units* of
-:mod:`geoskip.indexes.geobox.units`. A file without a summary has no keys, and is kept.
+With *nested* objects AND becomes a query for one box that passes everything. Beside ``boxes`` (doubles as stored;
+``point`` if the file has points alone) a document has a flag for each reason why rows have no box, and ``wild`` for
+non-finite coordinates: the *units* of :mod:`geoskip.indexes.geobox.units`. A file without a summary has no keys, and is
+kept.
 
-A server compares coordinates, and knows no polygon: of clauses about a shape it is asked for the boxes that meet the
-shape's envelope, or what that becomes for distances, and those files' boxes are then compared here. Comparisons of a
-coordinate and counts are exact there. Clauses that only drop what lies wholly inside of a shape or near a place (NOT
-Intersects, a distance above a number) keep nearly every file, and are evaluated here.
+A server compares coordinates, and has no polygons: clauses about a shape become a query for boxes that meet the shape's
+envelope, or the envelope of its surroundings for distances, and geoskip then compares the boxes of those files.
+Comparisons of a coordinate, and counts, are exact on the server. Clauses that only skip files wholly inside a shape or
+near a point (NOT Intersects, a distance above a number) keep nearly every file, and are not translated.
 
-``largest``, the snapshot's largest coordinate, is kept beside the keys: the margins against rounding follow from it.
+The margins against rounding follow from ``largest``, the snapshot's largest coordinate, which is kept beside the keys.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _boxes(units: BoxUnits) -> Iterable[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class BoxCondition:
-    """Which units pass: boxes by a query, rows without a box by their sorts, and those with wild coordinates."""
+    """A condition on units: boxes by a query, rows without a box by reason, and wild coordinates."""
 
     field: KeyField
     query: Query
@@ -98,24 +99,24 @@ class BoxCondition:
     exact: bool = True
 
     def both(self, other: BoxCondition) -> BoxCondition:
-        """The units that pass both."""
+        """The conjunction with another condition."""
         query, sorts = all_of([self.query, other.query]), self.sorts & other.sorts
         return BoxCondition(self.field, query, sorts, self.wild and other.wild, self.exact and other.exact)
 
     def either(self, other: BoxCondition) -> BoxCondition:
-        """The units that pass one of them."""
+        """The disjunction with another condition."""
         query, sorts = any_of([self.query, other.query]), self.sorts | other.sorts
         return BoxCondition(self.field, query, sorts, self.wild or other.wild, self.exact and other.exact)
 
     def translated(self) -> TranslatedQuery:
-        """The query for files that have such a unit."""
+        """The query for files with such a unit."""
         flags = [*(_FLAGS[sort] for sort in sorted(self.sorts)), *(["wild"] if self.wild else [])]
         found = [within(f"{self.field.path}.boxes", self.query), *map(self.field.is_true, flags)]
         return TranslatedQuery(any_of([*found, self.field.is_missing("wild")]), self.exact)
 
 
 def of_boxes(clause: UnitClause, field: KeyField) -> BoxCondition | None:
-    """The units that a clause over boxes passes, or more; None for one that keeps nearly every file."""
+    """The condition of a clause over boxes, or a weaker one; None if it keeps nearly every file."""
     translate = _CLAUSES.get(type(clause))
     with np.errstate(all="ignore"):
         return None if translate is None else translate(clause, field)
@@ -160,7 +161,7 @@ def _near_on_globe(clause: GlobeComesWithin, field: KeyField) -> BoxCondition | 
 
 
 def _reaching(clause: Any, field: KeyField, envelopes: Iterable[Envelope], *sorts: NoBoxReason) -> BoxCondition | None:
-    """The boxes that meet one of the envelopes, as the clause's view has them."""
+    """The boxes that meet one of the envelopes, through the clause's view."""
     if not math.isfinite(field.largest):
         return None
     found = []

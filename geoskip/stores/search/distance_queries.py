@@ -1,12 +1,12 @@
-"""Distances on the server: those of MetricDist, for each origin the *rings* in which a file's rows lie around it.
+"""Keys and queries of distances: for each pivot of MetricDist the *rings* in which a file's rows lie.
 
-A ring is a range, ``r0`` for the first origin and so on, of which a file has one more than gaps; they are widened as
-clauses that are evaluated here have them. ``points``: has some row a distance; ``nulls`` and ``partly``: is an
-expression NULL in some row, and another not; ``reach``: the largest coordinate. A file of which too little is known, or
-with a row that is no point, has no keys, and is kept.
+The rings of the first pivot are the ranges ``r0``, one more than it has gaps, and so on; they have the margins of the
+clauses. The flags are ``points``, if some row has a distance, ``nulls``, if an expression is NULL in some row, and
+``partly``, if another expression is not; ``reach`` is the largest coordinate. A file with a row that is no point, or
+with too little known, has no keys, and is kept.
 
-A query's distance range becomes one range an origin, by the triangle inequality, and a file is kept if of each origin
-some ring meets it. Of texts whose outlines are stored (of Levenshtein's words, for one) these are compared here after.
+By the triangle inequality a query's range of distances becomes one range for each pivot, and a file is kept if for each
+pivot some ring meets it. Stored outlines of texts, as for Levenshtein's distance, are compared by geoskip afterwards.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["fields_of", "keys_of", "translated"]
 _BOOLEAN = {"type": "boolean"}
 _FLAGS = ("points", "nulls", "partly")
 _MOST_ORIGINS = 64
-"""Origins whose rings the server is given."""
+"""The most pivots with rings."""
 
 
 def fields_of(entry: IndexEntry) -> dict[str, Any] | None:
-    """The server's types of the keys; None for another index, or one whose origins are not known here."""
+    """The server's types of the keys; None for other indexes, and where the pivots are not known here."""
     origins = _origins_of(entry)
     if origins is None:
         return None
@@ -47,7 +47,7 @@ def _origins_of(entry: IndexEntry) -> Pivots | None:
         return None
     try:
         return index.kept_origins()
-    except InvalidSpecificationError:  # a declared function that is another one here
+    except InvalidSpecificationError:  # the declared function has changed
         return None
 
 
@@ -75,7 +75,7 @@ def keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
 
 
 def _rings(low: float, high: float, gaps: list[tuple[float, float]]) -> Any:
-    """A range without its gaps, which are open."""
+    """The parts of a range between its gaps, which are open intervals."""
     for inner, outer in gaps:
         if low <= inner < outer:
             yield {"gte": low, "lte": inner}
@@ -84,7 +84,7 @@ def _rings(low: float, high: float, gaps: list[tuple[float, float]]) -> Any:
 
 
 def translated(clause: Clause, field: KeyField) -> TranslatedQuery | None:
-    """A query for what a clause over distances keeps; None where it is none of these."""
+    """Translate a clause over distances; None for others."""
     translate = _CLAUSES.get(type(clause))
     if translate is None:
         return None
@@ -110,7 +110,7 @@ def _meets(clause: DistanceMeets, field: KeyField) -> tuple[Query, bool]:
 
 
 def _least(limit: float, added: float) -> float:
-    """The least double that is no less than a limit when another is added."""
+    """The least double whose sum with another is no less than a limit."""
     found = limit - added
     while found + added >= limit:
         found = math.nextafter(found, -math.inf)

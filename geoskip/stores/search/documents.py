@@ -1,11 +1,11 @@
 """Rows of the files table as documents, a document a file.
 
-A document has the members ``part`` and ``row``, which are its place in the files table, the base columns under their
-own names, ``summaries`` with an object an index (see :mod:`geoskip.stores.search.json_values`), which a server keeps
-as it is, and ``keys`` (see :mod:`geoskip.stores.search.translate`), which it can compare.
+A document has the members ``part`` and ``row``, its position in the files table, the base columns under their names,
+``summaries`` with an object for each index (:mod:`geoskip.stores.search.json_values`), stored and not indexed, and
+``keys`` (:mod:`geoskip.stores.search.translate`), which the server can compare.
 
-Columns of small values, such as paths and bounds, are there once more, in documents of some thousand rows of one
-column: to read a column of all files from a document each takes a server very much longer.
+Columns of small values, such as paths and bounds, are stored once more in *blocks*, documents of some thousand rows of
+one column, since a server takes much longer to return a document for each file.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ __all__ = [
 ]
 
 KEYS = "*keys"
-"""The leaf of a part's column that says that its documents have keys; no field's member is called so."""
+"""The leaf of a part's column whose documents have keys; no field has such a name."""
 SOME = "*some"
-"""The leaf that says that some of them have none, or not all, though they have a summary."""
+"""The leaf of a column where some files have a summary and not all keys."""
 LARGEST = "*largest"
-"""The leaf that has the power of two above every coordinate."""
+"""The leaf with the power of two above every coordinate."""
 BLOCKS = "*blocks"
-"""The leaf that says that the column is also there in blocks."""
+"""The leaf of a column that is stored in blocks too."""
 VALUES = "v"
-"""What a block calls the values of a base column."""
+"""The name of a base column's values in a block."""
 THERE = "#"
-"""The leaf that says of which rows an index has a summary."""
+"""The leaf that marks the rows with a summary."""
 _MOST_FIELDS = 2500
-"""Fields of keys; an index is made for some more."""
+"""Fields of keys; the index has room for some more."""
 _MOST_NESTED = 40
-"""Fields of nested objects: servers take 50 if nobody told them otherwise."""
+"""Nested fields; the default limit of servers is 50."""
 BLOCK = 4096
-"""Rows whose values one checksum is taken over, and that are made into documents at a time."""
+"""Rows of a checksum, and of a block."""
 _LARGEST_BLOCK = 4 << 20
 _SMALL = 200
-"""Bytes of a column's values, on average, up to which it is kept in blocks too."""
+"""Bytes of a value, on average, up to which a column is stored in blocks."""
 
 Cells = list[Any]
 
 
 @dataclass(frozen=True)
 class SummaryField:
-    """Where documents have the summaries of an index: a name that says which, and differs for another type."""
+    """The field of documents that holds the summaries of an index; its name depends on index and type."""
 
     name: str
     entry: IndexEntry
@@ -80,7 +80,7 @@ class SummaryField:
         return cls(f"{readable}_{digest}", entry)
 
     def leaves(self) -> dict[str, str]:
-        """The members of a summary's object by the fields' names: these themselves, where they are plain."""
+        """The members of a summary's object by field name: the same name if it is plain."""
         names = [field.name for field in self.entry.arrow]
         return {name: name if re.fullmatch("[A-Za-z_0-9]+", name) else f"#{at}" for at, name in enumerate(names)}
 
@@ -90,7 +90,7 @@ def slots_of(entries: Iterable[IndexEntry]) -> tuple[SummaryField, ...]:
 
 
 class PartWriter:
-    """Makes the documents of a new part; what a header says of it is known when they were all made."""
+    """Makes the documents of a new part, and then its description for headers."""
 
     def __init__(self, name: str, table: pa.Table, slots: Sequence[SummaryField], keyed: frozenset[str]) -> None:
         self.name = name
@@ -99,7 +99,7 @@ class PartWriter:
         self.keyed = keyed
         self._bytes: dict[str, int] = {}
         self._crcs: dict[str, dict[str, list[int]]] = {}
-        self._said: dict[str, dict[str, int]] = {}
+        self._flags: dict[str, dict[str, int]] = {}
         self._block: dict[str, dict[str, Cells]] = {}
         self._large: set[str] = set()
 
@@ -128,7 +128,7 @@ class PartWriter:
                 continue
             block = {"kind": "block", "part": self.name, "column": column, "row": start, "summaries": cells}
             text = json.dumps(block, separators=(",", ":"))
-            if len(text) > _LARGEST_BLOCK:  # the first files were unlike these: nobody reads the blocks so far
+            if len(text) > _LARGEST_BLOCK:  # unlike the first rows: the column has no blocks
                 self._large.add(column)
                 continue
             self._crcs[column].setdefault(BLOCKS, []).append(count)
@@ -136,14 +136,14 @@ class PartWriter:
         self._block = {}
 
     def part(self) -> PartFile:
-        """What a header says of it."""
+        """The part's description for headers, once all documents were made."""
         columns = {}
         blocks = -(-self.table.num_rows // BLOCK)
         for name in (*BASE_SCHEMA.names, *(slot.name for slot in self.slots)):
             found = self._crcs.get(name, {})
             leaves = {leaf: checksum(crcs) for leaf, crcs in found.items() if len(crcs) == blocks}
             if KEYS in leaves:
-                leaves |= self._said.get(name, {})
+                leaves |= self._flags.get(name, {})
             called = next((slot.entry.name for slot in self.slots if slot.name == name), name)
             columns[name] = PartColumn(called, self._bytes.get(name, 0), checksum(sorted(leaves.items())), leaves)
         crcs = checksum([column.crc for column in columns.values()])
@@ -163,10 +163,10 @@ class PartWriter:
         found = keys_of(rows, slot.entry) if slot.name in self.keyed else None
         if found is not None:
             self._crcs[slot.name].setdefault(KEYS, []).append(checksum(found.rows))
-            said = self._said.setdefault(slot.name, {LARGEST: 0})
-            said[LARGEST] = max(said[LARGEST], math.frexp(found.largest)[1])
+            flags = self._flags.setdefault(slot.name, {LARGEST: 0})
+            flags[LARGEST] = max(flags[LARGEST], math.frexp(found.largest)[1])
             if not found.whole:
-                said[SOME] = 1
+                flags[SOME] = 1
             for key, values in zip(keys, found.rows, strict=True):
                 if values:
                     key[slot.name] = values
@@ -184,7 +184,7 @@ class PartWriter:
 
 
 def key_properties(slots: Iterable[SummaryField]) -> dict[str, dict[str, Any]]:
-    """The server's types of the keys of these indexes, by slot, as many as it has room for."""
+    """The server's types of the keys of indexes, by field, within its limits."""
     found: dict[str, dict[str, Any]] = {}
     fields = nested = 0
     for slot in slots:

@@ -1,4 +1,4 @@
-"""The index that holds a dataset's metadata: how it is made, and its entries, which are numbered texts."""
+"""The server's index of a dataset's metadata: its mappings, its log, and numbered entries as texts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from geoskip.stores.search.server import AlreadyExistsError, ForbiddenError, Jso
 __all__ = ["DIGITS", "OF_ENTRIES", "OF_PARTS", "SearchIndex", "is_one_of"]
 
 DIGITS = "[0-9a-f]{32}"
-"""Of identities and names of parts."""
+"""The pattern of identities and names of parts."""
 _IDENTITY = re.compile(DIGITS)
 _MOST_FIELDS = 3000
 _LOG = "log"
 _FEW = 10
 _ALONE, _TOGETHER = 2, 1000
-"""Up to how many entries are removed one by one, and how many with one request."""
+"""The most entries that are removed one by one, and with one request."""
 _AT_ONCE, _BATCH = 100_000, 5000
-"""Documents that a request removes, so that it takes seconds, and that the server takes at a time: OpenSearch tells of
-each time in a header, and Python takes no answer of more than a hundred."""
+"""Documents that a request removes, so that it takes seconds, and that the server removes at a time. OpenSearch sends a
+header for each batch, and Python accepts at most a hundred."""
 
 _MAPPINGS: Json = {
     "dynamic": False,
@@ -55,44 +55,42 @@ class SearchIndex:
         self.location = f"{server.location}/{name}"
         self._settings = settings
 
-    # --- the log -------------------------------------------------------------------------------------------------
-
     def identity(self) -> str | None:
-        """The identity of the log, as it is at this moment; None where there is none."""
+        """The identity of the log, None where there is none."""
         try:
             return self._identity_in(self.server.document(self.name, _LOG))
         except NotFoundError:
             return None
 
     def begin(self) -> None:
-        """Make the index and the log, where they are not there."""
-        known = self._is_there() or self._make()
+        """Create the index and the log if they are missing."""
+        exists = self._exists() or self._create_index()
         document = {"kind": _LOG, "identity": new_identity(), "number": 2**63 - 1, "format": FORMAT}
         path = f"/{self.name}/_create/{_LOG}"
         try:
             with contextlib.suppress(AlreadyExistsError):
                 self.server.tell("PUT", path, document, require_alias="true", refresh="true")
         except NotFoundError:
-            if known:
+            if exists:
                 raise
             raise MetadataError(
                 f"{self.server.location} has an index {self.name}-000001 without the alias {self.name}: give it that "
                 "alias again, or remove it if nobody needs it, or give the store another name"
             ) from None
 
-    def _is_there(self) -> bool | None:
-        """Is there the alias with an index of ours? None where we may not know.
+    def _exists(self) -> bool | None:
+        """True if the alias exists, with an index of geoskip's; None if the credentials do not allow to look.
 
-        Raises MetadataError where the name is that of something else: nothing is written there, and less removed.
+        Raises MetadataError if the name belongs to something else, which must not be changed.
         """
         try:
-            found = self.server.ask("GET", f"/{self.name}/_mapping")
+            answer = self.server.ask("GET", f"/{self.name}/_mapping")
         except NotFoundError:
             return False
         except ForbiddenError:
             return None
         with self.server.understanding():
-            known = {name: kind.get("mappings", {}).get("properties", {}) for name, kind in found.items()}
+            known = {name: kind.get("mappings", {}).get("properties", {}) for name, kind in answer.items()}
         if len(known) == 1 and self.name not in known and all(map(_is_ours, known.values())):
             return True
         raise MetadataError(
@@ -100,8 +98,8 @@ class SearchIndex:
             f"{'an index' if self.name in known else f'one of {sorted(known)}'}; give the store a name of its own"
         )
 
-    def _make(self) -> bool:
-        """Make the index; False if it was there already."""
+    def _create_index(self) -> bool:
+        """Create the index; False if it exists."""
         body = {
             "aliases": {self.name: {}},
             "settings": {"index.mapping.total_fields.limit": _MOST_FIELDS, **self._settings},
@@ -116,8 +114,8 @@ class SearchIndex:
         return True
 
     def latest(self) -> int | None:
-        """The highest number of a snapshot. The log's own document, above all in order, comes with the same search."""
-        order = {"number": {"order": "desc", "unmapped_type": "long"}}  # somebody else's index may have no numbers
+        """The highest number of a snapshot, by one search that returns the log's own document first."""
+        order = {"number": {"order": "desc", "unmapped_type": "long"}}  # an index of others may have no numbers
         query = is_one_of("kind", _LOG, "snapshot")
         body = {"query": query, "sort": [order], "size": _FEW, "_source": ["kind", "identity", "format"]}
         try:
@@ -135,8 +133,8 @@ class SearchIndex:
         return max(self.numbers("snapshot", identity), default=None)
 
     def end(self) -> None:
-        """Remove the log's own document, so that nobody finds the rest, and then the rest; the empty index stays."""
-        if self._is_there() is False:
+        """Remove the log's own document, so that readers find no log, and then all others; the index is kept."""
+        if self._exists() is False:
             return
         self.delete(_LOG)
         with contextlib.suppress(NotFoundError):
@@ -153,12 +151,24 @@ class SearchIndex:
             raise MetadataError(f"the log in {self.location} has no identity")
         return found
 
-    # --- entries -------------------------------------------------------------------------------------------------
-
     def create(self, kind: str, identity: str, number: int, text: bytes) -> None:
-        """Create an entry exclusively; raises Taken where the number has another, Absent where there is no index.
+        """Create an entry exclusively; it counts as created if only the response was lost.
 
-        One that this very call has created, so that only the answer was lost, is created.
+        Parameters
+        ----------
+        kind
+            ``"snapshot"`` or ``"operation"``.
+        identity, number
+            Of the log and of the entry.
+        text
+            The content.
+
+        Raises
+        ------
+        AlreadyExistsError
+            If the number has another entry.
+        NotFoundError
+            If there is no index.
         """
         mark = new_identity()
         document = {"kind": kind, "identity": identity, "number": number, "mark": mark, "text": text.decode("ascii")}
@@ -171,11 +181,17 @@ class SearchIndex:
             with contextlib.suppress(NotFoundError):
                 if self.server.document(self.name, _entry(kind, identity, number)).get("mark") == mark:
                     return
-            self.refresh()  # who tries again finds what took the number
+            self.refresh()  # so that the next attempt finds the entry of that number
             raise
 
     def text(self, kind: str, identity: str, number: int) -> bytes:
-        """An entry; raises Absent where it is not there."""
+        """Read an entry; raises NotFoundError where it is missing.
+
+        Parameters
+        ----------
+        kind, identity, number
+            As given to :meth:`create`.
+        """
         source = self.server.document(self.name, _entry(kind, identity, number))
         if (source.get("kind"), source.get("identity"), source.get("number")) != (kind, identity, number):
             raise MetadataError(f"{kind} {number} in {self.location} is another's")
@@ -194,7 +210,7 @@ class SearchIndex:
             return ()
 
     def forget(self, kind: str, identity: str, *numbers: int) -> None:
-        """Remove entries, those that are there."""
+        """Remove entries that exist."""
         names = [_entry(kind, identity, number) for number in numbers]
         if len(names) <= _ALONE:
             for name in names:
@@ -204,20 +220,18 @@ class SearchIndex:
             with contextlib.suppress(NotFoundError):
                 self.delete_all({"ids": {"values": names[start : start + _TOGETHER]}})
 
-    # --- documents -----------------------------------------------------------------------------------------------
-
     def refresh(self) -> None:
-        """Let searches find what was written, by whomever; who may only read finds it a second later."""
+        """Let searches find all written documents; without the right to write they find them a second later."""
         with contextlib.suppress(NotFoundError, ForbiddenError):
             self.server.tell("POST", f"/{self.name}/_refresh")
 
     def delete(self, name: str) -> None:
-        """Remove a document, if it is there."""
+        """Remove a document if it exists."""
         with contextlib.suppress(NotFoundError):
             self.server.tell("DELETE", f"/{self.name}/_doc/{name}", refresh="true")
 
     def delete_all(self, query: Json) -> int:
-        """Remove all documents that a query finds; returns how many."""
+        """Remove all documents that match a query; returns how many."""
         self.refresh()
         path, body = f"/{self.name}/_delete_by_query", {"query": query, "max_docs": _AT_ONCE}
         removed = 0
@@ -231,17 +245,17 @@ class SearchIndex:
 
 
 def is_one_of(member: str, *values: str) -> Json:
-    """The query for documents whose member has one of these values."""
+    """The query for documents with one of these values in a member."""
     return {"terms": {member: list(values)}}
 
 
 OF_PARTS: Json = {"bool": {"filter": [is_one_of("kind", "file", "block"), {"regexp": {"part": DIGITS}}]}}
 OF_ENTRIES: Json = {"bool": {"filter": [is_one_of("kind", "snapshot", "operation"), {"regexp": {"identity": DIGITS}}]}}
-"""The queries for documents that geoskip wrote, all but the log's own: somebody may have others in the same index."""
+"""The queries for geoskip's documents, except the log's own: the index may have documents of others."""
 
 
 def _is_ours(properties: Mapping[str, Any]) -> bool:
-    """Are these the types of documents' members that an index of geoskip's has?"""
+    """True for the mappings of an index of geoskip's."""
     types = {name: properties.get(name, {}).get("type") for name in ("kind", "identity", "part", "number", "row")}
     return types == {name: _MAPPINGS["properties"][name]["type"] for name in types} and (
         properties.get("summaries", {}).get("enabled") is False

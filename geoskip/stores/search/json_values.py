@@ -1,4 +1,4 @@
-"""Arrow values as JSON and back, bit by bit: what JSON, or a server's reading of it, cannot hold is written otherwise.
+"""Arrow values as JSON and back, exactly, also where JSON or a server would round or change them.
 
 =============================== ====================================================================================
 integers, dates, times          a number; beyond 2^53 its digits as a string
@@ -6,11 +6,11 @@ floats                          a number; NaN, infinities and ``-0.0`` as the 16
 strings and binary              a string where the bytes are UTF-8, else a list with the bytes in base64
 decimals                        their digits as a string
 booleans, null                  themselves
-lists and whatever else         Arrow's own message of one value, in base64, packed by zlib where that is shorter
+lists and all other types       Arrow's own message of one value, in base64, packed by zlib where that is shorter
 =============================== ====================================================================================
 
-A server gives back what it was given, but may write a number in another way (``1e-7`` as ``1.0E-7``): a value's
-checksum is that of its JSON as Python writes it.
+A server returns the values that it was sent, but may write a number in another way (``1e-7`` as ``1.0E-7``): checksums
+are of the JSON that Python writes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["checksum", "decoded", "encoded"]
 _EXACT = 2**53
 _LARGEST = 1 << 28
 _PACKED = "z"
-"""What begins a packed message: a colon cannot stand in base64, so no other can be taken for one."""
+"""Prefix of a packed message, before a colon, which does not occur in base64."""
 
 Cells = list[Any]
 
 
 def encoded(array: pa.Array) -> Cells:
-    """The values of an array as JSON.
+    """Encode an array as a list of JSON values.
 
     >>> encoded(pa.array([1, None, 2**60])), encoded(pa.array([0.5, float("inf")]))
     ([1, None, '1152921504606846976'], [0.5, '7ff0000000000000'])
@@ -50,17 +50,17 @@ def encoded(array: pa.Array) -> Cells:
 
 
 def decoded(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The array of this type that was encoded; raises ValueError or TypeError for what is no such thing."""
+    """Decode an array of this type; raises ValueError or TypeError for other values."""
     if not len(cells):
         return pa.array([], kind)
-    found = _codec(kind)[1](cells, kind)
-    if found.type != kind or len(found) != len(cells):
-        raise ValueError(f"{len(cells)} cells of {kind} were read as {len(found)} of {found.type}")
-    return found
+    array = _codec(kind)[1](cells, kind)
+    if array.type != kind or len(array) != len(cells):
+        raise ValueError(f"{len(cells)} cells of {kind} were read as {len(array)} of {array.type}")
+    return array
 
 
 def checksum(cells: Sequence[Any]) -> int:
-    """The CRC-32 of values as JSON; the same before and after a server kept them."""
+    """The CRC-32 of values as JSON, the same before and after a server stored them."""
     return zlib.crc32(json.dumps(cells, separators=(",", ":")).encode("ascii"))
 
 
@@ -227,7 +227,7 @@ def _read(cell: Any, schema: pa.Schema) -> pa.Array:
     (column,) = batch.columns
     if len(column) != 1:
         raise ValueError(f"a message of {len(column)} values where one was expected")
-    column.validate(full=True)  # before anything looks into it
+    column.validate(full=True)
     return column
 
 
@@ -237,30 +237,15 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _is_counted(kind: pa.DataType) -> bool:
-    """Is it an integer inside, of 32 or 64 bits, or any integer?"""
-    return any(
-        matches(kind)
-        for matches in (
-            pa.types.is_integer,
-            pa.types.is_date,
-            pa.types.is_time,
-            pa.types.is_timestamp,
-            pa.types.is_duration,
-        )
-    )
+    """True for integers, and for types that are stored as integers of 32 or 64 bits."""
+    t = pa.types
+    return any(test(kind) for test in (t.is_integer, t.is_date, t.is_time, t.is_timestamp, t.is_duration))
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(
-        matches(kind)
-        for matches in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_fixed_size_binary,
-        )
-    )
+    t = pa.types
+    tests = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary, t.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
 
 
 _CODECS: tuple[tuple[Callable[[pa.DataType], bool], Any, Any], ...] = (

@@ -1,16 +1,19 @@
-"""Listed values on the server: those of ValueList, Formatted and Hybrid, and the entries of Prefix and Suffix.
+"""Keys and queries of listed values: ValueList, Formatted and Hybrid, and entries of Prefix and Suffix.
 
-A document has each list of the file as a member of many values, which the server indexes: numbers, dates and times as
-the keys of :mod:`geoskip.bounds.sort_keys`, strings and binary as hexadecimal digits (Suffix's read backwards, as they
-are compared). Beside them are ``nulls``, is some value NULL, and ``open``, may there be values that are not listed.
+A document has each list of the file as a field of many values: numbers, dates and times as the keys of
+:mod:`geoskip.bounds.sort_keys`, strings and binary as hexadecimal digits (Suffix's reversed). Beside them are the flags
+``nulls``, if some value is NULL, and ``open``, if there may be values that are not listed.
 
-A file whose list is long, or holds a long value, has no keys: every query keeps it, and :attr:`Keys.whole` says that
-what was kept has to be looked at here.
+A file whose list is long, or has a long value, has no keys: every query keeps it, and :attr:`ServerKeys.whole
+<geoskip.stores.search.queries.ServerKeys>` is False, so that geoskip evaluates the clause on the files that were kept.
 
-A condition leaves a set of values, as intervals, and says whether NULL passes, and a value of which nothing is known: a
-*unit* is one of these, and a row has one. So AND meets and OR unites the sets, as clauses evaluated here are merged
-value by value, and a file is kept that has a value in the set. Equality, IN, order, ``LIKE 'ab%'`` and IS NULL are such
-conditions, and their negations. Other conditions (LIKE in general, functions) are evaluated here, over the values.
+A condition passes a set of values, given as intervals, and maybe NULL and values that are not listed: each of these is
+a *unit*, and a row has one. So AND intersects and OR unites the sets, as geoskip merges clauses value by value, and a
+file is kept if it has a value in the set. Equality, IN, order, ``LIKE 'ab%'``, IS NULL and their negations are such
+conditions. Others (LIKE in general, functions) are not translated.
+
+An interval holds the values from its first member on and below its second; None is above everything. A set is a tuple
+of disjoint intervals, ascending.
 """
 
 from __future__ import annotations
@@ -53,9 +56,9 @@ __all__ = [
 ]
 
 _MOST_LISTED = 1000
-"""Values of a file that the server is given."""
+"""The most values of a file with keys."""
 _LONGEST = 500
-"""Bytes of such a value, and of a literal that is compared there."""
+"""Bytes of the longest value with a key, and of the longest literal in a query."""
 _MOST_BYTES = 1 << 16
 _MOST_TERMS = 2000
 _MOST_RANGES = 200
@@ -79,7 +82,7 @@ def fields_of(entry: IndexEntry) -> dict[str, Any] | None:
 
 
 def _lists_in(summary: pa.DataType) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What begins the names of each list's members, and the members that are lists."""
+    """The name prefix of each list's fields, and the fields that are lists."""
     names = {field.name for field in summary}
     if names >= {"whole", "cut", "nulls", "rows"}:
         yield "", ("whole", "cut")
@@ -95,7 +98,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
-    """The keys of all files, of each list where it is short enough."""
+    """The keys of all files whose lists are short enough."""
     rows: list[dict[str, Any]] = [{} for _ in range(len(files))]
     whole = True
     for part, members in _lists_in(entry.arrow):
@@ -114,7 +117,7 @@ def keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
 
 
 def _cells_of(lists: Sequence[pa.Array], *, turned: bool) -> tuple[list[list[Cells]], Mask]:
-    """The keys in each list of each file, and which files have few enough of them, all of which are keys."""
+    """The keys of each list and file, and the files whose values are few and short enough."""
     length = len(lists[0])
     count, size = np.zeros(length, dtype=np.int64), np.zeros(length, dtype=np.int64)
     short = np.ones(length, dtype=bool)
@@ -133,7 +136,7 @@ def _cells_of(lists: Sequence[pa.Array], *, turned: bool) -> tuple[list[list[Cel
 
 
 def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
-    """The keys of physical values, how large each is, and which of the values have one."""
+    """The keys of physical values, the size of each, and the values that have one."""
     eights = np.full(len(values), 8, dtype=np.int64)
     if pa.types.is_decimal(values.type):
         scaled = [int(value.scaleb(values.type.scale, _DIGITS)) for value in values.to_pylist()]
@@ -152,7 +155,7 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
 
 
 def translated(clause: Clause, field: KeyField) -> TranslatedQuery | None:
-    """A query for a clause over counts, which Hybrid has beside its lists; None for another."""
+    """Translate a clause over counts, which Hybrid has beside its lists; None for others."""
     if type(clause) is not HasNulls or clause.steps:
         return None
     return TranslatedQuery(any_of([field.is_true("nulls"), field.is_missing("nulls")]), field.whole)
@@ -160,7 +163,7 @@ def translated(clause: Clause, field: KeyField) -> TranslatedQuery | None:
 
 @dataclass(frozen=True)
 class ListedValueQuery:
-    """Which units pass: of each listed member the values in a set, NULL, and a value that is not listed."""
+    """A condition on units: for each list a set of values, NULL, and values that are not listed."""
 
     field: KeyField
     part: str
@@ -169,11 +172,11 @@ class ListedValueQuery:
     unlisted: bool
 
     def both(self, other: ListedValueQuery) -> ListedValueQuery:
-        """The units that pass both."""
+        """The conjunction with another condition."""
         return self._joined(other, common, self.null and other.null, self.unlisted and other.unlisted)
 
     def either(self, other: ListedValueQuery) -> ListedValueQuery:
-        """The units that pass one of them."""
+        """The disjunction with another condition."""
         return self._joined(other, _united, self.null or other.null, self.unlisted or other.unlisted)
 
     def _joined(
@@ -183,7 +186,7 @@ class ListedValueQuery:
         return ListedValueQuery(self.field, self.part, members, null, unlisted)
 
     def translated(self) -> TranslatedQuery | None:
-        """The query for files that have such a unit; None where it would be too long."""
+        """The query for files with such a unit; None where it would be too long."""
         found: list[Query] = []
         for member, intervals in self.members.items():
             terms = [low for low, high in intervals if _is_one(low, high)]
@@ -213,13 +216,13 @@ def _shown(value: Any) -> Any:
 
 
 def _limits(low: Any, high: Any) -> dict[str, Any]:
-    """An interval as the limits of a range; the least value of all is no limit."""
+    """The limits of an interval for a range query, without the least value of all."""
     lower = {} if low in (b"", FIRST) else {"gte": _shown(low)}
     return lower if high is None else lower | {"lt": _shown(high)}
 
 
 def of_affixes(clause: EntryPasses, field: KeyField) -> ListedValueQuery:
-    """The units that a clause over entries passes."""
+    """The condition of a clause over entries."""
     sides = {"whole": united(clause.whole), "cut": united(clause.cut)}
     if clause.inverted:
         sides = {name: outside(intervals, b"") for name, intervals in sides.items()}
@@ -227,20 +230,20 @@ def of_affixes(clause: EntryPasses, field: KeyField) -> ListedValueQuery:
 
 
 def of_list(clause: ListMeets, field: KeyField) -> ListedValueQuery | None:
-    """The units that a clause over a list passes; None where the condition does not say so plainly."""
+    """The condition of a clause over a list; None where it cannot be translated."""
     member = f"{clause.part}values"
     if field.entry.arrow.get_field_index(member) < 0:
         return None
     kind = physical(pa.array([], field.entry.arrow.field(member).type.value_type)).type
-    said = _said(clause.node, clause.over, kind)
-    if said is None:
+    results = _condition_results(clause.node, clause.over, kind)
+    if results is None:
         return None
-    true, of_null = said
+    true, of_null = results
     first = b"" if _is_text(kind) else FIRST
     passing: list[Interval] = [*true] if clause.wanted & IS_TRUE else []
     if clause.wanted & IS_FALSE:
         if isinstance(clause.node, In) and any(v.value == 0 and pa.types.is_floating(kind) for v in clause.node.values):
-            return None  # among many values Spark hashes, and so tells -0.0 from 0.0
+            return None  # in a long IN Spark hashes, and -0.0 differs from 0.0
         passing += outside(true, first)
     found = united(passing)
     if first == FIRST:
@@ -249,16 +252,16 @@ def of_list(clause: ListMeets, field: KeyField) -> ListedValueQuery | None:
     return ListedValueQuery(field, clause.part, {member: found}, bool(of_null & clause.wanted), clause.unlisted())
 
 
-def _said(node: Predicate, over: Predicate, kind: pa.DataType) -> tuple[Intervals, int] | None:
-    """Of which values a condition is TRUE (it is FALSE of all others), and what it is of NULL; None if it is other."""
+def _condition_results(node: Predicate, over: Predicate, kind: pa.DataType) -> tuple[Intervals, int] | None:
+    """The values for which a condition is TRUE (for others it is FALSE), and its result for NULL."""
     first = b"" if _is_text(kind) else FIRST
     match node:
         case Not(child):
-            found = _said(child, over, kind)
-            if found is None or isinstance(child, In):
+            results = _condition_results(child, over, kind)
+            if results is None or isinstance(child, In):
                 return None
-            swapped = {IS_TRUE: IS_FALSE, IS_FALSE: IS_TRUE, IS_NULL: IS_NULL}
-            return outside(found[0], first), swapped[found[1]]
+            negation = {IS_TRUE: IS_FALSE, IS_FALSE: IS_TRUE, IS_NULL: IS_NULL}
+            return outside(results[0], first), negation[results[1]]
         case IsNull(child) | Comparison("<=>", child, Literal(None)) if child == over:
             return (), IS_TRUE
         case Comparison(op, child, Literal(value) as literal) if child == over and value is not None:
@@ -278,7 +281,7 @@ def _said(node: Predicate, over: Predicate, kind: pa.DataType) -> tuple[Interval
 
 
 def _cut(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval | None:
-    """The keys of the values that are equal to a literal; the interval is empty where it lies between two keys."""
+    """The interval of keys equal to a literal, empty if it lies between two keys; None if not comparable."""
     value = value_in(literal, kind, over)
     if value is None:
         return None
@@ -313,7 +316,7 @@ Intervals = tuple[Interval, ...]
 
 
 def united(intervals: Iterable[Interval]) -> Intervals:
-    """The set of what lies in some interval.
+    """The union of intervals.
 
     >>> united([(5, 7), (1, 3), (6, None), (2, 4), (4, 4)])
     ((1, 4), (5, None))
@@ -328,7 +331,7 @@ def united(intervals: Iterable[Interval]) -> Intervals:
 
 
 def common(one: Intervals, other: Intervals) -> Intervals:
-    """What lies in both sets.
+    """The intersection of two sets.
 
     >>> common(((1, 4), (6, None)), ((3, 7),))
     ((3, 4), (6, 7))
@@ -343,7 +346,7 @@ def common(one: Intervals, other: Intervals) -> Intervals:
 
 
 def outside(intervals: Intervals, first: Any) -> Intervals:
-    """The values from the first one on that lie in none of the intervals.
+    """The complement of a set, from a first value on.
 
     >>> outside(((1, 4), (6, None)), 0)
     ((0, 1), (4, 6))

@@ -1,4 +1,4 @@
-"""Queries as the servers read them, and the keys of an index that they compare."""
+"""The server's query language, and the keys of an index that queries compare."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ NONE: Query = {"match_none": {}}
 
 @dataclass(frozen=True)
 class ServerKeys:
-    """What documents get of an index: an entry a file, empty for a file that every clause over the index keeps."""
+    """The keys of an index: an entry a file, empty for a file that every clause over the index keeps.
+
+    ``whole`` is False if a file without keys may have a summary, so that clauses evaluated by geoskip may skip it.
+    ``largest`` is at least the absolute value of every coordinate.
+    """
 
     rows: list[dict[str, Any]]
     whole: bool = True
-    """Does a file without keys lack its summary, so that clauses evaluated here keep it too?"""
     largest: float = 0.0
-    """No coordinate is larger, either way."""
 
 
 @dataclass(frozen=True)
 class KeyField:
-    """Where documents have the keys of an index, and what is known of these."""
+    """The field of documents that holds the keys of an index; see :class:`ServerKeys` for the rest."""
 
     path: str
     entry: IndexEntry
@@ -38,34 +40,36 @@ class KeyField:
     largest: float = math.inf
 
     def is_true(self, flag: str) -> Query:
-        """Is a flag set?"""
+        """The query for documents with a flag set."""
         return {"term": {f"{self.path}.{flag}": True}}
 
     def is_missing(self, member: str) -> Query:
-        """Is there no such key?"""
+        """The query for documents without a key."""
         return negated({"exists": {"field": f"{self.path}.{member}"}})
 
     def compared(self, member: str, **limits: Any) -> Query:
-        """Does a key lie within limits? Those that are infinite are none."""
-        known = {name: limit for name, limit in limits.items() if limit not in (math.inf, -math.inf)}
-        return {"range": {f"{self.path}.{member}": known}} if known else {"exists": {"field": f"{self.path}.{member}"}}
+        """The query for documents with a key within limits; infinite limits are left out."""
+        finite = {name: limit for name, limit in limits.items() if limit not in (math.inf, -math.inf)}
+        return (
+            {"range": {f"{self.path}.{member}": finite}} if finite else {"exists": {"field": f"{self.path}.{member}"}}
+        )
 
 
 @dataclass(frozen=True)
 class TranslatedQuery:
-    """A query for what a clause keeps; ``exact`` if it keeps nothing more."""
+    """A query for the files that a clause keeps; ``exact`` if it keeps no others."""
 
     query: Query
     exact: bool = True
 
     @property
     def size(self) -> int:
-        """How many simple queries it is made of."""
+        """The number of simple queries in it."""
         return _count(self.query)
 
 
 def all_of(queries: Iterable[Query]) -> Query:
-    """What matches every query."""
+    """The conjunction of queries."""
     parts = [part for query in queries for part in _inside(query, "filter") if part != ALL]
     if NONE in parts:
         return NONE
@@ -73,7 +77,7 @@ def all_of(queries: Iterable[Query]) -> Query:
 
 
 def any_of(queries: Iterable[Query]) -> Query:
-    """What matches some query."""
+    """The disjunction of queries."""
     parts = [part for query in queries for part in _inside(query, "should") if part != NONE]
     if ALL in parts:
         return ALL
@@ -83,19 +87,19 @@ def any_of(queries: Iterable[Query]) -> Query:
 
 
 def _inside(query: Query, member: str) -> list[Query]:
-    """The queries that one is joined of, so that what is joined one by one is no deeper than what is joined at once."""
+    """The operands of a conjunction or disjunction, so that nested ones are flattened."""
     inside = query.get("bool", {})
     joined: list[Query] | None = inside.get(member)
     return joined if joined is not None and set(inside) <= {member, "minimum_should_match"} else [query]
 
 
 def negated(query: Query) -> Query:
-    """What does not match."""
+    """The negation of a query."""
     return {"bool": {"must_not": [query]}}
 
 
 def within(path: str, query: Query) -> Query:
-    """Documents one of whose nested objects matches."""
+    """The query for documents with a nested object that matches."""
     return NONE if query == NONE else {"nested": {"path": path, "query": query}}
 
 

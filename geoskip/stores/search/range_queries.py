@@ -1,19 +1,23 @@
-"""Bounds on the server: MinMax's, and those of any index whose summaries have ``min``, ``max``, ``nulls`` and ``rows``.
+"""Keys and queries of bounds: those of MinMax and its like, and those of GapList's segments.
 
-A server's own doubles know no NaN, its strings order by another rule than bytes, its decimals are none. So it gets
+An index has keys of bounds if its summaries have ``min``, ``max``, ``nulls`` and ``rows``. A server's doubles have no
+NaN, its strings have another order than bytes, and it has no decimals. So documents get
 
 * ``low`` and ``high``: for types of fixed width the order-preserving 64-bit keys of :mod:`geoskip.bounds.sort_keys`,
   for strings and binary the bytes as hexadecimal digits, which order as the bytes do whatever is in them; a bound of
   strings that is missing is open;
-* ``present``: may the file hold a value at all; ``values``: is some value not NULL; ``nulls``: is some value NULL;
-* of floats, ``nan`` and ``numbers``: may it hold NaN, and other values than that; of strings, ``exact``: neither bound
-  was shortened.
+* ``present``, if the file may have a value; ``values``, if some value is not NULL; ``nulls``, if some value is NULL;
+* for floats ``nan`` and ``numbers``, if it may have NaN and other values; for strings ``exact``, if neither bound was
+  shortened.
 
-They are the arrays that clauses over bounds compare when they are evaluated here, and each clause becomes the very
-comparisons of :class:`geoskip.bounds.sort_keys.ServerKeys` and :class:`geoskip.bounds.strings.ByteStrings`, so the
-server keeps what would be kept here. Nothing is negated but equality of both bounds with a literal, which is a
-statement about the file and not the negation of a clause. Comparisons through monotone steps (casts, sums) are
-evaluated here.
+These are the arrays that clauses over bounds compare, and each clause becomes the comparisons of
+:class:`geoskip.bounds.sort_keys.SortKeys` and :class:`geoskip.bounds.strings.ByteStrings`, so that the server keeps the
+files that geoskip would keep. The only negation is that both bounds equal a literal, which is a condition on the file
+and not the negation of a clause. Comparisons through monotone steps (casts, sums) are not translated.
+
+The segments of a file, and one more each for NULL and NaN, are its ``units``: *nested* objects with the same keys, so
+that ``x BETWEEN 4 AND 6`` becomes a query for one segment that meets both ends. A file with very many of them has no
+keys.
 """
 
 from __future__ import annotations
@@ -72,7 +76,7 @@ _FIELDS = frozenset(["min", "max", "nulls", "rows"])
 _BOOLEAN = {"type": "boolean"}
 _MOST_LITERALS = 200
 _LONGEST = 1000
-"""Bytes of a string literal; longer ones are compared here."""
+"""Bytes of the longest string literal in a query."""
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -150,16 +154,16 @@ class RangeKeys(KeyField):
 
     @property
     def textual(self) -> bool:
-        """Are its keys hexadecimal digits?"""
+        """True if the keys are hexadecimal digits."""
         return bool(pa.types.is_binary(self.bound) or pa.types.is_large_binary(self.bound))
 
     @property
     def real(self) -> bool:
-        """Are its bounds floats?"""
+        """True if the bounds are floats."""
         return bool(pa.types.is_floating(self.bound))
 
     def range(self) -> Interval:
-        """A range without files, for the places of literals."""
+        """An interval of no files, for the positions of literals among the keys."""
         none = np.zeros(0, dtype=np.float64 if self.real else np.int64)
         kind = "real" if self.real else kind_of(self.bound) or "number"
         return Interval(kind, none, none, _scale_of(self.bound))
@@ -171,13 +175,13 @@ def of(field: KeyField) -> RangeKeys:
 
 
 def translated(clause: Clause, field: RangeKeys) -> TranslatedQuery | None:
-    """A query for what a clause over bounds keeps; None where it is none of these, or has steps."""
+    """Translate a clause over bounds; None for other clauses, and for those with steps."""
     translate = _CLAUSES.get(type(clause))
     if translate is None or getattr(clause, "steps", None):
         return None
     try:
         found = translate(clause, field)
-    except IncomparableError:  # nothing is proved but what every comparison needs: a value
+    except IncomparableError:  # every comparison needs a value, and nothing more is known
         found = TranslatedQuery(field.is_true("values"))
     return None if found is None else TranslatedQuery(any_of([found.query, field.is_missing("values")]), found.exact)
 
@@ -220,7 +224,7 @@ def _range_leaves(clause: RangeLeaves, field: RangeKeys) -> TranslatedQuery | No
 def _of_prefix(
     ask: Callable[[RangeKeys, bytes, bytes | None], Query],
 ) -> Callable[[Any, RangeKeys], TranslatedQuery | None]:
-    """How a clause about a prefix is translated: ``ask`` gets it, and the least string above all that begin with it."""
+    """Translate a clause about a prefix by ``ask(field, prefix, least string above the prefix)``."""
 
     def translate(clause: PrefixMeets | PrefixLeaves, field: RangeKeys) -> TranslatedQuery | None:
         if not field.textual:
@@ -260,7 +264,7 @@ _CLAUSES: dict[type[Clause], Callable[[Any, RangeKeys], TranslatedQuery | None]]
 
 
 def _meets(field: RangeKeys, op: str, at: int, exact: bool) -> Query:
-    """:meth:`geoskip.bounds.sort_keys.Keys.meets`."""
+    """:meth:`geoskip.bounds.sort_keys.SortKeys.meets`."""
     if not FIRST <= at <= LAST:
         above_all = (op[0] == ">") is (at < FIRST) and op != "="
         return field.is_true("present") if above_all else _unknown(field)
@@ -279,12 +283,12 @@ def _meets(field: RangeKeys, op: str, at: int, exact: bool) -> Query:
 
 
 def _unknown(field: RangeKeys) -> Query:
-    """Files of which nothing is known."""
+    """The query for files without known bounds."""
     return all_of([_equal(field, "low", FIRST), _equal(field, "high", LAST)])
 
 
 def _any_of_places(field: RangeKeys, places: Sequence[Place]) -> TranslatedQuery:
-    """:meth:`geoskip.bounds.sort_keys.Keys.meets_any`; of very many literals the least and the greatest."""
+    """:meth:`geoskip.bounds.sort_keys.SortKeys.meets_any`; of very many literals the least and the greatest."""
     keys = sorted({at for at, exact in places if exact and FIRST <= at <= LAST})
     if len(places) > _MOST_LITERALS:
         ends = [at for at, _ in places if FIRST <= at <= LAST] or [FIRST]
@@ -304,7 +308,7 @@ def _texts(literals: Sequence[Literal]) -> list[bytes] | None:
 
 
 def _text_meets(field: RangeKeys, op: str, value: bytes) -> Query:
-    """:meth:`geoskip.bounds.strings.Bytes.meets`."""
+    """:meth:`geoskip.bounds.strings.ByteStrings.meets`."""
     digits = value.hex()
     limits = {
         ">": [_reaches(field, "high", gt=digits)],
@@ -325,7 +329,7 @@ def _any_of_texts(field: RangeKeys, values: Sequence[bytes]) -> TranslatedQuery:
 
 
 def _reaches(field: RangeKeys, end: str, **limits: str) -> Query:
-    """A bound of strings compared; one that is missing is open."""
+    """Compare a bound of strings; a missing one is open."""
     return any_of([field.compared(end, **limits), field.is_missing(end)])
 
 
@@ -334,7 +338,7 @@ def _equal(field: RangeKeys, end: str, value: Any) -> Query:
 
 
 _MOST = 64
-"""Units of a file that the server is given."""
+"""The most units of a file with keys."""
 
 
 def segment_fields_of(entry: IndexEntry) -> dict[str, Any] | None:
@@ -366,18 +370,18 @@ def segment_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
 
 @dataclass(frozen=True)
 class SegmentCondition:
-    """What a segment must match."""
+    """A query for single segments."""
 
     field: KeyField
     query: Query
     exact: bool
 
     def both(self, other: SegmentCondition) -> SegmentCondition:
-        """What matches both."""
+        """The conjunction with another condition."""
         return SegmentCondition(self.field, all_of([self.query, other.query]), self.exact and other.exact)
 
     def either(self, other: SegmentCondition) -> SegmentCondition:
-        """What matches one of them."""
+        """The disjunction with another condition."""
         return SegmentCondition(self.field, any_of([self.query, other.query]), self.exact and other.exact)
 
     def translated(self) -> TranslatedQuery:
@@ -388,7 +392,7 @@ class SegmentCondition:
 
 
 def of_segments(clause: SegmentPasses, field: KeyField, translate: Any) -> SegmentCondition | None:
-    """What MinMax's clause asks of a segment; ``translate`` takes apart those that are merged."""
+    """The condition of a clause on single segments; ``translate`` walks merged clauses."""
     bounds = RangeKeys(f"{field.path}.units", field.entry, bound=_bound_of(field.entry))
 
     def leaf(inner: Clause) -> TranslatedQuery | None:

@@ -1,13 +1,13 @@
-"""The files of a snapshot on a server: columns are read when they are asked for, or the server is asked about clauses.
+"""The files table of a snapshot on a server, which reads columns or lets the server evaluate clauses.
 
-Of few files the columns that a clause names are read once and kept, as from other stores. Of many, and as long as the
-columns are not here yet, the server is sent what can be translated of the clause, and answers with the files that it
-keeps; what cannot be translated is evaluated here, over the summaries of those files alone if they are few.
+For few files the columns that a clause names are read once and cached, as from other stores. For many, unless the
+columns are cached, the server evaluates a translation of the clause and returns the files that it keeps; the parts that
+cannot be translated are evaluated here, over the summaries of those files alone if they are few.
 
-*Why that is sound*: the query keeps what the clause keeps, or more. A server that has lost documents would take their
-files for skipped ones: so each answer says how many documents the snapshot's parts have at that moment, and one too
-few is an error, after which the query reads every file. It also says in which index they are, for somebody may have
-moved them into one that was made otherwise: if its keys are not of the types that they should, nothing is asked of it.
+*Why that is sound*: the translation keeps what the clause keeps, or more. Files whose documents a server has lost would
+look skipped. So each response has the number of documents of the snapshot's parts at that moment, and one too few is an
+error, after which the query reads every file. It also names the index of the documents, which others may have moved: if
+the types of its keys are wrong, clauses are evaluated here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LARGEST_PAGE = 8 << 20
 _BLOCKS = 4096
 _BLOCKS_A_PAGE = 24
 _FEW = 2000
-"""So many files' summaries are asked for by name."""
+"""The most files whose summaries are requested by row."""
 
 
 def read_parts(
@@ -62,7 +62,19 @@ def read_parts(
     slots: Sequence[SummaryField],
     wanted: Sequence[Wanted] | None,
 ) -> pa.Table:
-    """The wanted columns of the rows that the snapshot has of some parts, in their order."""
+    """Read columns of parts, without removed rows.
+
+    Parameters
+    ----------
+    server, index
+        The server, and the alias of the metadata.
+    parts
+        Parts of one snapshot, in order.
+    slots
+        The indexes of the snapshot.
+    wanted
+        Columns and fields, None for all.
+    """
     columns = Columns(slots, wanted, server.location)
     found: dict[str, list[Any]] = {part.name: [] for part in parts}
     rows, size = sum(part.rows for part in parts), sum(columns.bytes(part) for part in parts)
@@ -85,7 +97,7 @@ def read_parts(
 
 
 def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Columns) -> dict[str, CellsOf]:
-    """The values of columns, by part, read in blocks of rows."""
+    """Read the values of columns in blocks of rows, by part."""
     found: dict[tuple[str, str, str], list[Any]] = {}
     rows: dict[tuple[str, str], int] = {}
     wanted = {"bool": {"filter": [_of(parts, "block"), {"terms": {"column": columns.names()}}]}}
@@ -115,7 +127,7 @@ def _blocks(server: Server, index: str, parts: Sequence[PartFile], columns: Colu
 
 
 def _together(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str, CellsOf]) -> pa.Table:
-    """The rows of some parts that were not removed."""
+    """The table of some parts without their removed rows."""
     tables = [columns.schema.empty_table()]
     for part in parts:
         left = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
@@ -124,10 +136,14 @@ def _together(columns: Columns, parts: Sequence[PartFile], cells: Mapping[str, C
 
 
 class SearchFiles(FileMetadata):
-    """The files table of one snapshot on a server; of more than ``ask_above`` files it evaluates clauses there."""
+    """The files table of a snapshot on a server, which evaluates clauses over many files.
+
+    ``ask_above`` is the number of files above which it does. ``_checked`` are the server's indexes whose keys have the
+    right types; ``_rows`` maps each part's rows to numbers of files, -1 for removed rows.
+    """
 
     def __init__(self, server: Server, index: str, header: Header, ask_above: int) -> None:
-        slots = slots_of(header.stored)  # those of deleted indexes stay until a vacuum, for who restores them
+        slots = slots_of(header.stored)  # with those of deleted indexes, which may be restored
         super().__init__(header.files, partial(read_parts, server, index, header.parts, slots))
         self._server, self._index, self._parts = server, index, header.parts
         self._slots = slots
@@ -135,9 +151,7 @@ class SearchFiles(FileMetadata):
         found = {slot.entry.name: field_of(slot, header.parts) for slot in slots_of(header.entries)}
         self._keys: dict[str, KeyField] = {name: field for name, field in found.items() if field is not None}
         self._checked: set[str] = set()
-        """The server's indexes whose keys have the types that they should."""
         self._rows: list[NDArray[np.int64]] = []
-        """The numbers of each part's rows among the files, -1 for removed ones."""
         start = 0
         for part in header.parts:
             numbers = np.full(part.rows, -1, dtype=np.int64)
@@ -147,21 +161,21 @@ class SearchFiles(FileMetadata):
             self._rows.append(numbers)
 
     def kept(self, clause: Clause) -> Mask:
-        """What a clause keeps, as the server says where that is worth a request."""
+        """Evaluate a clause, on the server where that is worth a request."""
         if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
             return super().kept(clause)
-        asked = translated(clause, self._keys)
-        if asked is None or asked.query == ALL:
+        translation = translated(clause, self._keys)
+        if translation is None or translation.query == ALL:
             return super().kept(clause)
         try:
-            key = ("server", json.dumps(asked.query))
-            mask = self.cached(key, lambda: self._answered(asked)).copy()
-        except RefusedError:  # too many clauses for it, or fields that it does not know
+            key = ("server", json.dumps(translation.query))
+            mask = self.cached(key, lambda: self._search(translation)).copy()
+        except RefusedError:  # too many clauses, or unknown fields
             return super().kept(clause)
-        return mask if asked.exact else self._rest(clause, mask)
+        return mask if translation.exact else self._evaluate_rest(clause, mask)
 
-    def _rest(self, clause: Clause, mask: Mask) -> Mask:
-        """What is left of the mask by the parts of a clause that the server did not decide."""
+    def _evaluate_rest(self, clause: Clause, mask: Mask) -> Mask:
+        """Narrow the mask by the parts of a clause that the server did not decide."""
         rest = [part for part in conjuncts(clause) if (t := translated(part, self._keys)) is None or not t.exact]
         chosen = np.flatnonzero(mask)
         if not len(chosen):
@@ -172,17 +186,17 @@ class SearchFiles(FileMetadata):
             return mask
         wanted = tuple(dict.fromkeys(column for part in rest for column in part.columns()))
         few = self.cached(("some", chosen.tobytes()), lambda: FileMetadata(len(chosen), partial(self._some, chosen)))
-        few.prefetch(wanted)  # a clause may look at more than it names, where that does not tell it enough
+        few.prefetch(wanted)  # a clause may read more than it names
         for part in rest:
             mask[chosen] &= keep_mask(part, few)
         return mask
 
-    def _answered(self, asked: TranslatedQuery) -> Mask:
-        """What the server keeps; raises MetadataError where it has not got all documents."""
+    def _search(self, translation: TranslatedQuery) -> Mask:
+        """Evaluate a query on the server; raises MetadataError where it lacks documents."""
         known = {part.name: numbers for part, numbers in zip(self._parts, self._rows, strict=True)}
         mask: Mask = np.zeros(len(self), dtype=bool)
-        query = {"bool": {"filter": [_of(self._parts), asked.query]}}
-        body = {"query": query, "sort": _ORDER, "_source": False, "track_total_hits": True, "aggs": _all(self._parts)}
+        query = {"bool": {"filter": [_of(self._parts), translation.query]}}
+        body = {"query": query, "sort": _ORDER, "_source": False, "track_total_hits": True, "aggs": _count(self._parts)}
         total: int | None = None
         for answer in self._server.pages(self._index, body, len(self), _LARGEST_PAGE, filter_path=_NUMBERS):
             if total is None:
@@ -201,7 +215,7 @@ class SearchFiles(FileMetadata):
         return mask
 
     def _check_types(self, indexes: Sequence[Json]) -> None:
-        """Raise Refused where the documents are in an index whose keys are of other types: it was made otherwise."""
+        """Raise RefusedError where the documents are in an index whose keys have other types."""
         for name in {bucket["key"] for bucket in indexes} - self._checked:
             try:
                 mappings = self._server.ask("GET", f"/{name}/_mapping")[name]["mappings"]
@@ -215,7 +229,7 @@ class SearchFiles(FileMetadata):
             self._checked.add(name)
 
     def _some(self, chosen: NDArray[np.int64], wanted: Sequence[Wanted] | None) -> pa.Table:
-        """The wanted columns of some files."""
+        """Read columns of some files."""
         columns = Columns(self._slots, wanted, self._server.location)
         pairs = [
             (part, row)
@@ -256,26 +270,26 @@ def _of(parts: Sequence[PartFile], kind: str = "file") -> Json:
     return {"bool": {"filter": [{"terms": {"part": [part.name for part in parts]}}, {"term": {"kind": kind}}]}}
 
 
-def _all(parts: Sequence[PartFile]) -> Json:
-    """How many documents the parts have, whatever the query, and in which indexes of the server."""
+def _count(parts: Sequence[PartFile]) -> Json:
+    """The aggregation of the parts' documents, whatever the query: their number, by the server's index."""
     where = {"where": {"terms": {"field": "_index"}}}
     return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts), "aggs": where}}}}
 
 
 def _among(numbers: NDArray[np.int64], chosen: NDArray[np.int64]) -> Iterator[int]:
-    """The rows whose numbers are among the chosen ones, both ascending."""
+    """The rows of a part whose file numbers are chosen, both ascending."""
     return map(int, np.flatnonzero(np.isin(numbers, chosen)))
 
 
 CellsOf = Callable[[str, str], Cells]
-"""The values of a column's leaf, by their names."""
+"""A function that returns the values of a column's leaf, given both names."""
 
 
 @dataclass
 class Columns:
-    """Reads columns of parts from documents.
+    """Wanted columns of parts, read from documents.
 
-    ``wanted`` are columns and fields as :class:`geoskip.metadata.FileMetadata` asks for them, None for all.
+    ``wanted`` are columns and fields of :class:`geoskip.metadata.FileMetadata`, None for all.
     """
 
     slots: Sequence[SummaryField]
@@ -296,7 +310,7 @@ class Columns:
 
     @property
     def schema(self) -> pa.Schema:
-        """What the tables that are read have."""
+        """The schema of the tables that :meth:`read` returns."""
         narrowed = [
             pa.field(slot.entry.name, pa.struct([slot.entry.arrow.field(name) for name in names]))
             for slot, names in self.fields
@@ -304,37 +318,49 @@ class Columns:
         return pa.schema([*(BASE_SCHEMA.field(name) for name in self.base), *narrowed])
 
     def in_blocks(self, parts: Sequence[PartFile]) -> bool:
-        """Are all of them in blocks?"""
+        """True if all wanted columns of the parts are stored in blocks."""
         return all(
             BLOCKS in part.columns[name].leaves for part in parts for name in self.names() if name in part.columns
         )
 
     def names(self) -> list[str]:
-        """The columns as parts call them."""
+        """The columns by their names in parts."""
         return [*self.base, *(slot.name for slot, _ in self.fields)]
 
     def leaves(self) -> list[str]:
-        """The members of blocks that hold them."""
-        found = dict.fromkeys([VALUES, THERE])
+        """The members of blocks that hold the columns."""
+        leaves = dict.fromkeys([VALUES, THERE])
         for slot, names in self.fields:
-            found |= dict.fromkeys(leaf for name, leaf in slot.leaves().items() if name in names)
-        return [f"summaries.{leaf}" for leaf in found]
+            leaves |= dict.fromkeys(leaf for name, leaf in slot.leaves().items() if name in names)
+        return [f"summaries.{leaf}" for leaf in leaves]
 
     def members(self) -> list[str]:
-        """The members of documents that hold them."""
-        found = list(self.base)
+        """The members of documents that hold the columns."""
+        members = list(self.base)
         for slot, names in self.fields:
             leaves = slot.leaves()
-            found += [f"summaries.{slot.name}.{leaves[name]}" for name in names]
-        return found
+            members += [f"summaries.{slot.name}.{leaves[name]}" for name in names]
+        return members
 
     def bytes(self, part: PartFile) -> int:
-        """About how many bytes a server sends of them."""
+        """An estimate of the bytes that a server sends for a part."""
         names = self.names()
         return sum(column.bytes for name, column in part.columns.items() if name in names) + 100 * part.rows
 
     def read(self, part: PartFile, count: int, cells: CellsOf, *, whole: bool = True) -> pa.Table:
-        """The table of ``count`` rows of a part; where these are all of them their checksums are compared."""
+        """Decode rows of a part.
+
+        Parameters
+        ----------
+        part
+            The part, with its checksums.
+        count
+            The number of rows.
+        cells
+            Returns their values.
+        whole
+            Whether these are all rows of the part, so that checksums can be compared.
+        """
         columns = [
             self._array(part, name, "", cells(name, ""), BASE_SCHEMA.field(name).type, whole) for name in self.base
         ]
@@ -363,12 +389,12 @@ class Columns:
             return decoded(cells, kind)
         except MetadataError:
             raise
-        except Exception as error:  # whatever hostile values make Arrow raise
+        except Exception as error:  # Arrow may raise anything for hostile values
             raise MetadataError(f"{what} cannot be read: {error}") from error
 
 
 def of_documents(sources: Sequence[Mapping[str, Any]]) -> CellsOf:
-    """The values that documents of files hold, a document a row."""
+    """The values in documents of files, a document a row."""
 
     def cells(column: str, leaf: str) -> Cells:
         if not leaf:
@@ -382,7 +408,7 @@ def of_documents(sources: Sequence[Mapping[str, Any]]) -> CellsOf:
 
 
 def field_of(slot: SummaryField, parts: Sequence[PartFile]) -> KeyField | None:
-    """The keys that documents of some parts have of an index; None where not all have that have summaries."""
+    """The keys of an index in some parts; None if a part has summaries without keys."""
     columns = [part.columns[slot.name] for part in parts if slot.name in part.columns and part.rows]
     if not all(KEYS in column.leaves for column in columns):
         return None
@@ -392,16 +418,16 @@ def field_of(slot: SummaryField, parts: Sequence[PartFile]) -> KeyField | None:
 
 
 def is_typed(properties: Mapping[str, Any], field: KeyField) -> bool:
-    """Have the keys of an index the types that they should, among the properties that a server tells?"""
-    found = properties.get(field.path.removeprefix("keys."), {}).get("properties")
-    return found is not None and _are(found, fields_of(field.entry) or {})
+    """True if a server's mappings have the right types for the keys of an index."""
+    types = properties.get(field.path.removeprefix("keys."), {}).get("properties")
+    return types is not None and _have_types(types, fields_of(field.entry) or {})
 
 
-def _are(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def _have_types(properties: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     for name, kind in wanted.items():
-        told = found.get(name, {})
-        if told.get("type") != kind["type"] or not set(told) <= {"type", "dynamic", "properties"}:
+        mapping = properties.get(name, {})
+        if mapping.get("type") != kind["type"] or not set(mapping) <= {"type", "dynamic", "properties"}:
             return False
-        if not _are(told.get("properties", {}), kind.get("properties", {})):
+        if not _have_types(mapping.get("properties", {}), kind.get("properties", {})):
             return False
     return True

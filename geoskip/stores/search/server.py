@@ -1,10 +1,9 @@
-"""The conversation with a server: what is asked, for how long, and what its refusals mean.
+"""The client of a search server: requests, their timeouts and retries, and the server's errors.
 
-A query's requests wait for ``timeout`` seconds and are not repeated on the same host, but for one over a connection
-that turned out to be closed. What took long to fail is not tried again at once: for five times as long every request
-of a query fails immediately, so that a server that hangs costs queries a part of their time and not a wait each.
-A build's requests are patient: they are repeated, with growing pauses, while the server is busy or away, for
-``patience`` seconds in all. Where that was in vain those after it, with which the build cleans up, are tried once.
+A query's requests wait for ``timeout`` seconds, and are not repeated on the same host except after a closed connection.
+After a failure that took long, every request of a query fails immediately for five times as long, so that a server that
+hangs does not delay each query. A build's requests are repeated with growing pauses while the server is busy or away,
+for ``patience`` seconds in all. After that, the requests by which the build cleans up are tried once.
 """
 
 from __future__ import annotations
@@ -39,36 +38,36 @@ Json = dict[str, Any]
 _BUSY = frozenset([408, 429, 500, 502, 503, 504])
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PAUSES = 5
-"""How many times as long as a failure took the next request is put off."""
+"""Factor from the seconds of a slow failure to the seconds without requests."""
 _SLOW = 0.5
-"""A failure that took less seconds costs nobody anything."""
+"""Seconds from which a failure counts as slow."""
 _LONGEST_BULK, _SHORTEST_BULK = 5 << 20, 1 << 16
 _PAGE = 10_000
-"""What servers give at once, if nobody told them otherwise."""
+"""Hits of a page; the default limit of servers."""
 
 
 class NotFoundError(MetadataError):
-    """The index, alias or document is not there."""
+    """The index, alias or document does not exist."""
 
 
 class AlreadyExistsError(MetadataError):
-    """The document is there already."""
+    """The document exists."""
 
 
 class RefusedError(MetadataError):
-    """A request that the server does not understand, or finds too large."""
+    """The server does not understand the request, or finds it too large."""
 
 
 class _TooLargeError(RefusedError):
-    """A request that is longer than the server, or what stands before it, takes."""
+    """The request is longer than the server, or a proxy before it, accepts."""
 
 
 class ForbiddenError(MetadataError):
-    """A request that these credentials, or none, may not make."""
+    """The credentials do not allow the request."""
 
 
 class Server:
-    """One cluster, reached through any of its hosts."""
+    """A cluster, reached through any of its hosts."""
 
     def __init__(
         self,
@@ -109,7 +108,25 @@ class Server:
         )
 
     def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
-        """The answer to a query's request, within the timeout; raises MetadataError and its kinds above."""
+        """Send a query's request.
+
+        Parameters
+        ----------
+        method, path, body
+            The HTTP request; ``body`` is JSON or None.
+        params
+            Parameters of the URL.
+
+        Returns
+        -------
+        Json
+            The response, within the timeout.
+
+        Raises
+        ------
+        MetadataError
+            Or one of its subclasses above.
+        """
         if getattr(self._local, "patient", False):
             return self.tell(method, path, body, **params)
         now = time.monotonic()
@@ -127,7 +144,7 @@ class Server:
 
     @contextmanager
     def patiently(self) -> Iterator[None]:
-        """Within this, on this thread, all requests are those of a build."""
+        """A block in which all requests of this thread are those of a build."""
         before, self._local.patient = getattr(self._local, "patient", False), True
         self._local.gone = before and self._local.gone
         try:
@@ -136,7 +153,13 @@ class Server:
             self._local.patient = before
 
     def tell(self, method: str, path: str, body: Any = None, **params: Any) -> Json:
-        """The answer to a build's request, which is repeated while the server is busy; raises as :meth:`ask`."""
+        """Send a build's request, repeated while the server is busy.
+
+        Parameters
+        ----------
+        method, path, body, params
+            As for :meth:`ask`, which has the same result and errors.
+        """
         until, pause = time.monotonic() + (0 if getattr(self._local, "gone", False) else self.patience), _FIRST_PAUSE
         while True:
             left = max(until - time.monotonic(), self.timeout)
@@ -150,7 +173,7 @@ class Server:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def store(self, index: str, documents: Iterable[tuple[str, str]]) -> None:
-        """Write documents, given as (id, JSON), over those of the same ids: repeating it changes nothing."""
+        """Write documents, given as (id, JSON), replacing those of the same ids."""
         lines: list[str] = []
         size = 0
         for name, document in documents:
@@ -192,7 +215,7 @@ class Server:
             lines = [line for at, _ in failed for line in lines[3 * at : 3 * at + 3]]
 
     def search(self, index: str, body: Json, **params: Any) -> Json:
-        """The answer to one search, which is whole or none at all."""
+        """Search an index; raises MetadataError for a partial result."""
         answer = self.ask("POST", f"/{index}/_search", body, allow_partial_search_results="false", **params)
         self._check_whole(answer)
         if "filter_path" not in params and not isinstance(answer.get("hits"), dict):
@@ -201,27 +224,37 @@ class Server:
 
     @contextmanager
     def understanding(self) -> Iterator[None]:
-        """Within this, an answer that is JSON of another shape than it should be is said to be that."""
+        """A block in which the errors of unexpected JSON become MetadataErrors."""
         try:
             yield
         except GeoskipError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            told = f"{type(error).__name__}: {_short(error)}"
-            raise MetadataError(f"{self.location} was not understood: an answer of another shape: {told}") from None
+            reason = f"{type(error).__name__}: {_short(error)}"
+            raise MetadataError(f"{self.location} was not understood: an answer of another shape: {reason}") from None
 
     def document(self, index: str, name: str) -> Json:
-        """What a document holds, as it is at this moment; raises Absent where it is not there."""
-        found = self.ask("GET", f"/{index}/_doc/{name}").get("_source")
-        if not isinstance(found, dict):
+        """The content of a document now, without a refresh; raises NotFoundError where it is missing."""
+        source = self.ask("GET", f"/{index}/_doc/{name}").get("_source")
+        if not isinstance(source, dict):
             raise MetadataError(f"{self.location} was not understood: a document without content")
-        return found
+        return source
 
     def pages(self, index: str, body: Json, expected: int, size: int, **params: Any) -> Iterator[Json]:
-        """The answers to a search, page by page of at most ``size`` hits.
+        """Search page by page.
 
-        ``body`` sorts the hits by what tells each from the others. Where more than one page is expected they are all
-        from one point in time, if the server has such.
+        Parameters
+        ----------
+        index
+            The index or alias.
+        body
+            The search; its ``sort`` must be unique for each hit.
+        expected
+            The expected number of hits: more than one page is read from a point in time, if the server has these.
+        size
+            The most hits of a page.
+        params
+            Parameters of the URL.
         """
         size = min(size, _PAGE)
         request = {**body, "size": size}
@@ -234,7 +267,7 @@ class Server:
                     request["pit"] = {"id": pit, "keep_alive": "1m"}
                     try:
                         answer = self.ask("POST", "/_search", request, **params)
-                    except NotFoundError:  # it has ended, where the server was busy for long or began anew
+                    except NotFoundError:  # expired, or the server was restarted
                         pit = None
                         del request["pit"]
                         if "search_after" in request:
@@ -245,7 +278,7 @@ class Server:
                 with self.understanding():
                     hits = answer.get("hits", {}).get("hits", [])
                     after = hits[-1]["sort"] if len(hits) >= size else None
-                    for hit in hits:  # Elasticsearch since 7.12 adds what tells equal ones apart, and wants it back
+                    for hit in hits:  # Elasticsearch since 7.12 appends a tiebreaker
                         hit["sort"] = hit["sort"][: len(body["sort"])]
                 yield answer
                 if after is None:
@@ -257,10 +290,10 @@ class Server:
                 self._close(pit)
 
     def _point_in_time(self, index: str) -> str | None:
-        """A view that does not change; None where there is none for us.
+        """Open a point in time; None where the server has none, as without Elasticsearch's basic licence.
 
-        Elasticsearch has none without its basic licence, and services that others run allow of requests what they know.
-        Pages are right without it: parts do not change, and what is deleted meanwhile is missing when they are counted.
+        Pages are right without it: parts do not change, and documents that are deleted meanwhile are missed when rows
+        are counted.
         """
         for path, member in (("_search/point_in_time", "pit_id"), ("_pit", "id")):
             with suppress(MetadataError, LookupError, TypeError):
@@ -268,7 +301,7 @@ class Server:
         return None
 
     def _close(self, pit: str) -> None:
-        with suppress(MetadataError):  # it ends by itself
+        with suppress(MetadataError):  # it expires
             self._answer("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, {}, self.timeout)
             return
         with suppress(MetadataError):
@@ -291,7 +324,7 @@ class Server:
         except errors.RequestError as error:
             raise RefusedError(f"{self.location} refused a request: {_reason(error)}") from None
         except (errors.AuthenticationException, errors.AuthorizationException) as error:
-            if error.error == "cluster_block_exception":  # nobody may: it is read-only, for one
+            if error.error == "cluster_block_exception":  # such as a read-only index
                 raise MetadataError(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
             raise ForbiddenError(
                 f"{self.location} refused the credentials: {error.status_code} {_reason(error)}"
@@ -315,7 +348,7 @@ class Server:
             raise kind(f"{self.location} answered {error.status_code}: {_reason(error)}") from None
         except GeoskipError:
             raise
-        except Exception as error:  # an answer that is no JSON, for one
+        except Exception as error:  # such as a response that is no JSON
             raise MetadataError(
                 f"{self.location} was not understood: {type(error).__name__}: {_short(error)}"
             ) from None
@@ -325,11 +358,11 @@ class Server:
 
 
 class _BusyError(MetadataError):
-    """What may be otherwise in a moment."""
+    """The server is busy or away for the moment."""
 
 
 def _reason(error: Any) -> str:
-    """What the server says was wrong, in short."""
+    """The server's reason for an error, shortened."""
     info = error.info if isinstance(error.info, dict) else {}
     told = info.get("error")
     if isinstance(told, dict):
@@ -346,24 +379,24 @@ _HEADER = re.compile(r"(?! )[ -~\x80-\xff]*(?<! )")
 
 
 def opensearch() -> tuple[Any, Any]:
-    """The client's class and its errors; raises EnvironmentProblem where it is not installed."""
+    """The client's class and its exceptions; raises EnvironmentProblem where it is not installed."""
     try:
         import opensearchpy
     except ImportError:
         raise EnvironmentProblem(
             "metadata in Elasticsearch or OpenSearch need opensearch-py: pip install 'geoskip[elasticsearch]'"
         ) from None
-    # what failed is an error of ours and no line on the driver's screen; who listens to the log still hears it
+    # failures are raised, not printed on the driver's screen; handlers of the user still get the records
     logging.getLogger("opensearch").addHandler(logging.NullHandler())
     return opensearchpy.OpenSearch, opensearchpy.exceptions
 
 
 def checked_url(url: str) -> str:
-    """A host's URL; raises InvalidSpecificationError without repeating what may be a password."""
+    """Check and complete a host's URL; raises InvalidSpecificationError without quoting a password."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 9200)
-    except (ValueError, TypeError, AttributeError):  # of what is no URL at all it cannot be said what is a password
+    except (ValueError, TypeError, AttributeError):  # any part of it may be a password
         raise InvalidSpecificationError("a search store needs URLs such as 'https://search:9200'") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidSpecificationError("give a search store's credentials as user= and password=, not in the URL")
@@ -376,9 +409,10 @@ def checked_url(url: str) -> str:
 
 
 def headers_with(headers: Mapping[str, str], user: str | None, password: str | None) -> dict[str, str]:
-    """The headers of every request, the credentials among them, in UTF-8 as servers read them. Raises
-    InvalidSpecificationError for what no header can hold, such as a key's line break, without repeating it: the client
-    would, in a message.
+    """The headers of every request, with the credentials, in UTF-8 as servers read them.
+
+    Raises InvalidSpecificationError for a value that no header can hold, such as a key with a line break, without
+    quoting it as the client would.
     """
     for name, value in headers.items():
         if not (isinstance(value, str) and _HEADER.fullmatch(value)):
@@ -390,11 +424,11 @@ def headers_with(headers: Mapping[str, str], user: str | None, password: str | N
         return dict(headers)
     if not (isinstance(user, str) and isinstance(password, str)):
         raise InvalidSpecificationError("a search store's user= and password= are texts")
-    told = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
-    return {**headers, "Authorization": f"Basic {told}"}
+    credentials = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    return {**headers, "Authorization": f"Basic {credentials}"}
 
 
 def is_private(url: str) -> bool:
-    """Can nobody else read what is sent there?"""
+    """True if nobody else can read requests to this URL."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")

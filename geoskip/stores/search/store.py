@@ -45,7 +45,7 @@ _OWNER = 24
 def _patiently(
     method: Callable[Concatenate[ElasticsearchStore, P], T],
 ) -> Callable[Concatenate[ElasticsearchStore, P], T]:
-    """A method that builds call: its requests are repeated while the server is busy, those that only read too."""
+    """Decorate a method of builds: all its requests are repeated while the server is busy."""
 
     @wraps(method)
     def patient(self: ElasticsearchStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,17 +58,30 @@ def _patiently(
 class ElasticsearchStore(Store):
     """Metadata of one dataset on an Elasticsearch or OpenSearch server, for ``dataset(..., store=...)``.
 
-    ``hosts`` is the URL of a node, or of several; ``name`` the alias under which the metadata are, a dataset each. TLS
-    certificates are verified against ``ca_certs`` (a file; default: the usual authorities). ``headers`` go with every
-    request: ``{"Authorization": "ApiKey ..."}``. A query's request waits for ``timeout`` seconds, then the query reads
-    every file; a build goes on trying for ``patience`` seconds while the server is busy. ``settings`` are those of the
-    index when it is made: ``{"number_of_replicas": 2}``. Of more files than ``ask_above`` the server evaluates the
-    clauses that it can, instead of sending columns.
+    Parameters
+    ----------
+    hosts
+        The URL of a node, or of several.
+    name
+        The alias of the metadata, one for each dataset.
+    user, password, headers
+        Credentials, or headers of every request: ``{"Authorization": "ApiKey ..."}``.
+    ca_certs, verify_certs
+        A file of certificates (default: the usual authorities) that TLS certificates are verified against.
+    timeout
+        Seconds after which a query gives up a request, and reads every file.
+    patience
+        Seconds for which a build repeats requests while the server is busy.
+    settings
+        Settings of a new index: ``{"number_of_replicas": 2}``.
+    ask_above
+        The number of files above which the server evaluates clauses, instead of sending columns.
 
-    Queries need to be allowed to search and to get, and should be to see mappings, without which they read columns, and
-    to open points in time; builds also to write, delete and refresh, and the first one to make the index.
-
-    Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of the data.
+    Notes
+    -----
+    Queries need the rights to search and to get, and should have those to see mappings, without which they read
+    columns, and to open points in time; builds also to write, delete and refresh, and the first one to create the
+    index. Metadata are in clear on the server, whatever protects the data: bounds and listed values are values of it.
     """
 
     kind = "elasticsearch"
@@ -127,8 +140,6 @@ class ElasticsearchStore(Store):
     def patiently(self) -> contextlib.AbstractContextManager[None]:
         return self.server.patiently()
 
-    # --- reading -------------------------------------------------------------------------------------------------
-
     def latest(self) -> int | None:
         return self._index.latest()
 
@@ -158,8 +169,6 @@ class ElasticsearchStore(Store):
         except NotFoundError:
             raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
         return entry_content(text, "entry", f"entry {number} of the operation log in {self.location}")
-
-    # --- writing -------------------------------------------------------------------------------------------------
 
     @_patiently
     def begin(self) -> str:
@@ -224,12 +233,12 @@ class ElasticsearchStore(Store):
         if identity is None:
             return 0
         parts = {"terms": {"field": "part", "size": 10_000, "include": DIGITS}}
-        found = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
+        answer = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
         with self.server.understanding():
-            there = {bucket["key"] for bucket in found["aggregations"]["parts"]["buckets"]}
+            stored = {bucket["key"] for bucket in answer["aggregations"]["parts"]["buckets"]}
         owned = tuple(operation[:_OWNER] for operation in running()) or ("/",)
         named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
-        left = [name for name in there - named if not name.startswith(owned)]
+        left = [name for name in stored - named if not name.startswith(owned)]
         if left:
             self._index.delete_all(is_one_of("part", *left))
         others = {"bool": {"filter": [OF_ENTRIES], "must_not": [is_one_of("identity", identity)]}}
@@ -258,7 +267,7 @@ class ElasticsearchStore(Store):
         return header
 
     def _committed(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        """The header with the parts that it has now, once it is the latest snapshot."""
+        """Write a part of the table and commit; returns the header with its parts."""
         new: list[PartFile] = []
         try:
             if table.num_rows or not kept:
@@ -273,7 +282,7 @@ class ElasticsearchStore(Store):
             ) from None
         except NotFoundError:
             raise self._dropped() from None
-        if self.identity() != header.identity:  # dropped meanwhile: what was written is in nobody's log
+        if self.identity() != header.identity:  # dropped meanwhile: no log has the entry
             self._index.forget("snapshot", header.identity, header.number)
             self._forget_parts(new)
             raise self._dropped()
@@ -299,20 +308,20 @@ class ElasticsearchStore(Store):
         return part.part()
 
     def _keyed(self, header: Header) -> frozenset[str]:
-        """The slots of the indexes that documents get keys of, once the server knows the keys' types."""
+        """The fields of the indexes with keys, after adding their types to the server's mappings."""
         properties = key_properties(slots_of(header.stored))
         if not properties or self._takes(properties):
             return frozenset(properties)
         return frozenset(name for name, fields in properties.items() if self._takes({name: fields}))
 
     def _takes(self, properties: Mapping[str, Any]) -> bool:
-        """Does the server take the types of some keys? Else the clauses over these are evaluated here."""
+        """Add types of keys to the mappings; False if the server refuses, so that clauses are evaluated here."""
         try:
             self.server.tell("PUT", f"/{self.name}/_mapping", {"properties": {"keys": {"properties": properties}}})
-        except RefusedError:  # it has its limit of fields
+        except RefusedError:  # too many fields
             return False
         return True
 
     def _forget_parts(self, parts: Sequence[PartFile]) -> None:
-        with contextlib.suppress(MetadataError):  # they are left for sweep
+        with contextlib.suppress(MetadataError):  # left for sweep
             self._index.delete_all(is_one_of("part", *(part.name for part in parts)))

@@ -1,12 +1,22 @@
-"""Clauses as queries of the server: which documents a clause keeps.
+"""Translate clauses into queries of a search server, over the keys of summaries.
 
-Each kind of index has its own module (:mod:`geoskip.stores.search.translate` names them); here is what is common. AND
-and OR become the server's, and of clauses over the *units* of one index (values, segments, boxes) the units are merged
-first, as when they are evaluated here. No clause is ever negated. A document without an index's keys is kept by every
-clause over it.
+**Keys** order on the server as values do in Spark. There is a module for each sort of summary:
+:mod:`~geoskip.stores.search.range_queries` (bounds and segments), :mod:`~geoskip.stores.search.listed_values` (lists of
+values, prefixes and suffixes), :mod:`~geoskip.stores.search.box_queries` and
+:mod:`~geoskip.stores.search.distance_queries`. Each defines the fields of its keys, makes the keys with the functions
+that clauses use when geoskip evaluates them, and translates those clauses. A user's index has keys if its summaries
+have the members of one of geoskip's.
 
-What cannot be translated is left out of an AND, and makes an OR of it untranslatable: the server then keeps more, and
-what it keeps is evaluated here. :class:`~geoskip.stores.search.queries.TranslatedQuery` says whether that is so.
+**Clauses**: AND and OR become the server's. For clauses over the *units* of one index (values, segments, boxes) the
+conditions on a unit are merged first, as geoskip evaluates them. No clause is ever negated. A document without an
+index's keys is kept by every clause over it. A clause that cannot be translated is left out of an AND, and makes an OR
+untranslatable: the server then keeps more files, and geoskip evaluates the clause on these
+(:attr:`TranslatedQuery.exact <geoskip.stores.search.queries.TranslatedQuery>`).
+
+Bloom filters have no keys. A clause tests some bits of a long string, and servers' queries know no bits: as terms, the
+numbers of the set bits are half of a filter's bits, eight to sixteen times its bytes, and more in the server's index;
+scripts could test bits, but servers rarely allow them. So the filters are sent of the files that the other clauses of a
+query keep.
 """
 
 from __future__ import annotations
@@ -29,17 +39,17 @@ from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery
 __all__ = ["conjuncts", "fields_of", "keys_of", "translated"]
 
 _MOST_QUERIES = 800
-"""Servers refuse more than 1,024 clauses in one query."""
+"""Simple queries in one query; servers refuse more than 1,024."""
 _DEEPEST = 8
 
 Units = Any
-"""Which units of an index pass, as its module has it: ``both``, ``either`` and ``translated``."""
+"""A condition on the units of an index, with the methods ``both``, ``either`` and ``translated``."""
 
 
 def translated(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """A query for what a clause keeps, or more; None where nothing of it can be translated.
+    """Translate a clause into a query for the files that it keeps, or more; None where that is not possible.
 
-    ``fields`` has the keys of indexes by their names.
+    ``fields`` are the keys of indexes by name.
     """
 
     def leaf(part: Clause) -> TranslatedQuery | None:
@@ -58,7 +68,7 @@ def translated(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuer
 
 
 def conjuncts(clause: Clause) -> list[Clause]:
-    """The clauses of which a merged one needs all to keep a file, those over the units of one index still merged."""
+    """The operands of a conjunction, grouped so that clauses over the units of one index stay together."""
     groups: dict[Any, list[Clause]] = {}
     for part in parts_of(clause):
         groups.setdefault(part.index if isinstance(part, UnitClause) else id(part), []).append(part)
@@ -68,7 +78,7 @@ def conjuncts(clause: Clause) -> list[Clause]:
 def _merged(
     clause: Clause, leaf: Callable[[Clause], TranslatedQuery | None], depth: int = _DEEPEST
 ) -> TranslatedQuery | None:
-    """A query for a tree of clauses, by what there is for its leaves."""
+    """Translate a tree of clauses, given a translation of its leaves."""
     if clause is KEEP_ALL or clause is KEEP_NONE:
         return TranslatedQuery(queries.ALL if clause is KEEP_ALL else queries.NONE)
     if not depth or isinstance(clause, UnitClause):
@@ -88,14 +98,14 @@ def _merged(
 
 
 def _of_units(clause: UnitClause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """A query for a clause over the units of one index, merged or not."""
+    """Translate a clause over the units of one index, merged or not."""
     found, whole = _passing(clause, fields, _DEEPEST)
     query: TranslatedQuery | None = None if found is None else found.translated()
     return None if query is None else TranslatedQuery(query.query, query.exact and whole)
 
 
 def _passing(clause: UnitClause, fields: Mapping[str, KeyField], depth: int) -> tuple[Units | None, bool]:
-    """Which units pass a clause, or more, and whether nothing of it was left out; None where nothing is known."""
+    """The condition on units that a clause keeps, or a weaker one, and whether no part was left out."""
     for parts, join, every in (
         (parts_of(clause), lambda one, other: one.both(other), True),
         (alternatives_of(clause), lambda one, other: one.either(other), False),
@@ -135,15 +145,15 @@ _KINDS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Files, Inde
 
 
 def fields_of(entry: IndexEntry) -> Fields | None:
-    """The fields of an index's keys with the server's types; None where it has none."""
+    """The server's types of an index's keys by field; None for an index without keys."""
     return next((found for fields, _ in _KINDS if (found := fields(entry)) is not None), None)
 
 
 def keys_of(table: pa.Table, entry: IndexEntry) -> ServerKeys | None:
-    """The keys of an index's summaries; None where it has none. A file without a summary has no keys."""
+    """The keys of an index's summaries, empty for files without a summary; None for an index without keys."""
     keys = next((keys for fields, keys in _KINDS if fields(entry) is not None), None)
-    found = None if keys is None else keys(FileMetadata.of(table.select([entry.name])), entry)
-    if found is None:
+    server_keys = None if keys is None else keys(FileMetadata.of(table.select([entry.name])), entry)
+    if server_keys is None:
         return None
-    there = table[entry.name].is_valid().to_pylist()
-    return replace(found, rows=[row if known else {} for row, known in zip(found.rows, there, strict=True)])
+    valid = table[entry.name].is_valid().to_pylist()
+    return replace(server_keys, rows=[row if known else {} for row, known in zip(server_keys.rows, valid, strict=True)])
