@@ -141,7 +141,7 @@ _SPARK = {
 
 
 def report(df: DataFrame) -> Report:
-    """What a DataFrame's query read, or is going to read: see :func:`geoskip.spark.reports.report`."""
+    """Report what a DataFrame's query read, or will read: see :func:`geoskip.spark.reports.report`."""
     found: Report = import_module("geoskip.spark.reports").report(df)  # by hand: geoskip.report is a module too
     return found
 

@@ -248,7 +248,7 @@ def who() -> dict[str, Any]:
 
 
 def person_of(owner: Mapping[str, Any]) -> str:
-    """The result of :func:`who` as text: ``ann on etl-3 (process 4711)``; empty where the user is not known."""
+    """Format :func:`who` as text: ``ann on etl-3 (process 4711)``; empty for an unknown user."""
     if not owner.get("user"):
         return ""
     return f"{owner.get('user')} on {owner.get('host')} (process {owner.get('process')})"
@@ -265,7 +265,7 @@ def versions() -> dict[str, str]:
 
 
 def _started(process: int) -> str | None:
-    """The start time of a process, which tells it from a later one of its number; None where there is none."""
+    """Start time of a process, to tell it from a later one of its number; None without one."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text("ascii", "replace")
         fields = stat.rpartition(")")[2].split()

@@ -93,7 +93,7 @@ class DatasetAccess(Protocol):
         """A boolean for each path: True if this handle would list the file, False for files of other handles."""
 
     def changed(self, entries: Sequence[IndexEntry]) -> Mapping[str, str]:
-        """The indexes that would be built otherwise now, by name, with the setting or function that has changed."""
+        """Indexes that would be built otherwise now, with the setting or function that changed."""
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         """Collect the summaries of some files in one job."""
@@ -131,7 +131,7 @@ def means_the_same(one: IndexEntry, other: IndexEntry) -> bool:
 
 @dataclass(frozen=True)
 class SnapshotDiff:
-    """A snapshot compared with a listing; ``is_fresh`` is True for rows of files that are listed unchanged."""
+    """A snapshot compared with a listing; ``is_fresh`` marks rows of files listed unchanged."""
 
     snapshot: Snapshot
     listing: Listing
@@ -225,7 +225,7 @@ class BuiltSummaries:
 
 @dataclass
 class RefreshPlan:
-    """A create or refresh as a function of the latest snapshot, to be called once for each attempt to commit.
+    """A create or refresh as a function of the latest snapshot, called at each attempt to commit.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ def perform(
 
 
 def latest(store: Store) -> Snapshot | None:
-    """The latest snapshot, None where there is none; looked up again if a vacuum removes it while it is read.
+    """Load the latest snapshot, or None; again, if a vacuum removes it while it is read.
 
     Raises MetadataError for one that cannot be read.
     """

@@ -84,7 +84,7 @@ class MemoryBudget:
             return True
 
     def gone(self, number: int) -> None:
-        """Note that a cache was collected. Takes no lock: garbage collection may run in any thread at any time."""
+        """Note that a cache was collected; without a lock, as garbage collection may run in any thread."""
         self._gone.append(number)
 
     def _shrink(self) -> None:

@@ -229,7 +229,7 @@ class FileMetadata:
         return self._load(None)
 
     def paths_text(self, *, etags: bool = False) -> bytes:
-        """The files as UTF-8 lines ``size mtime path`` in the order of the file numbers, for the JVM; not cached.
+        """Files as UTF-8 lines ``size mtime path``, in the order of their numbers, for the JVM.
 
         With ``etags``, files that have one get ``size mtime:etag path``; etags of local files are made by geoskip, not
         by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an empty line: the

@@ -312,7 +312,7 @@ def _arrow_type(text: str) -> pa.DataType:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """True for types without compression, dictionaries or extensions: no value is larger than its stored form."""
+    """True for types whose values are no larger than their stored form."""
     if pa.types.is_struct(kind):
         return all(field.name is not None and _is_plain(field.type) for field in kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -328,7 +328,7 @@ def _degrees(value: float, signs: str) -> str:
 
 
 def borders_within(west: float, south: float, east: float, north: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Polygons of the countries and states that meet a window, from ``borders.parquet`` beside this module.
+    """Polygons of the countries and states that meet a window.
 
     ``python -m datasets.borders`` makes that file: countries by Natural Earth (1:50 million, public domain) and, in
     place of the United States, their states by the Census Bureau; both are simplified for display.

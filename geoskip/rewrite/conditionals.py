@@ -1,4 +1,4 @@
-"""Rewrite conditions on ``if``, ``coalesce``, ``greatest``, ``least`` and maps as conditions on values.
+"""Rewrite conditions on ``if coalesce greatest least`` and maps as conditions on their values.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Where metadata are kept: the contract is :class:`Store`; the Parquet store is the default."""
+"""Stores of metadata: the contract is :class:`Store`; the Parquet store is the default."""
 
 from geoskip.stores.base import MemoryStore, Store, entry_conflict, entry_json, header_json, new_identity, next_snapshot
 from geoskip.stores.log_files import Folder, LocalFolder

@@ -85,7 +85,7 @@ class Store(ABC):
         return nullcontext()
 
     def of_log(self, identity: str) -> AbstractContextManager[None]:
-        """A block in which this thread reads the log of that identity, without looking the identity up each time.
+        """A block in which this thread reads the log of one identity.
 
         If the log is dropped meanwhile, it reads as empty. :meth:`identity` and writes look the identity up anyway.
         """
@@ -207,7 +207,7 @@ class Store(ABC):
 
     @abstractmethod
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        """Remove snapshots and entries that exist, except the latest snapshot; :meth:`sweep` removes their parts."""
+        """Remove snapshots and entries, but never the latest snapshot; :meth:`sweep` removes parts."""
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         """Remove the leftovers of crashed writers and removed snapshots; returns how many.

@@ -150,7 +150,7 @@ class KeyRing:
         return f"{version}.{base64.b64encode(sealed).decode('ascii')}"
 
     def unwrap_key(self, wrapped_key: bytes | str, master_key_identifier: str) -> bytes:
-        """The data key; raises MissingKeyError for a key or version that is not here, or another key of the name."""
+        """Return the data key; raise MissingKeyError without the master key of that name and version."""
         versions = self._versions_of(master_key_identifier)
         text = wrapped_key if isinstance(wrapped_key, str) else wrapped_key.decode("ascii", "replace")
         number, _, sealed = text.partition(".")
@@ -196,7 +196,7 @@ def _associated(name: str, version: int) -> bytes:
 
 
 def encrypted(key: bytes, data: bytes, associated: bytes) -> bytes:
-    """Encrypt by AES-GCM: a random nonce, then the ciphertext with its tag; authenticates ``associated`` too."""
+    """Encrypt by AES-GCM into nonce, ciphertext and tag; ``associated`` is authenticated too."""
     nonce = secrets.token_bytes(_NONCE)
     sealed: bytes = nonce + _cipher(key).encrypt(nonce, data, associated)
     return sealed

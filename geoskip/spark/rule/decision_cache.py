@@ -2,7 +2,7 @@
 
 A decision answers a later question that is written the same (its conditions, partition values, reader options and
 settings), over the same snapshots, while the registry is as it was. *Why that is sound*: such a decision was computed
-from nothing else (:func:`is_reproducible`), and whether the files are still those of the snapshot is looked at anew.
+from nothing else (:func:`is_reproducible`), and whether the files are still those of the snapshot is checked each time.
 """
 
 from __future__ import annotations
@@ -112,9 +112,20 @@ class Decisions:
                     del self._answers[question]
 
     def reuse(self, question: str, number: int, state: Hashable, snapshots: Iterable[Snapshot], lasts: Lasts) -> None:
-        """Let a decision answer its question again, over these snapshots and in this state of the registry.
+        """Let a decision answer its question again.
 
-        Whether it ``lasts`` is asked when the question comes again.
+        Parameters
+        ----------
+        question
+            The text of the request.
+        number
+            The number of the decision.
+        state
+            The state of the registry for which it holds.
+        snapshots
+            The snapshots over which it was made.
+        lasts
+            Called when the question comes again; False forgets the decision.
         """
         with self._lock:
             if number in self._found:
@@ -124,7 +135,17 @@ class Decisions:
     def again(
         self, question: str, state: Hashable, snapshots: Sequence[Snapshot]
     ) -> tuple[int, DecisionCache] | tuple[None, None]:
-        """The decision that answers a question again, with its number; None twice where there is none."""
+        """Return the number of the decision that answers a question, and the decision; None twice without one.
+
+        Parameters
+        ----------
+        question
+            The text of the request.
+        state
+            The current state of the registry.
+        snapshots
+            The latest snapshots of the datasets.
+        """
         with self._lock:
             number, then, before, lasts = self._answers.get(question, (0, None, (), None))
         is_same = then == state and len(before) == len(snapshots)
@@ -148,8 +169,19 @@ def is_reproducible(
     """True if a decision depends on its question, its snapshots and the registry alone.
 
     It does where all expressions are Catalyst's, which their text identifies (two closures of Scala or Python may look
-    the same), and where all rules are geoskip's: those of others may read what changes. An expression that is not
-    written may be any other one later, for it may be anything now; a literal that is not written, Spark evaluates.
+    the same), and where all rules are geoskip's own, since users' rules may read state that changes. An expression
+    without a written form keeps every file and may be any other; Spark evaluates literals without a written form.
+
+    Parameters
+    ----------
+    conditions
+        The conditions as the rule wrote them.
+    decisions
+        The decisions on them.
+    indexes
+        The indexes that may be used.
+    registry
+        The declarations of the current scope.
     """
     predicates = [decision.predicate for decision in decisions]
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))
@@ -201,7 +233,7 @@ def _is_own(rule: Any) -> bool:
 
 
 def lost_rows(decisions: Sequence[Decision], roots: Sequence[str], lost: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences on files that an audit found to be skipped wrongly; logs them, and quarantines the rules at fault.
+    """Describe files that an audit found to be skipped wrongly; log them and quarantine the rules.
 
     ``spark.geoskip.audit`` is the share of skipped files that the Java side (``jvm/Audit.java``) reads again after a
     query, with the query's own conditions. A row that satisfies them in an unchanged file was lost. The mapping,

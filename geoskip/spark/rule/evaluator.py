@@ -138,7 +138,17 @@ class SparkEvaluator:
         self._sent: set[str] = set()
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """The outcomes of a condition, where it, its negation or what it tests stands in the query."""
+        """Evaluate a condition that, or whose negation or operand, is part of the query.
+
+        Parameters
+        ----------
+        node
+            The condition.
+        over
+            The expression in it that the values stand for.
+        values
+            Physical values of ``over``.
+        """
         key = (values.token, over, node)
         if key not in self.answers:
             self.answers[key] = self._answer(node, over, values)
@@ -163,7 +173,17 @@ class SparkEvaluator:
         return None
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
-        """An expression's values, where it stands in the query; NULL also where it throws."""
+        """Evaluate an expression that is part of the query; NULL also where it throws.
+
+        Parameters
+        ----------
+        node
+            The expression.
+        over
+            The expression in it that the values stand for.
+        values
+            Physical values of ``over``.
+        """
         place = self._vertex_of(node)
         if place is None:
             return None

@@ -53,11 +53,29 @@ def called(
     deadline: float,
     pure: Callable[..., Any] | None = None,
 ) -> tuple[pa.Array, Any]:
-    """The physical values of a call, as the rule wrote it, and for which of them nothing is known.
+    """Call a Python UDF; return physical values, and marks of the unknown ones.
 
-    ``arguments`` are physical values or one literal for all, of Spark's types ``kinds``; where ``thrown`` is set, the
-    function is not called. ``pure`` is the function itself, where its values depend on nothing but its arguments.
-    Raises :class:`geoskip.evaluation.Declined`.
+    Parameters
+    ----------
+    node
+        The call as the rule wrote it.
+    arguments
+        Physical values, or one literal for all rows.
+    kinds
+        Spark's types of the arguments.
+    settings
+        The settings of the query.
+    thrown
+        Marks of rows for which an argument threw: the function is not called for them.
+    deadline
+        The monotonic time at which the call is given up.
+    pure
+        The function itself, if its values depend on its arguments alone.
+
+    Raises
+    ------
+    geoskip.evaluation.Declined
+        With a reason, where the function cannot be called.
     """
     name = node["name"]
     if node["evalType"] not in _ROW_BY_ROW:

@@ -1,4 +1,4 @@
-"""Keys and queries of listed values: ValueList, Formatted and Hybrid, and entries of Prefix and Suffix.
+"""Keys and queries of listed values: ValueList, Formatted, Hybrid, Prefix and Suffix.
 
 A document has each list of the file as a field of many values: numbers, dates and times as the keys of
 :mod:`geoskip.bounds.sort_keys`, strings and binary as hexadecimal digits (Suffix's reversed). Beside them are the flags

@@ -47,7 +47,7 @@ Units = Any
 
 
 def translated(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """Translate a clause into a query for the files that it keeps, or more; None where that is not possible.
+    """Translate a clause into a query for the files that it keeps, or more; None if impossible.
 
     ``fields`` are the keys of indexes by name.
     """
