@@ -88,9 +88,9 @@ def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkey
         return report.files_kept, " ".join(report.reasons)
 
     assert kept()[0] == 4
-    assert "spark.geoskip.keys" in kept()[1]
+    assert "spark.geoskip.encryption.keyRing" in kept()[1]
     RING.save(tmp_path / "keys.json")
-    spark.conf.set("spark.geoskip.keys", str(tmp_path / "keys.json"))
+    spark.conf.set("spark.geoskip.encryption.keyRing", str(tmp_path / "keys.json"))
     try:
         assert kept()[0] == 1
         monkeypatch.setattr(known, "_stores", {})
@@ -98,14 +98,14 @@ def test_a_session_knows_its_keys(spark: Any, place: str, tmp_path: Path, monkey
         geoskip.enable(spark)
         assert kept()[0] == 1
         assert geoskip.dataset(spark, place).indexes == (MinMax("day"),)
-        spark.conf.set("spark.geoskip.keys", str(tmp_path / "no.json"))
+        spark.conf.set("spark.geoskip.encryption.keyRing", str(tmp_path / "no.json"))
         assert kept()[0] == 1, "the keys of before serve"
         assert "no.json cannot be read" in kept()[1]
-        spark.conf.set("spark.geoskip.keys", "env:NOWHERE_AT_ALL")
+        spark.conf.set("spark.geoskip.encryption.keyRing", "env:NOWHERE_AT_ALL")
         with pytest.raises(InvalidSpecificationError, match="NOWHERE_AT_ALL holds no keys"):
             geoskip.enable(spark)
     finally:
-        spark.conf.unset("spark.geoskip.keys")
+        spark.conf.unset("spark.geoskip.encryption.keyRing")
     monkeypatch.setattr(known, "_stores", {})
     monkeypatch.setattr(known, "encryption", None)
     geoskip.enable(spark, keys=RING)

@@ -354,7 +354,7 @@ def _until(holds: Callable[[], bool]) -> None:
 
 def test_a_wrong_setting_is_no_reason_to_fail_and_is_said(own: Any) -> None:
     before = own.conf.get("spark.geoskip.planning.budget", "5")
-    wrong = {"planning.budget": "soon", "audit": "2%", "recheck": "few", "lookup.seconds": "-1"}
+    wrong = {"planning.budget": "soon", "audit": "2%", "fingerprint.maxRechecks": "few", "metadata.cacheTtl": "-1"}
     try:
         for key, value in wrong.items():
             own.conf.set(f"spark.geoskip.{key}", value)

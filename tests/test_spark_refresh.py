@@ -161,12 +161,12 @@ def test_refresh_reads_what_was_replaced_unseen_by_size_and_time(
     replace(place / "1.parquet")
     assert [row.files_covered for row in handle.describe().collect()] == [3]
     assert handle.refresh_index().read == 1
-    spark.conf.set("spark.geoskip.recheck", "0")  # as where more files would have to be looked at
+    spark.conf.set("spark.geoskip.fingerprint.maxRechecks", "0")  # as where more files would have to be looked at
     try:
         assert reading(spark, place, "a > 70").files_kept == 1
         assert reading(spark, place, "a BETWEEN 10 AND 11").files_kept == 0
     finally:
-        spark.conf.unset("spark.geoskip.recheck")
+        spark.conf.unset("spark.geoskip.fingerprint.maxRechecks")
 
 
 STALE: dict[str, Callable[[Path], Any]] = {

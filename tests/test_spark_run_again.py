@@ -168,17 +168,17 @@ def test_a_file_that_is_gone_is_no_error(spark: Any, tmp_path: Path) -> None:
 
 
 def test_without_the_look_at_files_the_row_is_lost(spark: Any, tmp_path: Path) -> None:
-    """The mutant: what README says of more files than `spark.geoskip.recheck`."""
+    """The mutant: what README says of more files than `spark.geoskip.fingerprint.maxRechecks`."""
     folder_of(tmp_path)
     geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("a"))
-    spark.conf.set("spark.geoskip.recheck", "2")
+    spark.conf.set("spark.geoskip.fingerprint.maxRechecks", "2")
     try:
         found = frame_of(spark, tmp_path).where("a > 70")
         assert found.collect() == []
         write(tmp_path / "1.parquet", [77, 78])
         assert found.collect() == []
     finally:
-        spark.conf.unset("spark.geoskip.recheck")
+        spark.conf.unset("spark.geoskip.fingerprint.maxRechecks")
 
 
 def test_a_cached_frame_stays_what_it_was(spark: Any, tmp_path: Path) -> None:

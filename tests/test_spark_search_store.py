@@ -34,7 +34,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def each_query_asks(spark: Any) -> Iterator[None]:
     """The tests here say what each query asks for."""
-    with settings(spark, {"spark.geoskip.lookup.seconds": "0"}):
+    with settings(spark, {"spark.geoskip.metadata.cacheTtl": "0"}):
         yield
 
 
@@ -77,7 +77,7 @@ def test_a_dataset_whose_metadata_are_on_a_server(spark: Any, proxy: Proxy, tmp_
         geoskip.explain(reading(spark, place, where))
         assert len(proxy.seen) == requests, "as its description says: one more for a clause that was not asked before"
     assert store.describe()["costs"].startswith("two requests a query")
-    with settings(spark, {"spark.geoskip.lookup.seconds": "60"}):
+    with settings(spark, {"spark.geoskip.metadata.cacheTtl": "60"}):
         del proxy.seen[:]
         assert kept(spark, place, "temp = 15") == (1, 4)
         assert len(proxy.seen) == 0, "another query has asked in the same minute"
@@ -140,12 +140,12 @@ def test_the_session_says_how_much_memory_metadata_take(spark: Any, search_serve
     place, before = four_tens(tmp_path), BUDGET.limit
     geoskip.dataset(spark, str(place)).create_index(MinMax("temp"), MinMax("id"))
     try:
-        spark.conf.set("spark.geoskip.memory.budget", "100")
+        spark.conf.set("spark.geoskip.metadata.cacheSize", "100")
         assert kept(spark, place, "temp = 15 AND id > 3") == (1, 4)
         assert (BUDGET.limit, BUDGET.used <= 100) == (100, True)
-        spark.conf.set("spark.geoskip.memory.budget", "much")
+        spark.conf.set("spark.geoskip.metadata.cacheSize", "much")
         reasons = geoskip.explain(reading(spark, place, "temp = 16")).scans[0].reasons
         assert any("should be a size such as 512m, got 'much'" in reason for reason in reasons)
     finally:
-        spark.conf.unset("spark.geoskip.memory.budget")
+        spark.conf.unset("spark.geoskip.metadata.cacheSize")
         BUDGET.limit = before

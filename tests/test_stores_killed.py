@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 def each_query_asks(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No query goes by what one before it has learned."""
     monkeypatch.setattr("geoskip.stores.search.server._SLOW", 60.0)
-    with settings(spark, {"spark.geoskip.lookup.seconds": "0"}):
+    with settings(spark, {"spark.geoskip.metadata.cacheTtl": "0"}):
         yield
 
 

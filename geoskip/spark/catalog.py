@@ -25,7 +25,7 @@ from geoskip.stores.parquet import ParquetStore
 __all__ = ["FOLDER", "KEYS", "DatasetCatalog"]
 
 FOLDER = "_geoskip"
-KEYS = "spark.geoskip.keys"
+KEYS = "spark.geoskip.encryption.keyRing"
 _MOST_SNAPSHOTS = 64
 _MOST_OF_ONE = 2
 """The newest snapshot, and the one before it, which a query may be using."""

@@ -112,8 +112,9 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     spark
         A classic session.
     keys
-        The keys that encrypted metadata are read with, in this driver. Without them ``spark.geoskip.keys`` names a key
-        ring: the path of a file, or ``env:`` and the name of an environment variable.
+        The keys that encrypted metadata are read with, in this driver. Without them
+        ``spark.geoskip.encryption.keyRing`` names a key ring: the path of a file, or ``env:`` and the name of an
+        environment variable.
 
     Raises
     ------

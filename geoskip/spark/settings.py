@@ -47,17 +47,17 @@ _TIME = re.compile(r"(.*?)(ms|s|m|min)?$")
 
 def look_up_again(settings: Mapping[str, Any]) -> float:
     """Seconds for which queries use the last known snapshot of a distant store."""
-    return _number(settings, "lookup.seconds", _LOOK_UP_AGAIN)
+    return _number(settings, "metadata.cacheTtl", _LOOK_UP_AGAIN)
 
 
 def most_looked_at(settings: Mapping[str, Any]) -> float:
     """Number of skipped local files whose fingerprints a query checks at most."""
-    return _number(settings, "recheck", _MOST_LOOKED_AT)
+    return _number(settings, "fingerprint.maxRechecks", _MOST_LOOKED_AT)
 
 
 def share_memory(settings: Mapping[str, Any]) -> None:
     """Set the memory of this process for metadata to the session's setting."""
-    size = bytes_of(settings.get(_PREFIX + "memory.budget") or "")
+    size = bytes_of(settings.get(_PREFIX + "metadata.cacheSize") or "")
     if size is not None and size != BUDGET.limit:
         BUDGET.limit = size
 
@@ -74,7 +74,7 @@ def unread(settings: Mapping[str, Any]) -> Iterable[str]:
         value = settings.get(_PREFIX + name)
         if value and not reads(str(value).strip()):
             yield _warned(f"{_PREFIX}{name} should be {wanted}, got {value!r}")
-    names = ["keys", *(name for name, _, _ in _READ)]
+    names = ["encryption.keyRing", *(name for name, _, _ in _READ)]
     for name in sorted(settings.keys() - {_PREFIX + name for name in names}):
         if name.startswith(_PREFIX):
             near = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), names, 1, 0.0)
@@ -116,11 +116,11 @@ _READ = (
         "true or false (all but false, no, off and 0 switch it on)",
         lambda text: text.lower() in ("true", "false"),
     ),
-    ("memory.budget", "a size such as 512m", lambda text: bytes_of(text) is not None),
+    ("metadata.cacheSize", "a size such as 512m", lambda text: bytes_of(text) is not None),
     ("planning.budget", "a time above 0 such as 5, 5s or 500ms", _is_time),
     ("audit", "a share from 0 to 1 such as 0.02", _is_between(0, 1)),
-    ("recheck", "a number of files such as 2000", _is_between(0, math.inf)),
-    ("lookup.seconds", "a number of seconds such as 1", _is_between(0, math.inf)),
+    ("fingerprint.maxRechecks", "a number of files such as 2000", _is_between(0, math.inf)),
+    ("metadata.cacheTtl", "a number of seconds such as 1", _is_between(0, math.inf)),
 )
 
 

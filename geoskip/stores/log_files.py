@@ -202,7 +202,7 @@ class LogFiles:
             if self.vault is None:
                 raise MissingKeyError(
                     f"the metadata in {self.folder.location} are protected and no keys were given: give them as "
-                    "dataset(..., encryption=Encryption(keys)) or in spark.geoskip.keys"
+                    "dataset(..., encryption=Encryption(keys)) or in spark.geoskip.encryption.keyRing"
                 )
             return self.vault.open(data, kind, identity, number)
         if self.vault is not None and self.vault.encryption.key is not None:

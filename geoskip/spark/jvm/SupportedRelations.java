@@ -40,8 +40,8 @@ class SupportedRelations {
                 "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
                 "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
                 "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
-                "spark.geoskip.recheck", "spark.geoskip.memory.budget", "spark.geoskip.lookup.seconds",
-                "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.keys"
+                "spark.geoskip.fingerprint.maxRechecks", "spark.geoskip.metadata.cacheSize", "spark.geoskip.metadata.cacheTtl",
+                "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.encryption.keyRing"
             });
 
     static final String ENABLED = "spark.geoskip.enabled";
