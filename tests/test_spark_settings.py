@@ -14,9 +14,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
-from geoskip.predicates import Column
 from geoskip.spark import settings as sql_settings
-from geoskip.spark.dependencies import depends_on
 from geoskip.spark.settings import kind_of
 from tests.conftest import same_as_off
 from tests.planting import function
@@ -143,27 +141,6 @@ def test_a_refresh_reads_new_files_under_the_settings_of_the_first(spark: Any, t
     with settings(spark, {name: value}):
         assert same_as_off(lambda: handle.to_df().where(where)).files_kept == 2
     assert spark.conf.get(name) == "_corrupt_record"
-
-
-def test_metadata_of_before_are_used_where_they_say_enough(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What recorded some settings alone is not used over expressions, and still over columns."""
-
-    def as_before(original: Any, expressions: Any, *rest: Any) -> dict[str, str]:
-        now = {name: value for name, value in original(expressions, *rest).items() if "settings of" not in name}
-        return now if all(isinstance(one, Column) for one in expressions) else {**now, "legacy settings": "{}"}
-
-    function(monkeypatch, depends_on, as_before)
-    handle = indexed(spark, tmp_path / "data", ["a", "b"], MinMax("id"))
-    handle.create_index(MinMax("upper(s)"))
-    assert same_as_off(lambda: handle.to_df().where("id = 0")).files_kept == 1
-    report = same_as_off(lambda: handle.to_df().where("upper(s) = 'A'"))
-    assert report.files_kept == 2
-    assert any("refresh_index('full')" in reason for reason in report.scans[0].reasons)
-    monkeypatch.undo()
-    handle.refresh_index("full")
-    assert same_as_off(lambda: handle.to_df().where("upper(s) = 'A'")).files_kept == 1
 
 
 @pytest.mark.parametrize(("value", "on"), [("yes", True), ("1", True), ("True", True), ("off", False), ("0", False)])

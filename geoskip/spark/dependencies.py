@@ -57,53 +57,26 @@ _TIMES = (
 )
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _JVM_ZONE = "the JVM's time zone"
-_LEGACY = "legacy settings"
-"""Name of the settings in metadata of a time when not all that count were recorded."""
 _PARTIAL = "spark.sql.json.enablePartialResults"
 _POSITIONAL = "orc.force.positional.evolution"
 _AVRO = ("spark.sql.avro.datetimeRebaseModeInRead", "avro.mapred.ignore.inputs.without.extension")
 _PARQUET_OPTIONS = ("datetimerebasemode", "int96rebasemode")
-_NEUTRAL_OPTIONS = frozenset(
-    [
-        "path",
-        "paths",
-        "basepath",
-        "inferschema",
-        "samplingratio",
-        "mergeschema",
-        "pathglobfilter",
-        "recursivefilelookup",
-        "modifiedbefore",
-        "modifiedafter",
-        "ignorecorruptfiles",
-        "ignoremissingfiles",
-        "serialization.format",
-        "preferdate",
-        "prefersdate",
-    ]
-)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NEUTRAL_OPTIONS = _words("""
+    path paths basepath inferschema samplingratio mergeschema pathglobfilter recursivefilelookup modifiedbefore
+    modifiedafter ignorecorruptfiles ignoremissingfiles serialization.format preferdate prefersdate
+""")
 # options whose values Spark reads in any case
-_WORDS = frozenset(
-    [
-        "allowbackslashescapinganycharacter",
-        "allowcomments",
-        "allownonnumericnumbers",
-        "allownumericleadingzeros",
-        "allowsinglequotes",
-        "allowunquotedcontrolchars",
-        "allowunquotedfieldnames",
-        "dropfieldifallnull",
-        "enforceschema",
-        "header",
-        "ignoreleadingwhitespace",
-        "ignoretrailingwhitespace",
-        "mode",
-        "multiline",
-        "prefersdecimal",
-        "primitivesasstring",
-        "wholetext",
-    ]
-)
+_WORDS = _words("""
+    allowbackslashescapinganycharacter allowcomments allownonnumericnumbers allownumericleadingzeros
+    allowsinglequotes allowunquotedcontrolchars allowunquotedfieldnames dropfieldifallnull enforceschema header
+    ignoreleadingwhitespace ignoretrailingwhitespace mode multiline prefersdecimal primitivesasstring wholetext
+""")
 _DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "wholetext": "false"}
 # functions that use tables of the JDK: letters, locales, time zones
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
@@ -357,8 +330,6 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     for name, value in entry.depends.items():
         if name.startswith((PLACE_OF, DEFINITION_OF)):
             continue
-        if name == _LEGACY:
-            return "it was built before all settings that can change a value were recorded; refresh_index('full')"
         if name.startswith(SETTINGS_OF):
             now = of_scopes(settings.get(CHANGED), name.removeprefix(SETTINGS_OF).split())
             if (differs := difference(value, now)) is not None:
