@@ -59,20 +59,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot, files_schema
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot
 from geoskip.stores.base import (
-    Store,
     entry_conflict,
     entry_json,
     is_late,
     new_identity,
     next_header,
-    next_snapshot,
 )
 from geoskip.stores.encryption import Encryption, SnapshotProtection
 from geoskip.stores.log_files import (
@@ -84,17 +80,15 @@ from geoskip.stores.log_files import (
     operation_name,
     snapshot_name,
 )
-from geoskip.stores.parts import PartReader, load_columns, merged_from, without, write_part
-from geoskip.stores.snapshot_cache import SnapshotCache
+from geoskip.stores.part_store import OWNER, PartStore, part_name
+from geoskip.stores.parts import PartReader, load_columns, write_part
 
 __all__ = ["ParquetStore"]
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
-_OPERATION = re.compile(r"[0-9a-f]{24,32}")
-_OWNER = 24
 
 
-class ParquetStore(Store):
+class ParquetStore(PartStore):
     """Metadata in Parquet files under a folder, see the module's text; encrypted where keys are given."""
 
     kind = "parquet"
@@ -105,12 +99,12 @@ class ParquetStore(Store):
     )
 
     def __init__(self, folder: Folder | str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
+        super().__init__()
         self.folder: Folder = LocalFolder(folder) if isinstance(folder, str | os.PathLike) else folder
         self.location = self.folder.location
         self.distant = not isinstance(self.folder, LocalFolder)
         self.encryption = encryption
         self._entries = LogFiles(self.folder, encryption)
-        self._loaded = SnapshotCache()
         self._local = threading.local()
 
     @contextlib.contextmanager
@@ -142,49 +136,14 @@ class ParquetStore(Store):
         return identity_of(text, f"_identity.json in {self.location}")
 
     def _log(self) -> str | None:
-        """The identity of the log that this thread reads, see :meth:`of_log`."""
         return getattr(self._local, "identity", None) or self.identity()
-
-    def load(self, number: int) -> Snapshot:
-        identity = self._log()
-        if identity is None:
-            raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        return self._loaded.get(identity, number, self._load)
-
-    def reread(self) -> None:
-        self._loaded.expire()
 
     def header(self, number: int) -> Header:
         identity = self._log()
         if identity is None:
             raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        known = self._loaded.peek(identity, number)
+        known = self._snapshots.peek(identity, number)
         return known.header if known is not None else self._entries.snapshot(identity, number)[0]
-
-    def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
-        self.check(header, expected)
-        identity = header.identity if expected is not None else self.begin()
-        header, table = next_snapshot(header, table, number=(expected or 0) + 1, identity=identity)
-        return self._committed(header, (), table)
-
-    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
-        self.check(header, expected)
-        base = self.load(expected)
-        if len(removed) != base.header.files:
-            raise MetadataError(f"snapshot {expected} has {base.header.files} files, {len(removed)} were looked at")
-        schema = files_schema(header.stored)
-        gone = np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool)
-        kept = without(base.header.parts, gone)
-        first = merged_from(kept, added.num_rows)
-        table = conformed(added, schema)
-        if first < len(kept):
-            _, protection = self._entries.snapshot(header.identity, expected)
-            readers = self._readers(kept[first:], protection)
-            wanted = replace(base.header, entries=header.stored, deleted=())
-            table = pa.concat_tables([conformed(load_columns(wanted, readers, None), schema), table])
-        files = sum(part.left for part in kept[:first]) + table.num_rows
-        header = next_header(header, files=files, number=expected + 1, identity=header.identity)
-        return self._committed(header, tuple(kept[:first]), table)
 
     def begin(self) -> str:
         identity = self.identity()
@@ -228,12 +187,12 @@ class ParquetStore(Store):
         names = [snapshot_name(identity, number) for number in snapshots if number != latest]
         for name in [*names, *(operation_name(identity, number) for number in operations)]:
             self.folder.delete(name)
-        self._loaded.forget(identity, snapshots)
+        self._snapshots.forget(identity, snapshots)
 
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
         parts = self.folder.names("_parts")
         logs = [f"{folder}/{name}" for folder in ("_log", "_operations") for name in self.folder.names(folder)]
-        owned = tuple(f"_{operation[:_OWNER]}" for operation in running())
+        owned = tuple(f"_{operation[:OWNER]}" for operation in running())
         identity = self.identity()  # after the listings, so that they hold nothing of a log begun since
         if identity is None or identity != self._log():
             return 0
@@ -260,7 +219,7 @@ class ParquetStore(Store):
         if expected is not None and header.created:
             with contextlib.suppress(MetadataError):  # a damaged one may be replaced
                 if self._entries.snapshot(header.identity, expected)[0].created != header.created:
-                    self._loaded.forget(header.identity, [expected])
+                    self._snapshots.forget(header.identity, [expected])
                     raise ConflictError(
                         f"snapshot {expected} in {self.location} is another than the one that was read; load it and "
                         "try again"
@@ -283,7 +242,7 @@ class ParquetStore(Store):
     def drop(self) -> None:
         for name in ("_identity.json", "_log", "_operations", "_parts"):  # without an identity nobody finds the rest
             self.folder.delete(name)
-        self._loaded.clear()
+        self._snapshots.clear()
 
     def _latest(self, identity: str) -> int | None:
         return max(self._numbers(f"_log/_{identity}"), default=None)
@@ -295,7 +254,7 @@ class ParquetStore(Store):
             raise MetadataError(f"cannot list the log in {self.location}: {error}") from error
         return tuple(sorted(int(m[1]) for m in map(_ENTRY.fullmatch, names) if m))
 
-    def _load(self, identity: str, number: int) -> Snapshot:
+    def _read(self, identity: str, number: int) -> Snapshot:
         header, protection = self._entries.snapshot(identity, number)
         parts = self._readers(header.parts, protection)
         if header.files != sum(part.left for part in header.parts):
@@ -304,15 +263,19 @@ class ParquetStore(Store):
             )
         return Snapshot(header, FileMetadata(header.files, partial(load_columns, header, parts)))
 
+    def _read_parts(self, base: Header, parts: Sequence[PartFile], header: Header) -> pa.Table:
+        _, protection = self._entries.snapshot(base.identity, base.number)
+        wanted = replace(base, entries=header.stored, deleted=())
+        return load_columns(wanted, self._readers(parts, protection), None)
+
     def _readers(self, parts: Sequence[PartFile], protection: SnapshotProtection | None) -> list[PartReader]:
         return [PartReader(self.folder, part, self._entries.keys(protection)) for part in parts]
 
-    def _committed(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        """Write a part of the table and commit; returns the header with its parts."""
+    def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
         protection = self._entries.protection_of(header)
         new: list[PartFile] = []
         if table.num_rows or not kept:
-            new.append(self._write_part(table, str(header.operation.get("id", "")), protection))
+            new.append(self._write_part(header, table, protection))
         header = replace(header, parts=(*kept, *new))
         self._create(header, protection, made=[part.name for part in new])
         return header
@@ -330,7 +293,7 @@ class ParquetStore(Store):
         except OSError:
             if not self._exists(header):
                 raise
-        self._loaded.forget(header.identity, [header.number])  # an older state of the folder may have had that number
+        self._snapshots.forget(header.identity, [header.number])  # cached from an older state of the folder
         if self.identity() != header.identity:  # dropped meanwhile: no log has the entry
             self._forget(entry, *made)
             raise ConflictError(f"the metadata in {self.location} was dropped during this commit; index again")
@@ -345,9 +308,8 @@ class ParquetStore(Store):
             return (stored.created, stored.operation) == (header.created, header.operation)
         return False
 
-    def _write_part(self, table: pa.Table, operation: str, protection: SnapshotProtection | None) -> PartFile:
-        owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
-        name = f"_parts/_{owner}{new_identity()[len(owner) :]}.parquet"
+    def _write_part(self, header: Header, table: pa.Table, protection: SnapshotProtection | None) -> PartFile:
+        name = f"_parts/_{part_name(header)}.parquet"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:
             path = Path(scratch) / "part.parquet"
             part = write_part(path, name, table, self._entries.keys(protection))

@@ -3,9 +3,6 @@
 The footer of a part is checked when it is opened, and the bytes of each read: of single fields if the header has their
 checksums, else of whole columns. Encryption (:mod:`geoskip.stores.encryption`) authenticates columns instead, and a
 cryptographic digest the footer.
-
-:func:`without` and :func:`merged_from` choose the parts that the next snapshot keeps, so that a small change is a small
-write.
 """
 
 from __future__ import annotations
@@ -16,9 +13,8 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +26,7 @@ from geoskip.metadata.file_table import conformed
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 
-__all__ = ["PartReader", "load_columns", "merged_from", "without", "write_part"]
+__all__ = ["PartReader", "load_columns", "write_part"]
 
 _PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _ROW_GROUP = 1 << 20
@@ -290,36 +286,3 @@ def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int,
         file.seek(start)
         crc = zlib.crc32(file.read(length), crc)
     return crc
-
-
-_MOST_PARTS = 16
-_FANOUT = 4
-
-
-def without(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
-    """The parts without some rows, a boolean for each row of all parts; empty parts are left out."""
-    kept = []
-    start = 0
-    for part in parts:
-        here = gone[start : start + part.left]
-        start += part.left
-        if here.any():
-            rows = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
-            part = replace(part, removed=tuple(sorted({*part.removed, *map(int, rows[here])})))
-        if part.left:
-            kept.append(part)
-    return kept
-
-
-def merged_from(parts: Sequence[PartFile], added: int) -> int:
-    """The number of the first part to merge with those after it and the added rows into one part."""
-    wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.left]
-    first = min(wasteful, default=len(parts))
-    if len(parts) >= _MOST_PARTS:
-        after = added
-        for number in range(len(parts) - 1, -1, -1):
-            if parts[number].left >= _FANOUT * after and number < len(parts) - 1:
-                return min(first, number + 1)
-            after += parts[number].left
-        return 0
-    return first

@@ -171,10 +171,10 @@ def test_what_nobody_may_write_is_an_error_that_changes_nothing(
 
 def test_a_vacuum_leaves_what_a_live_writer_has_written(parquet: ParquetStore, data: Numbers) -> None:
     write(data.folder, "f3", 3)
-    committed = parquet._committed  # type: ignore[attr-defined]
+    committed = parquet._commit_parts  # type: ignore[attr-defined]
 
     def interrupted(*args: Any) -> Any:
-        parquet._committed = committed  # type: ignore[attr-defined]
+        parquet._commit_parts = committed  # type: ignore[attr-defined]
         write_part = parquet._write_part
 
         def after(*given: Any) -> Any:
@@ -186,7 +186,7 @@ def test_a_vacuum_leaves_what_a_live_writer_has_written(parquet: ParquetStore, d
         parquet._write_part = after  # type: ignore[method-assign]
         return committed(*args)
 
-    parquet._committed = interrupted  # type: ignore[method-assign]
+    parquet._commit_parts = interrupted  # type: ignore[method-assign]
     refresh(parquet, data)
     check_complete(parquet, data)
     check_reader(parquet, data)

@@ -9,37 +9,28 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
-from geoskip.metadata import Header, PartFile, Snapshot, files_schema
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata import Header, PartFile, Snapshot
 from geoskip.stores.base import (
-    Store,
     entry_conflict,
     entry_json,
     header_json,
     is_late,
-    new_identity,
-    next_header,
-    next_snapshot,
 )
 from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, entry_content, entry_text, header_of
-from geoskip.stores.parts import merged_from, without
+from geoskip.stores.part_store import OWNER, PartStore, part_name
 from geoskip.stores.search.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
 from geoskip.stores.search.search_files import SearchFiles, read_parts
 from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
-from geoskip.stores.snapshot_cache import SnapshotCache
 
 __all__ = ["ElasticsearchStore"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-_OPERATION = re.compile(r"[0-9a-f]{24,32}")
-_OWNER = 24
 
 
 def _patiently(
@@ -55,7 +46,7 @@ def _patiently(
     return patient
 
 
-class ElasticsearchStore(Store):
+class ElasticsearchStore(PartStore):
     """Metadata of one dataset on an Elasticsearch or OpenSearch server, for ``dataset(..., store=...)``.
 
     Parameters
@@ -118,6 +109,7 @@ class ElasticsearchStore(Store):
         seconds = all(isinstance(given, int | float) for given in (timeout, patience))
         if not (seconds and timeout > 0 and patience >= 0):
             raise InvalidSpecificationError(f"timeout={timeout!r} and patience={patience!r} are no seconds")
+        super().__init__()
         self.server = Server(
             hosts,
             user=user,
@@ -132,7 +124,6 @@ class ElasticsearchStore(Store):
         self.ask_above = ask_above
         self._index = SearchIndex(self.server, name, {"number_of_shards": 1, **(settings or {})})
         self.location = self._index.location
-        self._loaded = SnapshotCache()
 
     def __repr__(self) -> str:
         return f"ElasticsearchStore({self.location!r})"
@@ -145,15 +136,6 @@ class ElasticsearchStore(Store):
 
     def identity(self) -> str | None:
         return self._index.identity()
-
-    def load(self, number: int) -> Snapshot:
-        identity = self.identity()
-        if identity is None:
-            raise MetadataError(f"there is no snapshot {number} in {self.location}")
-        return self._loaded.get(identity, number, self._read)
-
-    def reread(self) -> None:
-        self._loaded.expire()
 
     def snapshots(self) -> tuple[int, ...]:
         identity = self.identity()
@@ -181,30 +163,6 @@ class ElasticsearchStore(Store):
         return identity
 
     @_patiently
-    def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
-        self.check(header, expected)
-        identity = header.identity if expected is not None else self.begin()
-        header, table = next_snapshot(header, table, number=(expected or 0) + 1, identity=identity)
-        return self._committed(header, (), table)
-
-    @_patiently
-    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
-        self.check(header, expected)
-        base = self._header(header.identity, expected)
-        if len(removed) != base.files:
-            raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
-        schema = files_schema(header.stored)
-        kept = without(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
-        first = merged_from(kept, added.num_rows)
-        table = conformed(added, schema)
-        if first < len(kept):
-            again = read_parts(self.server, self.name, kept[first:], slots_of(header.stored), None)
-            table = pa.concat_tables([conformed(again, schema), table])
-        files = sum(part.left for part in kept[:first]) + table.num_rows
-        header = next_header(header, files=files, number=expected + 1, identity=header.identity)
-        return self._committed(header, tuple(kept[:first]), table)
-
-    @_patiently
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
         text = entry_text("entry", entry_json(entry), LARGEST_OPERATION)
         if self.identity() != identity:
@@ -224,7 +182,7 @@ class ElasticsearchStore(Store):
             return
         self._index.forget("snapshot", identity, *sorted(set(snapshots) - {latest}))
         self._index.forget("operation", identity, *operations)
-        self._loaded.forget(identity, snapshots)
+        self._snapshots.forget(identity, snapshots)
 
     @_patiently
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
@@ -236,8 +194,8 @@ class ElasticsearchStore(Store):
         answer = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
         with self.server.understanding():
             stored = {bucket["key"] for bucket in answer["aggregations"]["parts"]["buckets"]}
-        owned = tuple(operation[:_OWNER] for operation in running()) or ("/",)
-        named = {part.name for number in self.snapshots() for part in self._header(identity, number).parts}
+        owned = tuple(operation[:OWNER] for operation in running()) or ("/",)
+        named = {part.name for number in self.snapshots() for part in self._header_of(identity, number).parts}
         left = [name for name in stored - named if not name.startswith(owned)]
         if left:
             self._index.delete_all(is_one_of("part", *left))
@@ -247,13 +205,16 @@ class ElasticsearchStore(Store):
     @_patiently
     def drop(self) -> None:
         self._index.end()
-        self._loaded.clear()
+        self._snapshots.clear()
 
     def _read(self, identity: str, number: int) -> Snapshot:
-        header = self._header(identity, number)
+        header = self._header_of(identity, number)
         return Snapshot(header, SearchFiles(self.server, self.name, header, self.ask_above))
 
-    def _header(self, identity: str, number: int) -> Header:
+    def _read_parts(self, base: Header, parts: Sequence[PartFile], header: Header) -> pa.Table:
+        return read_parts(self.server, self.name, parts, slots_of(header.stored), None)
+
+    def _header_of(self, identity: str, number: int) -> Header:
         what = f"snapshot {number} in {self.location}"
         try:
             text = self._index.text("snapshot", identity, number)
@@ -266,8 +227,7 @@ class ElasticsearchStore(Store):
             raise MetadataError(f"the parts of {what} do not have its {header.files} files")
         return header
 
-    def _committed(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
-        """Write a part of the table and commit; returns the header with its parts."""
+    def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
         new: list[PartFile] = []
         try:
             if table.num_rows or not kept:
@@ -295,10 +255,7 @@ class ElasticsearchStore(Store):
         return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")
 
     def _write_part(self, header: Header, table: pa.Table) -> PartFile:
-        operation = str(header.operation.get("id", ""))
-        owner = operation[:_OWNER] if _OPERATION.fullmatch(operation) else ""
-        name = f"{owner}{new_identity()[len(owner) :]}"
-        part = PartWriter(name, table, slots_of(header.stored), self._keyed(header))
+        part = PartWriter(part_name(header), table, slots_of(header.stored), self._keyed(header))
         try:
             self.server.store(self.name, part.documents())
             self._index.refresh()
