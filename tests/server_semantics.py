@@ -15,8 +15,8 @@ from geoskip.indexes.base import Index
 from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.rewrite import canonical
+from geoskip.stores.search.clause_queries import fields_of, keys_of, translated
 from geoskip.stores.search.queries import KeyField
-from geoskip.stores.search.translate import fields_of, keys_of, translated
 
 __all__ = ["Documents", "clauses", "compare", "documents_of", "matches"]
 

@@ -23,11 +23,11 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.stores.search import box_queries, distance_queries
+from geoskip.stores.search.clause_queries import translated
 from geoskip.stores.search.listed_values import of_affixes, of_list
 from geoskip.stores.search.queries import ALL, NONE
 from geoskip.stores.search.queries import any_of as any_of_queries
 from geoskip.stores.search.range_queries import RangeKeys, keys_of_bounds
-from geoskip.stores.search.translate import translated
 from tests import geobox_oracle as geo
 from tests.harness import COLUMNS, TYPES, World, canned, leaves
 from tests.metric_worlds import WORDS, absolutes, our, powers

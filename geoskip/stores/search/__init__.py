@@ -7,7 +7,7 @@ One alias of one index holds the metadata of a dataset, in documents of five kin
 * ``operation-<identity>-00000001``: an entry of the operation log as text;
 * ``<part>-<row>``: a file: its path, size, time, tag and rows, its ``summaries``, exact and never indexed
   (:mod:`~geoskip.stores.search.json_values`), and its ``keys``, which queries compare
-  (:mod:`~geoskip.stores.search.translate`);
+  (:mod:`~geoskip.stores.search.clause_queries`);
 * ``<part>-<column>-<row>``: small values of up to 4,096 rows of a column once more, to be read at once.
 
 A header names parts and their removed rows, as in the Parquet store: a part never changes, and a small change is a

@@ -2,7 +2,7 @@
 
 A document has the members ``part`` and ``row``, its position in the files table, the base columns under their names,
 ``summaries`` with an object for each index (:mod:`geoskip.stores.search.json_values`), stored and not indexed, and
-``keys`` (:mod:`geoskip.stores.search.translate`), which the server can compare.
+``keys`` (:mod:`geoskip.stores.search.clause_queries`), which the server can compare.
 
 Columns of small values, such as paths and bounds, are stored once more in *blocks*, documents of some thousand rows of
 one column, since a server takes much longer to return a document for each file.
@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, IndexEntry, PartColumn, PartFile
+from geoskip.stores.search.clause_queries import fields_of, keys_of
 from geoskip.stores.search.json_values import checksum, encoded
-from geoskip.stores.search.translate import fields_of, keys_of
 
 __all__ = [
     "BLOCK",

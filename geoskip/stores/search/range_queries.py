@@ -288,7 +288,7 @@ def _unknown(field: RangeKeys) -> Query:
 
 
 def _any_of_places(field: RangeKeys, places: Sequence[Place]) -> TranslatedQuery:
-    """:meth:`geoskip.bounds.sort_keys.SortKeys.meets_any`; of very many literals the least and the greatest."""
+    """Translate :meth:`geoskip.bounds.sort_keys.SortKeys.meets_any`, of very many literals their range."""
     keys = sorted({at for at, exact in places if exact and FIRST <= at <= LAST})
     if len(places) > _MOST_LITERALS:
         ends = [at for at, _ in places if FIRST <= at <= LAST] or [FIRST]

@@ -28,6 +28,7 @@ from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Wanted
 from geoskip.metadata.file_table import conformed
+from geoskip.stores.search.clause_queries import conjuncts, fields_of, translated
 from geoskip.stores.search.documents import (
     BLOCK,
     BLOCKS,
@@ -43,7 +44,6 @@ from geoskip.stores.search.documents import (
 from geoskip.stores.search.json_values import checksum, decoded
 from geoskip.stores.search.queries import ALL, KeyField, TranslatedQuery
 from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedError, Server
-from geoskip.stores.search.translate import conjuncts, fields_of, translated
 
 __all__ = ["CellsOf", "Columns", "SearchFiles", "field_of", "is_typed", "of_documents", "read_parts"]
 
