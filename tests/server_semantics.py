@@ -15,7 +15,7 @@ from geoskip.indexes.base import Index
 from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.rewrite import canonical
-from geoskip.stores.search.clause_queries import fields_of, keys_of, translated
+from geoskip.stores.search.clause_queries import fields_of, keys_of, translate
 from geoskip.stores.search.queries import KeyField
 
 __all__ = ["Documents", "clauses", "compare", "documents_of", "matches"]
@@ -105,7 +105,7 @@ def clauses(predicate: p.Predicate, indexes: list[Index]) -> Iterator[Clause]:
 def compare(clause: Clause, files: FileMetadata, documents: Documents) -> bool | None:
     """Is a clause's query exact? None where there is no query. It keeps what the clause keeps in any case."""
     rows, fields = documents
-    found = translated(clause, fields)
+    found = translate(clause, fields)
     if found is None:
         return None
     there = np.array([matches(found.query, document) for document in rows], dtype=bool)

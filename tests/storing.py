@@ -20,7 +20,7 @@ import pyarrow as pa
 from geoskip.errors import ConflictError
 from geoskip.indexes.base import Index, index
 from geoskip.metadata import FileRow, Header, IndexEntry, build_table
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata.file_table import conform
 from geoskip.predicates import Column
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.encryption import Encryption
@@ -157,7 +157,7 @@ def append(store: Store, name: str, times: int) -> None:
             snapshot = store.load(store.latest())
             old = snapshot.files.table()
             try:
-                grown = pa.concat_tables([old, conformed(table({f"{name}-{i}": i}), old.schema)])
+                grown = pa.concat_tables([old, conform(table({f"{name}-{i}": i}), old.schema)])
                 store.commit(snapshot.header, grown, expected=snapshot.header.number)
                 break
             except ConflictError:

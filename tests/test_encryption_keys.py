@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geoskip.errors import InvalidSpecificationError, MissingKeyError
-from geoskip.stores.keyring import KeyRing, decrypted, encrypted
+from geoskip.stores.keyring import KeyRing, decrypt, encrypt
 
 RING = KeyRing({"base": bytes(range(32)), "short": bytes(16), "middle": bytes(24)})
 
@@ -64,10 +64,10 @@ def test_a_flipped_bit_or_another_name_is_noticed():
 
 
 def test_what_is_associated_is_authenticated():
-    sealed = encrypted(bytes(16), b"data", b"here")
-    assert decrypted(bytes(16), sealed, b"here") == b"data"
-    assert decrypted(bytes(16), sealed, b"there") is None
-    assert decrypted(bytes(16), sealed[:5], b"here") is None
+    sealed = encrypt(bytes(16), b"data", b"here")
+    assert decrypt(bytes(16), sealed, b"here") == b"data"
+    assert decrypt(bytes(16), sealed, b"there") is None
+    assert decrypt(bytes(16), sealed[:5], b"here") is None
 
 
 def test_a_ring_in_a_file_is_for_its_owner_alone(tmp_path):

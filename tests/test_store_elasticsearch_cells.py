@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.stores.search.json_values import checksum, decoded, encoded
+from geoskip.stores.search.json_values import checksum, decode, encode
 from tests.strategies import examples
 
 
@@ -73,10 +73,10 @@ def through_a_server(cells: list) -> list:
 
 @pytest.mark.parametrize("array", SAMPLES.values(), ids=list(SAMPLES))
 def test_values_come_back_bit_by_bit(array):
-    cells = encoded(array)
+    cells = encode(array)
     back = through_a_server(cells)
     assert checksum(back) == checksum(cells)
-    found = decoded(back, array.type)
+    found = decode(back, array.type)
     assert (found.type, len(found), found.null_count) == (array.type, len(array), array.null_count)
     assert of_bits(found) == of_bits(array)
 
@@ -98,7 +98,7 @@ def of_bits(array: pa.Array) -> object:
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), max_size=8))
 def test_any_bytes_in_a_string_come_back(values):
     array = raw(*values)
-    assert of_bits(decoded(through_a_server(encoded(array)), pa.string())) == values
+    assert of_bits(decode(through_a_server(encode(array)), pa.string())) == values
 
 
 @settings(max_examples=examples(50))
@@ -107,14 +107,14 @@ def test_any_bits_in_a_double_come_back(values):
     array = pa.Array.from_buffers(
         pa.float64(), len(values), [None, pa.py_buffer(struct.pack(f"<{len(values)}Q", *values))]
     )
-    assert of_bits(decoded(through_a_server(encoded(array)), pa.float64())) == values
+    assert of_bits(decode(through_a_server(encode(array)), pa.float64())) == values
 
 
 @pytest.mark.parametrize("name", ["lists", "structs in lists", "maps", "dictionaries", "lists of binary"])
 def test_damaged_messages_are_refused_or_are_values(name):
     chance, array = random.Random(name), SAMPLES[name]
     for _ in range(60):
-        cells = encoded(array)
+        cells = encode(array)
         at = chance.randrange(len(cells))
         if cells[at] is not None:
             data = bytearray(base64.b64decode(cells[at].removeprefix("z:")))
@@ -123,7 +123,7 @@ def test_damaged_messages_are_refused_or_are_values(name):
             data = data[: chance.choice([len(data), chance.randrange(len(data))])]
             cells[at] = ("z:" if cells[at].startswith("z:") else "") + base64.b64encode(data).decode()
         try:
-            found = decoded(cells, array.type)
+            found = decode(cells, array.type)
         except Exception:
             continue
         assert len(found.to_pylist()) == len(array)
@@ -144,4 +144,4 @@ def test_damaged_messages_are_refused_or_are_values(name):
 )
 def test_what_is_no_such_value_is_refused(cells, kind):
     with pytest.raises((ValueError, TypeError, ArithmeticError, OSError, AttributeError)):
-        decoded(cells, kind)
+        decode(cells, kind)

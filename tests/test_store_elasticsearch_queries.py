@@ -24,7 +24,7 @@ from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
 from geoskip.stores.search import ElasticsearchStore, documents
 from geoskip.stores.search.documents import slots_of
-from geoskip.stores.search.json_values import encoded
+from geoskip.stores.search.json_values import encode
 from geoskip.stores.search.search_files import SearchFiles, field_of
 from tests import geobox_oracle as geo
 from tests.harness import canned, leaves
@@ -127,7 +127,7 @@ def test_all_summaries_come_back(canned_store: ElasticsearchStore) -> None:
         there, here = found[name].combine_chunks(), table[name].combine_chunks()
         assert there.is_valid().equals(here.is_valid())
         pairs = zip(there.flatten(), here.flatten(), strict=True) if pa.types.is_struct(here.type) else [(there, here)]
-        assert all(encoded(a) == encoded(b) for a, b in pairs), name  # NaN is not equal to itself
+        assert all(encode(a) == encode(b) for a, b in pairs), name  # NaN is not equal to itself
 
 
 def test_the_server_keeps_what_is_kept_here(canned_store: ElasticsearchStore, search_server: Any) -> None:

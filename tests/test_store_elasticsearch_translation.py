@@ -23,7 +23,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
 from geoskip.stores.search import box_queries, distance_queries
-from geoskip.stores.search.clause_queries import translated
+from geoskip.stores.search.clause_queries import translate
 from geoskip.stores.search.listed_values import of_affixes, of_list
 from geoskip.stores.search.queries import ALL, NONE
 from geoskip.stores.search.queries import any_of as any_of_queries
@@ -251,8 +251,8 @@ def test_lists_that_are_long_or_hold_long_values_are_looked_at_here() -> None:
     clause = clause_for(p.Comparison("=", COLUMNS["s"], p.Literal("y", "string")), list(world.types))
     assert compare(clause, world.metadata, documents) is False
     many = p.In(COLUMNS["s"], tuple(p.Literal(str(n), "string") for n in range(3000)))
-    assert translated(clause_for(many, list(world.types)), documents[1]) is None
-    assert translated(clause_for(p.Not(p.In(COLUMNS["s"], many.values[:300])), list(world.types)), documents[1]) is None
+    assert translate(clause_for(many, list(world.types)), documents[1]) is None
+    assert translate(clause_for(p.Not(p.In(COLUMNS["s"], many.values[:300])), list(world.types)), documents[1]) is None
 
 
 def test_more_literals_than_a_server_takes_become_their_ends() -> None:
@@ -261,7 +261,7 @@ def test_more_literals_than_a_server_takes_become_their_ends() -> None:
     many = p.In(COLUMNS["n"], tuple(p.Literal(n, "bigint") for n in range(0, 10_000, 7)))
     clause = next(clauses(many, list(world.types)))
     assert compare(clause, world.metadata, documents) is False
-    found = translated(clause, documents[1])
+    found = translate(clause, documents[1])
     assert found is not None
     assert found.size < 20
 
@@ -276,12 +276,12 @@ def test_what_is_too_deep_or_too_long_is_evaluated_here() -> None:
     deep = above(5)
     for _ in range(10):
         deep = any_of([all_of([deep, Unknown()]), Other()])
-    assert translated(deep, fields) is None
-    assert translated(any_of(map(above, range(1000))), fields) is None
+    assert translate(deep, fields) is None
+    assert translate(any_of(map(above, range(1000))), fields) is None
     world = canned("n", lambda name: GapList(name, gaps=2))
     _, fields = documents_of(world.metadata, world.types)
-    assert translated(any_of(map(above, range(1000))), fields) is None, "of units too, which are joined one by one"
-    assert translated(any_of(map(above, range(300))), fields) is not None
+    assert translate(any_of(map(above, range(1000))), fields) is None, "of units too, which are joined one by one"
+    assert translate(any_of(map(above, range(300))), fields) is not None
 
 
 class Unknown(Clause):

@@ -27,7 +27,7 @@ from geoskip.lifecycle.transaction import (
 )
 from geoskip.lifecycle.verbs import CANCELLED, ROLLED_BACK, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata.file_table import conform
 from geoskip.stores.base import Store
 
 __all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "rotate", "vacuum"]
@@ -59,7 +59,7 @@ def _move(
     def attempt(turn: CommitAttempt) -> Amend:
         snapshot = _required(store, turn.snapshot)
         here, there = getattr(snapshot.header, source), getattr(snapshot.header, target)
-        chosen = _chosen(which, here, there, *words)
+        chosen = _choose(which, here, there, *words)
         if verb is Verb.DELETE:
             _check_known(chosen, first.header, snapshot.header, turn.after)
         moved[:] = chosen
@@ -181,7 +181,7 @@ def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | N
         built = {name: about for name, about in snapshot.header.built.items() if name not in indexes}
         stays = tuple(entry for entry in snapshot.header.deleted if entry.name not in indexes)
         header = replace(snapshot.header, deleted=stays, built=built)
-        return Commit(header, conformed(snapshot.files.table(), files_schema(header.stored)), {"indexes": indexes})
+        return Commit(header, conform(snapshot.files.table(), files_schema(header.stored)), {"indexes": indexes})
 
     parameters = {"retain hours": retain / timedelta(hours=1)}
     with Operation(store, Verb.VACUUM, parameters, by) as operation:
@@ -268,7 +268,7 @@ def _required(store: Store, snapshot: Snapshot | None) -> Snapshot:
     return snapshot
 
 
-def _chosen(
+def _choose(
     which: Sequence[str], among: Sequence[IndexEntry], others: Sequence[IndexEntry], what: str, instead: str
 ) -> tuple[str, ...]:
     """The named indexes, all if none is named; raises NotIndexedError for names that are not ``among``."""

@@ -125,7 +125,7 @@ class Log:
             if entry is None:
                 return None
             number = seen.number + 1
-            full = {"format": FORMAT, "number": number, **entry, "open": _opened(seen.open, entry, number)}
+            full = {"format": FORMAT, "number": number, **entry, "open": _open_after(seen.open, entry, number)}
             try:
                 self.store.record(number, full, identity=self.identity)
             except ConflictError:
@@ -190,7 +190,7 @@ class Log:
         return entry
 
 
-def _opened(before: Mapping[str, Entry], entry: Entry, number: int) -> dict[str, Entry]:
+def _open_after(before: Mapping[str, Entry], entry: Entry, number: int) -> dict[str, Entry]:
     """The open operations after an entry."""
     operation = entry["operation"]
     after = {name: other for name, other in before.items() if name != operation}

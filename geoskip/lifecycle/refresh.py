@@ -34,7 +34,7 @@ from geoskip.errors import ConflictError, NotIndexedError
 from geoskip.lifecycle.log import now
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata.file_table import conform
 
 __all__ = [
     "BuildResult",
@@ -392,7 +392,7 @@ class RefreshPlan:
         others = table.select([name for name in table.schema.names if name not in names or name in same])
         others = others.filter(pa.array(stays & ~is_fresh))
         schema = pa.schema({f.name: f for part in (base, others) for f in part.schema}.values())
-        parts = [conformed(part, schema) for part in (base, others, build_table(entries, added))]
+        parts = [conform(part, schema) for part in (base, others, build_table(entries, added))]
         whole = pa.concat_tables(parts).combine_chunks()
         details = self._details(added, int((~stays).sum()), len(whole) - len(added), again=known)
         return Commit(self._header(snapshot.header, entries, wanted), whole, details)

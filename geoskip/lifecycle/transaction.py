@@ -168,7 +168,7 @@ def perform(
 def latest(store: Store) -> Snapshot | None:
     """Load the latest snapshot, or None; again, if a vacuum removes it while it is read.
 
-    It is looked up again if a vacuum removes it while it is read.
+    Raises MetadataError if it cannot be read.
     """
     while True:
         number = store.latest()

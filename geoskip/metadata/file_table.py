@@ -26,7 +26,7 @@ __all__ = [
     "Wanted",
     "add_indexes",
     "build_table",
-    "conformed",
+    "conform",
     "files_schema",
     "one_chunk",
 ]
@@ -123,10 +123,10 @@ def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
         lower[name] = only_old[name] if known else pa.nulls(only_old.num_rows, new.schema.field(name).type)
     fields = {f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}
     schema = pa.schema(list(fields.values()))
-    return pa.concat_tables([conformed(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
+    return pa.concat_tables([conform(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
 
 
-def conformed(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
     """The table with exactly this schema: columns in its order, missing ones null, others left out.
 
     ``rows`` is the number of rows, needed for a table without columns.

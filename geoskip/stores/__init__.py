@@ -12,9 +12,9 @@ __all__ = [
     "MemoryStore",
     "ParquetStore",
     "Store",
+    "entry_conflict",
     "entry_json",
     "header_json",
-    "entry_conflict",
     "new_identity",
     "next_snapshot",
 ]

@@ -35,17 +35,17 @@ import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, files_schema
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata.file_table import conform
 
 __all__ = [
     "MemoryStore",
     "Store",
-    "next_header",
+    "entry_conflict",
     "entry_json",
     "header_json",
     "is_late",
-    "entry_conflict",
     "new_identity",
+    "next_header",
     "next_snapshot",
 ]
 
@@ -154,7 +154,7 @@ class Store(ABC):
         self.check(header, expected)
         base = self.load(expected)
         schema = files_schema(header.stored)
-        parts = [conformed(base.files.table().filter(pc.invert(removed)), schema), conformed(added, schema)]
+        parts = [conform(base.files.table().filter(pc.invert(removed)), schema), conform(added, schema)]
         return self.commit(header, pa.concat_tables(parts), expected=expected)
 
     @abstractmethod
@@ -280,7 +280,7 @@ def next_snapshot(header: Header, table: pa.Table, *, number: int, identity: str
     number, identity
         Those of the new snapshot.
     """
-    table = conformed(table, files_schema(header.stored))
+    table = conform(table, files_schema(header.stored))
     return next_header(header, files=table.num_rows, number=number, identity=identity), table
 
 

@@ -45,7 +45,7 @@ from typing import Any, Literal
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
 from geoskip.indexes.base import Index, index_kinds
 from geoskip.metadata import BASE_SCHEMA, FORMAT
-from geoskip.stores.keyring import KeyKeeper, decrypted, encrypted
+from geoskip.stores.keyring import KeyKeeper, decrypt, encrypt
 
 __all__ = ["DataKey", "Encryption", "PartKeys", "SnapshotProtection", "Vault", "is_sealed"]
 
@@ -179,7 +179,7 @@ class Vault:
 
         def under(master: str) -> str:
             if master not in masters:
-                key = self._wrapped(secrets.token_hex(8), master, secrets.token_bytes(32))
+                key = self._wrap(secrets.token_hex(8), master, secrets.token_bytes(32))
                 keys[key.id] = key
                 masters[master] = key.id
             return masters[master]
@@ -193,9 +193,9 @@ class Vault:
             return replace(before, keys=keys, indexes=own)
         return SnapshotProtection(keys, base, own, encryption.footer, encryption.paths)
 
-    def rewrapped(self, protection: SnapshotProtection) -> SnapshotProtection:
+    def rewrap(self, protection: SnapshotProtection) -> SnapshotProtection:
         """The same data keys, wrapped by the newest versions of their master keys."""
-        keys = {id: self._wrapped(id, key.master, self.data_key(key)) for id, key in protection.keys.items()}
+        keys = {id: self._wrap(id, key.master, self.data_key(key)) for id, key in protection.keys.items()}
         return replace(protection, keys=keys)
 
     def seal(self, protection: SnapshotProtection, kind: str, identity: str, number: int, data: Json) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Vault:
             The entry as JSON.
         """
         base = protection.keys[protection.base]
-        inner = self._indexes_sealed(protection, data) if kind == "snapshot" else data
+        inner = self._seal_indexes(protection, data) if kind == "snapshot" else data
         text = zlib.compress(json.dumps(inner).encode("ascii"))
         used = protection.keys.values() if kind == "snapshot" else [base]
         return {
@@ -222,7 +222,7 @@ class Vault:
             "number": number,
             "base": base.id,
             "keys": {key.id: {"master": key.master, "wrapped": key.wrapped} for key in used},
-            "sealed": _text(encrypted(self.data_key(base), text, _associated(kind, identity, number))),
+            "sealed": _text(encrypt(self.data_key(base), text, _associated(kind, identity, number))),
         }
 
     def open(self, entry: Json, kind: str, identity: str, number: int) -> tuple[dict[str, Any], SnapshotProtection]:
@@ -240,18 +240,18 @@ class Vault:
         """
         keys, base = _keys(entry, self.location)
         try:
-            data = self._opened(keys[base], entry.get("sealed"), _associated(kind, identity, number))
+            data = self._unseal(keys[base], entry.get("sealed"), _associated(kind, identity, number))
         except MissingKeyError as error:
             raise MissingKeyError(f"the metadata in {self.location} are not for everybody: {error}") from None
         protection = SnapshotProtection(keys, base)
         if kind != "snapshot":
             return data, protection
         try:
-            return self._indexes_opened(protection, data)
+            return self._unseal_indexes(protection, data)
         except (KeyError, TypeError, AttributeError) as error:  # written by a holder of the base key
             raise MetadataError(f"an entry in {self.location} is damaged: {type(error).__name__}") from None
 
-    def _indexes_sealed(self, protection: SnapshotProtection, data: Json) -> dict[str, Any]:
+    def _seal_indexes(self, protection: SnapshotProtection, data: Json) -> dict[str, Any]:
         """A header with the indexes that have keys of their own sealed, and named by tokens."""
         own = {name: protection.keys[id] for name, id in protection.indexes.items() if id != protection.base}
         lists: dict[str, list[Any]] = {}
@@ -267,16 +267,16 @@ class Vault:
                 else:
                     name = entry["name"]
                     tokens[name] = self._token(key, name)
-                    text = encrypted(self.data_key(key), json.dumps(entry).encode("ascii"), tokens[name].encode())
+                    text = encrypt(self.data_key(key), json.dumps(entry).encode("ascii"), tokens[name].encode())
                     lists[member].append({"key": key.id, "token": tokens[name], "sealed": _text(text)})
         rest = {member: value for member, value in data.items() if member not in _LISTS}
         return {
-            **_renamed(rest, tokens),
+            **_rename(rest, tokens),
             **lists,
             "protection": {"footer": protection.footer, "paths": protection.paths},
         }
 
-    def _indexes_opened(self, protection: SnapshotProtection, data: Json) -> tuple[dict[str, Any], SnapshotProtection]:
+    def _unseal_indexes(self, protection: SnapshotProtection, data: Json) -> tuple[dict[str, Any], SnapshotProtection]:
         own: dict[str, str] = {}
         names: dict[str, str] = {}
         lists: dict[str, list[Any]] = {}
@@ -288,7 +288,7 @@ class Vault:
                     continue
                 try:
                     key, token = protection.keys[entry["key"]], entry["token"]
-                    index = self._opened(key, entry["sealed"], token.encode(), packed=False)
+                    index = self._unseal(key, entry["sealed"], token.encode(), packed=False)
                     own[index["name"]] = key.id
                     names[token] = index["name"]
                     lists[member].append(index)
@@ -298,18 +298,18 @@ class Vault:
         options = data.get("protection", {})
         footer, paths = options.get("footer", "encrypted"), options.get("paths", True)
         full = replace(protection, indexes=own, footer=footer, paths=paths)
-        return {**_renamed(rest, names), **lists}, full
+        return {**_rename(rest, names), **lists}, full
 
-    def _opened(self, key: DataKey, sealed: Any, associated: bytes, *, packed: bool = True) -> dict[str, Any]:
+    def _unseal(self, key: DataKey, sealed: Any, associated: bytes, *, packed: bool = True) -> dict[str, Any]:
         try:
             data = base64.b64decode(sealed, validate=True)
         except (TypeError, ValueError):
             data = b""
-        text = decrypted(self.data_key(key), data, associated)
+        text = decrypt(self.data_key(key), data, associated)
         try:
             if text is None:
                 raise ValueError("it is not what was sealed for this place")
-            content = json.loads(_unpacked(text) if packed else text)
+            content = json.loads(_unpack(text) if packed else text)
         except (ValueError, RecursionError, zlib.error) as error:
             raise MetadataError(f"an entry in {self.location} is damaged: {error}") from None
         if not isinstance(content, dict):
@@ -331,7 +331,7 @@ class Vault:
             self._clear.setdefault(key.id, clear)
         return clear
 
-    def _wrapped(self, id: str, master: str, data_key: bytes) -> DataKey:
+    def _wrap(self, id: str, master: str, data_key: bytes) -> DataKey:
         try:
             wrapped = self.encryption.keys.wrap_key(data_key, master)
             text = wrapped if isinstance(wrapped, str) else bytes(wrapped).decode("ascii")
@@ -360,11 +360,11 @@ class Vault:
 
         class DataKeys(KmsClient):  # type: ignore[misc]
             def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
-                return _text(encrypted(key_of(master_key_identifier), key_bytes, master_key_identifier.encode()))
+                return _text(encrypt(key_of(master_key_identifier), key_bytes, master_key_identifier.encode()))
 
             def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
                 data = base64.b64decode(wrapped_key)
-                key = decrypted(key_of(master_key_identifier), data, master_key_identifier.encode())
+                key = decrypt(key_of(master_key_identifier), data, master_key_identifier.encode())
                 if key is None:
                     raise ValueError("a part's key is damaged")
                 return key
@@ -418,7 +418,7 @@ def _keys(entry: Json, location: str) -> tuple[dict[str, DataKey], str]:
     return data_keys, base
 
 
-def _renamed(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
+def _rename(data: Any, names: Mapping[str, str]) -> dict[str, Any]:
     """JSON with some texts replaced wherever they occur: as members, as values and within values."""
     text = json.dumps(data)
     for old in sorted(names, key=len, reverse=True):
@@ -435,7 +435,7 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _unpacked(data: bytes) -> bytes:
+def _unpack(data: bytes) -> bytes:
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(data, _LARGEST)
     if not unpacking.eof:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError, MissingKeyError
 
-__all__ = ["KeyKeeper", "KeyRing", "decrypted", "encrypted"]
+__all__ = ["KeyKeeper", "KeyRing", "decrypt", "encrypt"]
 
 _LENGTHS = (16, 24, 32)
 _NONCE = 12
@@ -146,7 +146,7 @@ class KeyRing:
         """Encrypt a data key by AES-GCM under the newest version, as ``<version>.<base64>``."""
         versions = self._versions_of(master_key_identifier)
         version = max(versions)
-        sealed = encrypted(versions[version], key_bytes, _associated(master_key_identifier, version))
+        sealed = encrypt(versions[version], key_bytes, _associated(master_key_identifier, version))
         return f"{version}.{base64.b64encode(sealed).decode('ascii')}"
 
     def unwrap_key(self, wrapped_key: bytes | str, master_key_identifier: str) -> bytes:
@@ -161,7 +161,7 @@ class KeyRing:
             data = base64.b64decode(sealed, validate=True)
         except binascii.Error:
             data = b""
-        key = decrypted(versions[version], data, _associated(master_key_identifier, version))
+        key = decrypt(versions[version], data, _associated(master_key_identifier, version))
         if key is None:
             raise MissingKeyError(
                 f"the key {master_key_identifier!r} of the key ring is not the one that was used, or what it wrapped "
@@ -195,15 +195,15 @@ def _associated(name: str, version: int) -> bytes:
     return f"geoskip key {version} {name}".encode()
 
 
-def encrypted(key: bytes, data: bytes, associated: bytes) -> bytes:
-    """Encrypt by AES-GCM into nonce, ciphertext and tag; ``associated`` is authenticated too."""
+def encrypt(key: bytes, data: bytes, associated: bytes) -> bytes:
+    """Encrypt by AES-GCM, and authenticate ``associated``: a random nonce, then ciphertext and tag."""
     nonce = secrets.token_bytes(_NONCE)
     sealed: bytes = nonce + _cipher(key).encrypt(nonce, data, associated)
     return sealed
 
 
-def decrypted(key: bytes, data: bytes, associated: bytes) -> bytes | None:
-    """Decrypt the result of :func:`encrypted`; None if the key, the data or ``associated`` differs."""
+def decrypt(key: bytes, data: bytes, associated: bytes) -> bytes | None:
+    """Decrypt the result of :func:`encrypt`; None if the key, the data or ``associated`` differs."""
     cipher = _cipher(key)  # before the import below, which fails with less of a message
     from cryptography.exceptions import InvalidTag
 

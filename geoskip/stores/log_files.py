@@ -32,16 +32,16 @@ from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, 
 __all__ = [
     "Folder",
     "LocalFolder",
-    "local_path",
     "LogFiles",
     "entry_content",
+    "entry_text",
     "header_of",
     "identity_of",
     "identity_text",
-    "operation_name",
     "json_object",
+    "local_path",
+    "operation_name",
     "snapshot_name",
-    "entry_text",
 ]
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -82,7 +82,7 @@ class LogFiles:
         except FileNotFoundError:
             raise MetadataError(f"there is no snapshot {number} in {self.folder.location}") from None
         what = f"{name} in {self.folder.location}"
-        data, protection = self._opened(entry_content(text, "header", what), "snapshot", identity, number)
+        data, protection = self._unseal(entry_content(text, "header", what), "snapshot", identity, number)
         header = header_of(data, what)
         if (header.identity, header.number) != (identity, number):
             raise MetadataError(f"{what} is the entry of another snapshot")
@@ -97,7 +97,7 @@ class LogFiles:
         except FileNotFoundError:
             raise MetadataError(f"there is no entry {number} in the operation log of {self.folder.location}") from None
         entry = entry_content(text, "entry", f"{name} in {self.folder.location}")
-        return self._opened(entry, "operation", identity, number)[0]
+        return self._unseal(entry, "operation", identity, number)[0]
 
     def snapshot_text(self, header: Header, protection: SnapshotProtection | None) -> bytes:
         """The file content of a snapshot's entry."""
@@ -180,7 +180,7 @@ class LogFiles:
         except (FileNotFoundError, MetadataError):
             return
         if is_sealed(data):
-            self._opened(data, "snapshot", identity, number)
+            self._unseal(data, "snapshot", identity, number)
 
     def _protection(self, identity: str, latest: int | None) -> SnapshotProtection | None:
         """The protection of the latest snapshot; for a log without one that of its first snapshot."""
@@ -194,7 +194,7 @@ class LogFiles:
             self._first[identity] = self.vault.protection(None, (), encryption)
         return self._first.get(identity)
 
-    def _opened(
+    def _unseal(
         self, data: dict[str, Any], kind: str, identity: str, number: int
     ) -> tuple[dict[str, Any], SnapshotProtection | None]:
         """The content of an entry that may be sealed, and its protection."""

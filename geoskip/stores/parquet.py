@@ -236,7 +236,7 @@ class ParquetStore(PartStore):
             return super().rotate(header, expected=expected)
         made = next_header(header, files=old.files, number=expected + 1, identity=header.identity)
         made = replace(made, parts=old.parts)
-        self._create(made, self._entries.vault.rewrapped(self._entries.protection_of(made) or protection), made=())
+        self._create(made, self._entries.vault.rewrap(self._entries.protection_of(made) or protection), made=())
         return made
 
     def drop(self) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import Header, PartFile, Snapshot, files_schema
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata.file_table import conform
 from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
 
 __all__ = ["OWNER", "PartStore", "SnapshotCache", "merged_from", "part_name", "without"]
@@ -153,10 +153,10 @@ class PartStore(Store):
             schema = files_schema(header.stored)
             kept = without(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
             first = merged_from(kept, added.num_rows)
-            table = conformed(added, schema)
+            table = conform(added, schema)
             if first < len(kept):
                 merged = self._read_parts(base, kept[first:], header)
-                table = pa.concat_tables([conformed(merged, schema), table])
+                table = pa.concat_tables([conform(merged, schema), table])
             files = sum(part.left for part in kept[:first]) + table.num_rows
             header = next_header(header, files=files, number=expected + 1, identity=header.identity)
             return self._commit_parts(header, tuple(kept[:first]), table)

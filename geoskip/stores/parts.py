@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, files_schema
-from geoskip.metadata.file_table import conformed
+from geoskip.metadata.file_table import conform
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 
@@ -204,7 +204,7 @@ def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wa
     wanted = full if names is None else pa.schema([f for column in full if (f := _narrowed(column, names))])
     tables = [part.read(wanted) for part in parts]
     try:
-        sound = [conformed(table, wanted, rows=part.part.left) for table, part in zip(tables, parts, strict=True)]
+        sound = [conform(table, wanted, rows=part.part.left) for table, part in zip(tables, parts, strict=True)]
         return pa.concat_tables(sound) if sound else wanted.empty_table()
     except (pa.ArrowException, ValueError) as error:
         raise MetadataError(

@@ -108,7 +108,7 @@ class BoxCondition:
         query, sorts = any_of([self.query, other.query]), self.sorts | other.sorts
         return BoxCondition(self.field, query, sorts, self.wild or other.wild, self.exact and other.exact)
 
-    def translated(self) -> TranslatedQuery:
+    def translate(self) -> TranslatedQuery:
         """The query for files with such a unit."""
         flags = [*(_FLAGS[sort] for sort in sorted(self.sorts)), *(["wild"] if self.wild else [])]
         found = [within(f"{self.field.path}.boxes", self.query), *map(self.field.is_true, flags)]
@@ -117,9 +117,9 @@ class BoxCondition:
 
 def of_boxes(clause: UnitClause, field: KeyField) -> BoxCondition | None:
     """The condition of a clause over boxes, or a weaker one; None if it keeps nearly every file."""
-    translate = _CLAUSES.get(type(clause))
+    rule = _CLAUSES.get(type(clause))
     with np.errstate(all="ignore"):
-        return None if translate is None else translate(clause, field)
+        return None if rule is None else rule(clause, field)
 
 
 def _meets(clause: BoxMeets, field: KeyField) -> BoxCondition | None:

@@ -36,7 +36,7 @@ from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
 from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery
 
-__all__ = ["conjuncts", "fields_of", "keys_of", "translated"]
+__all__ = ["conjuncts", "fields_of", "keys_of", "translate"]
 
 _MOST_QUERIES = 800
 """Simple queries in one query; servers refuse more than 1,024."""
@@ -46,8 +46,8 @@ Units = Any
 """A condition on the units of an index, with the methods ``both``, ``either`` and ``translated``."""
 
 
-def translated(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """Translate a clause into a query for the files that it keeps, or more; None if impossible.
+def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
+    """Translate a clause into a query for the files that it keeps, or more; None if not possible.
 
     ``fields`` are the keys of indexes by name.
     """
@@ -60,8 +60,8 @@ def translated(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuer
         if field is None:
             return None
         if field.entry.arrow.get_field_index("min") >= 0:
-            return range_queries.translated(part, range_queries.of(field))
-        return distance_queries.translated(part, field) or listed_values.translated(part, field)
+            return range_queries.translate(part, range_queries.of(field))
+        return distance_queries.translate(part, field) or listed_values.translate(part, field)
 
     found = _merged(clause, leaf, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found
@@ -100,7 +100,7 @@ def _merged(
 def _of_units(clause: UnitClause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
     """Translate a clause over the units of one index, merged or not."""
     found, whole = _passing(clause, fields, _DEEPEST)
-    query: TranslatedQuery | None = None if found is None else found.translated()
+    query: TranslatedQuery | None = None if found is None else found.translate()
     return None if query is None else TranslatedQuery(query.query, query.exact and whole)
 
 

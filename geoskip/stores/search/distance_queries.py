@@ -24,7 +24,7 @@ from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.metadata import IndexEntry
 from geoskip.stores.search.queries import NONE, KeyField, Query, ServerKeys, TranslatedQuery, all_of, any_of
 
-__all__ = ["fields_of", "keys_of", "translated"]
+__all__ = ["fields_of", "keys_of", "translate"]
 
 _BOOLEAN = {"type": "boolean"}
 _FLAGS = ("points", "nulls", "partly")
@@ -83,12 +83,12 @@ def _rings(low: float, high: float, gaps: list[tuple[float, float]]) -> Any:
     yield {"gte": low, "lte": max(low, high)}
 
 
-def translated(clause: Clause, field: KeyField) -> TranslatedQuery | None:
+def translate(clause: Clause, field: KeyField) -> TranslatedQuery | None:
     """Translate a clause over distances; None for others."""
-    translate = _CLAUSES.get(type(clause))
-    if translate is None:
+    rule = _CLAUSES.get(type(clause))
+    if rule is None:
         return None
-    query, exact = translate(clause, field)
+    query, exact = rule(clause, field)
     return TranslatedQuery(any_of([query, field.is_missing("points")]), exact and field.whole)
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, IndexEntry, PartColumn, PartFile
 from geoskip.stores.search.clause_queries import fields_of, keys_of
-from geoskip.stores.search.json_values import checksum, encoded
+from geoskip.stores.search.json_values import checksum, encode
 
 __all__ = [
     "BLOCK",
@@ -173,7 +173,7 @@ class PartWriter:
 
     def _cells(self, column: str, leaf: str, array: pa.Array) -> Cells:
         try:
-            cells = encoded(array)
+            cells = encode(array)
             text = json.dumps(cells, separators=(",", ":"))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise MetadataError(f"values of {column} cannot be stored: {error}") from error

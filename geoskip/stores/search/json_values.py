@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["checksum", "decoded", "encoded"]
+__all__ = ["checksum", "decode", "encode"]
 
 _EXACT = 2**53
 _LARGEST = 1 << 28
@@ -36,12 +36,12 @@ _PACKED = "z"
 Cells = list[Any]
 
 
-def encoded(array: pa.Array) -> Cells:
+def encode(array: pa.Array) -> Cells:
     """Encode an array as a list of JSON values.
 
-    >>> encoded(pa.array([1, None, 2**60])), encoded(pa.array([0.5, float("inf")]))
+    >>> encode(pa.array([1, None, 2**60])), encode(pa.array([0.5, float("inf")]))
     ([1, None, '1152921504606846976'], [0.5, '7ff0000000000000'])
-    >>> encoded(pa.array([b"text", bytes([255])]))
+    >>> encode(pa.array([b"text", bytes([255])]))
     ['text', ['/w==']]
     """
     if not len(array):
@@ -49,7 +49,7 @@ def encoded(array: pa.Array) -> Cells:
     return _codec(array.type)[0](array)
 
 
-def decoded(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def decode(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Decode an array of this type; raises ValueError or TypeError for other values."""
     if not len(cells):
         return pa.array([], kind)

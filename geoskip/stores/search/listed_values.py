@@ -51,7 +51,7 @@ __all__ = [
     "of_affixes",
     "of_list",
     "outside",
-    "translated",
+    "translate",
     "united",
 ]
 
@@ -154,7 +154,7 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
 # --- clauses ----------------------------------------------------------------------------------------------------------
 
 
-def translated(clause: Clause, field: KeyField) -> TranslatedQuery | None:
+def translate(clause: Clause, field: KeyField) -> TranslatedQuery | None:
     """Translate a clause over counts, which Hybrid has beside its lists; None for others."""
     if type(clause) is not HasNulls or clause.steps:
         return None
@@ -185,7 +185,7 @@ class ListedValueQuery:
         members = {name: join(found, other.members[name]) for name, found in self.members.items()}
         return ListedValueQuery(self.field, self.part, members, null, unlisted)
 
-    def translated(self) -> TranslatedQuery | None:
+    def translate(self) -> TranslatedQuery | None:
         """The query for files with such a unit; None where it would be too long."""
         found: list[Query] = []
         for member, intervals in self.members.items():

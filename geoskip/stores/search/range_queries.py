@@ -68,7 +68,7 @@ __all__ = [
     "of_segments",
     "segment_fields_of",
     "segment_keys_of",
-    "translated",
+    "translate",
     "types_of",
 ]
 
@@ -174,13 +174,13 @@ def of(field: KeyField) -> RangeKeys:
     return RangeKeys(field.path, field.entry, field.whole, bound=field.entry.arrow.field("min").type)
 
 
-def translated(clause: Clause, field: RangeKeys) -> TranslatedQuery | None:
+def translate(clause: Clause, field: RangeKeys) -> TranslatedQuery | None:
     """Translate a clause over bounds; None for other clauses, and for those with steps."""
-    translate = _CLAUSES.get(type(clause))
-    if translate is None or getattr(clause, "steps", None):
+    rule = _CLAUSES.get(type(clause))
+    if rule is None or getattr(clause, "steps", None):
         return None
     try:
-        found = translate(clause, field)
+        found = rule(clause, field)
     except IncomparableError:  # every comparison needs a value, and nothing more is known
         found = TranslatedQuery(field.is_true("values"))
     return None if found is None else TranslatedQuery(any_of([found.query, field.is_missing("values")]), found.exact)
@@ -226,7 +226,7 @@ def _of_prefix(
 ) -> Callable[[Any, RangeKeys], TranslatedQuery | None]:
     """Translate a clause about a prefix by ``ask(field, prefix, least string above the prefix)``."""
 
-    def translate(clause: PrefixMeets | PrefixLeaves, field: RangeKeys) -> TranslatedQuery | None:
+    def rule(clause: PrefixMeets | PrefixLeaves, field: RangeKeys) -> TranslatedQuery | None:
         if not field.textual:
             return TranslatedQuery(field.is_true("values"))
         prefix = encoded(Literal(clause.text))
@@ -234,7 +234,7 @@ def _of_prefix(
             return None
         return TranslatedQuery(all_of([ask(field, prefix, successor(prefix)), field.is_true("present")]))
 
-    return translate
+    return rule
 
 
 def _prefix_meets(field: RangeKeys, prefix: bytes, above: bytes | None) -> Query:
@@ -384,19 +384,19 @@ class SegmentCondition:
         """The disjunction with another condition."""
         return SegmentCondition(self.field, any_of([self.query, other.query]), self.exact and other.exact)
 
-    def translated(self) -> TranslatedQuery:
+    def translate(self) -> TranslatedQuery:
         """The query for files that have such a segment."""
         path = f"{self.field.path}.units"
         found = any_of([within(path, self.query), self.field.is_missing("there")])
         return TranslatedQuery(found, self.exact and self.field.whole)
 
 
-def of_segments(clause: SegmentPasses, field: KeyField, translate: Any) -> SegmentCondition | None:
-    """The condition of a clause on single segments; ``translate`` walks merged clauses."""
+def of_segments(clause: SegmentPasses, field: KeyField, walk: Any) -> SegmentCondition | None:
+    """The condition of a clause on single segments; ``walk(clause, leaf)`` translates merged ones."""
     bounds = RangeKeys(f"{field.path}.units", field.entry, bound=_bound_of(field.entry))
 
     def leaf(inner: Clause) -> TranslatedQuery | None:
-        return translated(inner, bounds)
+        return translate(inner, bounds)
 
-    found = translate(clause.inner, leaf)
+    found = walk(clause.inner, leaf)
     return None if found is None else SegmentCondition(field, found.query, found.exact)

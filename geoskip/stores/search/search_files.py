@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Wanted
-from geoskip.metadata.file_table import conformed
-from geoskip.stores.search.clause_queries import conjuncts, fields_of, translated
+from geoskip.metadata.file_table import conform
+from geoskip.stores.search.clause_queries import conjuncts, fields_of, translate
 from geoskip.stores.search.documents import (
     BLOCK,
     BLOCKS,
@@ -41,7 +41,7 @@ from geoskip.stores.search.documents import (
     SummaryField,
     slots_of,
 )
-from geoskip.stores.search.json_values import checksum, decoded
+from geoskip.stores.search.json_values import checksum, decode
 from geoskip.stores.search.queries import ALL, KeyField, TranslatedQuery
 from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedError, Server
 
@@ -164,7 +164,7 @@ class SearchFiles(FileMetadata):
         """Evaluate a clause, on the server where that is worth a request."""
         if len(self) <= self._ask_above or all(map(self._is_known, clause.columns())):
             return super().kept(clause)
-        translation = translated(clause, self._keys)
+        translation = translate(clause, self._keys)
         if translation is None or translation.query == ALL:
             return super().kept(clause)
         try:
@@ -176,7 +176,7 @@ class SearchFiles(FileMetadata):
 
     def _evaluate_rest(self, clause: Clause, mask: Mask) -> Mask:
         """Narrow the mask by the parts of a clause that the server did not decide."""
-        rest = [part for part in conjuncts(clause) if (t := translated(part, self._keys)) is None or not t.exact]
+        rest = [part for part in conjuncts(clause) if (t := translate(part, self._keys)) is None or not t.exact]
         chosen = np.flatnonzero(mask)
         if not len(chosen):
             return mask
@@ -257,7 +257,7 @@ class SearchFiles(FileMetadata):
                 raise MetadataError(f"{self._server.location} has lost rows of {part.name}")
             sources = of_documents([found[name] for name in names])
             tables.append(columns.read(part, len(names), sources, whole=False))
-        return conformed(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
+        return conform(pa.concat_tables(tables).combine_chunks(), columns.schema, rows=len(chosen))
 
 
 _ORDER = [{"part": "asc"}, {"row": "asc"}]
@@ -386,7 +386,7 @@ class Columns:
                 crcs = [checksum(cells[start : start + BLOCK]) for start in range(0, len(cells), BLOCK)]
                 if checksum(crcs) != part.columns[column].leaves.get(leaf, checksum([])):
                     raise MetadataError(f"{what} is damaged: its checksum differs")
-            return decoded(cells, kind)
+            return decode(cells, kind)
         except MetadataError:
             raise
         except Exception as error:  # Arrow may raise anything for hostile values
