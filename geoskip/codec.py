@@ -66,15 +66,15 @@ _OPERATORS = frozenset(("=", "<=>", "<", "<=", ">", ">="))
 
 def predicate_to_json(node: Predicate) -> dict[str, Any]:
     """Encode a node as JSON; raises MetadataError for a value that cannot be kept exactly."""
-    return _encoded(node, 0)
+    return _encode(node, 0)
 
 
 def predicate_from_json(data: object) -> Predicate:
     """Decode the result of :func:`predicate_to_json`; raises MetadataError for anything else."""
-    return _decoded(data, 0)
+    return _decode(data, 0)
 
 
-def _encoded(node: Predicate, depth: int) -> dict[str, Any]:
+def _encode(node: Predicate, depth: int) -> dict[str, Any]:
     name = _NAMES.get(type(node))
     if name is None:
         raise MetadataError(f"a predicate of type {type(node).__name__} has no written form")
@@ -92,13 +92,13 @@ def _encoded(node: Predicate, depth: int) -> dict[str, Any]:
 
 def _field_to_json(value: Any, depth: int) -> Any:
     if isinstance(value, Predicate):
-        return _encoded(value, depth + 1)
+        return _encode(value, depth + 1)
     if isinstance(value, tuple):
         return [_field_to_json(item, depth) for item in value]
     return value_to_json(value)
 
 
-def _decoded(data: object, depth: int) -> Predicate:
+def _decode(data: object, depth: int) -> Predicate:
     if not isinstance(data, dict):
         raise MetadataError(f"an expression is written as an object, got {_short(data)}")
     if depth > MAX_DEPTH:
@@ -143,7 +143,7 @@ def _truth(data: object, depth: int) -> bool:
 
 
 def _literal(data: object, depth: int) -> Literal:
-    node = _decoded(data, depth)
+    node = _decode(data, depth)
     if not isinstance(node, Literal):
         raise MetadataError(f"a literal expected, got {_short(data)}")
     return node
@@ -163,8 +163,8 @@ _READERS: Mapping[str, Callable[[object, int], Any]] = {  # by the annotation of
     "str": _text,
     "str | None": _optional_text,
     "bool": _truth,
-    "Predicate": _decoded,
-    "tuple[Predicate, ...]": _several(_decoded),
+    "Predicate": _decode,
+    "tuple[Predicate, ...]": _several(_decode),
     "tuple[Literal, ...]": _several(_literal),
     "tuple[str, ...]": _several(_text),
 }

@@ -54,10 +54,10 @@ def _move(
 ) -> tuple[str, ...]:
     """Move indexes from one list of the header to the end of another, which messages call ``words``."""
     moved: list[str] = []
-    first = _required(store, latest(store))
+    first = _require_index(store, latest(store))
 
     def attempt(turn: CommitAttempt) -> Amend:
-        snapshot = _required(store, turn.snapshot)
+        snapshot = _require_index(store, turn.snapshot)
         here, there = getattr(snapshot.header, source), getattr(snapshot.header, target)
         chosen = _choose(which, here, there, *words)
         if verb is Verb.DELETE:
@@ -92,7 +92,7 @@ def optimize(store: Store, *, by: str | None = None) -> Header | None:
     """
 
     def attempt(turn: CommitAttempt) -> Commit | None:
-        snapshot = _required(store, turn.snapshot)
+        snapshot = _require_index(store, turn.snapshot)
         parts = snapshot.header.parts
         if len(parts) < 2 and not any(part.removed for part in parts):
             return None
@@ -171,10 +171,10 @@ def _vacuum(store: Store, retain: timedelta, by: str | None, first: Vacuumed | N
     """Vacuum as a logged operation; the result includes what was removed ``first``."""
     before = first or Vacuumed((), (), 0)
     indexes: list[str] = []
-    doomed = [entry.name for entry in _required(store, latest(store)).header.deleted]
+    doomed = [entry.name for entry in _require_index(store, latest(store)).header.deleted]
 
     def attempt(turn: CommitAttempt) -> Commit | Amend:
-        snapshot = _existing(store, turn.snapshot)
+        snapshot = _require_snapshot(store, turn.snapshot)
         indexes[:] = [entry.name for entry in snapshot.header.deleted if entry.name in doomed]
         if not indexes:
             return Amend.nothing(snapshot)
@@ -212,7 +212,7 @@ def rotate(store: Store, *, by: str | None = None) -> Header | None:
         raise InvalidSpecificationError(f"the metadata in {store.location} are in clear: there are no keys to rotate")
 
     def attempt(turn: CommitAttempt) -> Rewrap:
-        return Rewrap(_existing(store, turn.snapshot).header)
+        return Rewrap(_require_snapshot(store, turn.snapshot).header)
 
     return perform(store, Verb.ROTATE, attempt, by=by)
 
@@ -256,13 +256,13 @@ def cancel(store: Store, empty: Header, *, by: str | None = None) -> list[dict[s
     ]
 
 
-def _existing(store: Store, snapshot: Snapshot | None) -> Snapshot:
+def _require_snapshot(store: Store, snapshot: Snapshot | None) -> Snapshot:
     if snapshot is None:
         raise NotIndexedError(f"the metadata in {store.location} have vanished")
     return snapshot
 
 
-def _required(store: Store, snapshot: Snapshot | None) -> Snapshot:
+def _require_index(store: Store, snapshot: Snapshot | None) -> Snapshot:
     if snapshot is None or not (snapshot.header.stored or snapshot.header.unread):
         raise NotIndexedError(f"{store.location} has no index yet; create one: dataset.create_index(MinMax('column'))")
     return snapshot

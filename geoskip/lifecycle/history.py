@@ -74,7 +74,7 @@ def history(store: Store) -> list[HistoryRow]:
         raise refused
     running = log.open()
     rows = {name: _row(name, entries, running) for name, entries in groups.items()}
-    for row in _unlogged(store, {row.snapshot for row in rows.values()}):
+    for row in _unlogged_rows(store, {row.snapshot for row in rows.values()}):
         logged = rows.get(row.operation)  # committed, and its last entry is missing
         rows[row.operation or str(row.snapshot)] = replace(logged, state=DONE, snapshot=row.snapshot) if logged else row
     return sorted(rows.values(), key=lambda row: row.began)
@@ -114,7 +114,7 @@ def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -
     )
 
 
-def _unlogged(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
+def _unlogged_rows(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
     """Snapshots without an entry: older than the log, or of a writer that died right after its commit."""
     rows = []
     for number in set(store.snapshots()) - set(logged):

@@ -226,7 +226,7 @@ def is_dead(operation: Entry) -> bool:
     owner = operation.get("who") or {}
     if (owner.get("host"), owner.get("machine")) == (who()["host"], _machine()):
         process = owner.get("process")
-        if isinstance(process, int) and _started(process) != owner.get("started"):
+        if isinstance(process, int) and _start_time(process) != owner.get("started"):
             return True
     return abs(age(str(operation.get("seen")))) > LEASE
 
@@ -242,7 +242,7 @@ def who() -> dict[str, Any]:
         "user": user,
         "host": socket.gethostname(),
         "process": process,
-        "started": _started(process),
+        "started": _start_time(process),
         "machine": _machine(),
     }
 
@@ -264,7 +264,7 @@ def versions() -> dict[str, str]:
     return {"geoskip": geoskip, "python": ".".join(map(str, sys.version_info[:3]))}
 
 
-def _started(process: int) -> str | None:
+def _start_time(process: int) -> str | None:
     """Start time of a process, to tell it from a later one of its number; None without one."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text("ascii", "replace")

@@ -134,7 +134,7 @@ class PartFile:
                 )
                 for key, column in _member(data, "columns", dict).items()
             },
-            removed=tuple(_checked(row, int, "a removed row") for row in _optional(data, "removed", list)),
+            removed=tuple(_check_type(row, int, "a removed row") for row in _optional(data, "removed", list)),
         )
 
 
@@ -226,7 +226,9 @@ class Header:
             unread=tuple(unread),
             format=version,
             deleted=tuple(deleted),
-            built={n: _checked(about, dict, "what was built") for n, about in _optional(data, "built", dict).items()},
+            built={
+                n: _check_type(about, dict, "what was built") for n, about in _optional(data, "built", dict).items()
+            },
             pending=_optional(data, "pending", dict),
             unread_deleted=tuple(unread_deleted),
         )
@@ -242,17 +244,17 @@ def check_format(data: Json) -> int:
     return version
 
 
-def _checked(value: Any, kind: type[T], what: str) -> T:
+def _check_type(value: Any, kind: type[T], what: str) -> T:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         raise MetadataError(f"{what} should be {kind.__name__}, got {type(value).__name__}")
     return value
 
 
 def _member(data: Any, name: str, kind: type[T]) -> T:
-    holder: dict[str, Any] = _checked(data, dict, f"what holds {name!r}")
+    holder: dict[str, Any] = _check_type(data, dict, f"what holds {name!r}")
     if name not in holder:
         raise MetadataError(f"{name!r} is missing")
-    return _checked(holder[name], kind, repr(name))
+    return _check_type(holder[name], kind, repr(name))
 
 
 def _optional(data: Json, name: str, kind: type[T]) -> T:
@@ -265,9 +267,9 @@ def _entries(items: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:
     unread: list[dict[str, Any]] = []
     for entry in items:
         try:
-            entries.append(IndexEntry.from_json(_checked(entry, dict, "an index")))
+            entries.append(IndexEntry.from_json(_check_type(entry, dict, "an index")))
         except Exception:  # of another version or package, or damaged: its reader may raise anything
-            unread.append(_checked(entry, dict, "an index"))
+            unread.append(_check_type(entry, dict, "an index"))
     return entries, unread
 
 
@@ -284,7 +286,7 @@ def _leaves(column: Json) -> dict[str, int]:
 
 
 def _text(value: Any) -> str:
-    return _checked(value, str, "a text")
+    return _check_type(value, str, "a text")
 
 
 _TEXTS = (pa.null(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
@@ -296,7 +298,7 @@ def _texts(data: dict[str, Any]) -> dict[str, str]:
 
 def _pairs(items: list[Any]) -> Iterable[tuple[Any, Any]]:
     for item in items:
-        if len(_checked(item, list, "a pair")) != 2:
+        if len(_check_type(item, list, "a pair")) != 2:
             raise MetadataError("a pair has two members")
         yield item[0], item[1]
 

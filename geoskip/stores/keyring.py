@@ -84,7 +84,7 @@ class KeyRing:
                 text = file.read(_LARGEST)
         except OSError as error:
             raise InvalidSpecificationError(f"the key ring {os.fspath(path)} cannot be read: {error}") from None
-        return cls._parsed(text, f"the key ring {os.fspath(path)}")
+        return cls._parse(text, f"the key ring {os.fspath(path)}")
 
     @classmethod
     def from_environment(cls, variable: str = "GEOSKIP_KEYS") -> KeyRing:
@@ -95,10 +95,10 @@ class KeyRing:
                 f"the environment variable {variable} holds no keys; it takes JSON such as "
                 '{"base": "<32 bytes in base64>"}'
             )
-        return cls._parsed(text.encode(), f"the environment variable {variable}")
+        return cls._parse(text.encode(), f"the environment variable {variable}")
 
     @classmethod
-    def _parsed(cls, text: bytes, what: str) -> KeyRing:
+    def _parse(cls, text: bytes, what: str) -> KeyRing:
         """Parse JSON; errors quote neither the text nor a cause that does."""
         shape = f'{what} should be JSON such as {{"base": "<32 bytes in base64>"}}'
         try:

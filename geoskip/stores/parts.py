@@ -132,18 +132,18 @@ class PartReader:
         with self._errors_as_metadata_errors():
             self.path = self.folder.local(self.part.name)  # a copy may have been removed
             paths: list[str] = []
-            if self.keys is None and self._unpacked(inside) > _LARGEST_READ:
+            if self.keys is None and self._unpacked_bytes(inside) > _LARGEST_READ:
                 raise ValueError(f"its columns unpack to more than {_LARGEST_READ} bytes")
             with open(self.path, "rb") as file:
                 for key, column in inside.items():
-                    paths += self._checked(file, key, column, wanted.field(column.name).type)
+                    paths += self._verified_paths(file, key, column, wanted.field(column.name).type)
             if not paths:
                 return pa.table({})
             table = self._table(paths)
             table = table.rename_columns([inside[key].name for key in table.schema.names])
         return table.filter(self.left) if self.part.removed else table
 
-    def _unpacked(self, columns: Iterable[str]) -> int:
+    def _unpacked_bytes(self, columns: Iterable[str]) -> int:
         """The unpacked bytes of some columns."""
         numbers = [number for key in columns for number in self.leaves.get(key, {}).values()]
         groups = [self.footer.row_group(place) for place in range(self.footer.num_row_groups)]
@@ -169,13 +169,13 @@ class PartReader:
             columns |= dict(zip(table.schema.names, table.columns, strict=True))
         return pa.table(columns)
 
-    def _checked(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
+    def _verified_paths(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
         """Verify the leaves of a column that a type needs; returns their paths.
 
         Encrypted columns are not verified: pyarrow ends the process if asked for the position of one without its key.
         """
         leaves = self.leaves.get(key, {})
-        needed = _needed(leaves, kind)
+        needed = _leaves_of_type(leaves, kind)
         if self.keys is not None and self.keys.covers(column.name):
             return [f"{key}.{leaf}" if leaf else key for leaf in needed]
         if set(needed) <= set(column.leaves):
@@ -201,7 +201,7 @@ class PartReader:
 def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wanted] | None) -> pa.Table:
     """Read the wanted columns of a snapshot's parts, None for all; nulls where a part lacks them."""
     full = files_schema(header.stored)
-    wanted = full if names is None else pa.schema([f for column in full if (f := _narrowed(column, names))])
+    wanted = full if names is None else pa.schema([f for column in full if (f := _narrow(column, names))])
     tables = [part.read(wanted) for part in parts]
     try:
         sound = [conform(table, wanted, rows=part.part.left) for table, part in zip(tables, parts, strict=True)]
@@ -212,7 +212,7 @@ def load_columns(header: Header, parts: Sequence[PartReader], names: Sequence[Wa
         ) from error
 
 
-def _narrowed(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
+def _narrow(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
     """A column with its wanted fields alone; None if it is not wanted at all."""
     if column.name in wanted:
         return column
@@ -221,7 +221,7 @@ def _narrowed(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
     return column.with_type(pa.struct(fields)) if fields else None
 
 
-def _needed(leaves: Collection[str], kind: pa.DataType) -> list[str]:
+def _leaves_of_type(leaves: Collection[str], kind: pa.DataType) -> list[str]:
     """The leaves of a column that hold the fields of a type; all if it has no fields, or names with dots."""
     names = [field.name for field in kind] if pa.types.is_struct(kind) else []
     if not names or any("." in name for name in names):

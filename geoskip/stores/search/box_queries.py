@@ -39,7 +39,7 @@ from geoskip.stores.search.queries import (
     TranslatedQuery,
     all_of,
     any_of,
-    negated,
+    negate,
     within,
 )
 
@@ -151,10 +151,10 @@ def _near_on_globe(clause: GlobeComesWithin, field: KeyField) -> BoxCondition | 
         return None
     x, y = ("y", "x") if clause.view.flip else ("x", "y")
     off = [
-        _compared(field, f"{x}min", lt=-_FARTHEST_LONGITUDE),
-        _compared(field, f"{x}max", gt=_FARTHEST_LONGITUDE),
-        _compared(field, f"{y}min", lt=-90.0),
-        _compared(field, f"{y}max", gt=90.0),
+        _compare(field, f"{x}min", lt=-_FARTHEST_LONGITUDE),
+        _compare(field, f"{x}max", gt=_FARTHEST_LONGITUDE),
+        _compare(field, f"{y}min", lt=-90.0),
+        _compare(field, f"{y}max", gt=90.0),
         _no_points(field),
     ]
     return near.either(BoxCondition(field, any_of(off), exact=False))
@@ -171,7 +171,7 @@ def _reaching(clause: Any, field: KeyField, envelopes: Iterable[Envelope], *sort
             return None
         limits = (("xmin", "lte", east), ("xmax", "gte", west), ("ymin", "lte", north), ("ymax", "gte", south))
         bounded = [(end, kind, limit + 0.0) for end, kind, limit in limits if math.isfinite(limit)]
-        found.append(all_of(_compared(field, end, **{kind: limit}) for end, kind, limit in bounded))
+        found.append(all_of(_compare(field, end, **{kind: limit}) for end, kind, limit in bounded))
     if clause.view.if_point or clause.view.centre:
         found.append(_no_points(field))
     return BoxCondition(field, any_of(found), frozenset(sorts), exact=False)
@@ -188,20 +188,20 @@ def _compares(clause: BoxCompares, field: KeyField) -> BoxCondition | None:
     low, high = bounds[0]
     match clause.op:
         case "<":
-            query = _compared(field, least, **{"lt" if low == high else "lte": low})
+            query = _compare(field, least, **{"lt" if low == high else "lte": low})
         case "<=":
-            query = _compared(field, least, lte=low)
+            query = _compare(field, least, lte=low)
         case ">":
-            query = _compared(field, most, **{"gt" if low == high else "gte": high})
+            query = _compare(field, most, **{"gt" if low == high else "gte": high})
         case ">=":
-            query = _compared(field, most, gte=high)
+            query = _compare(field, most, gte=high)
         case "in":
-            held = ((_compared(field, least, lte=high), _compared(field, most, gte=low)) for low, high in bounds)
+            held = ((_compare(field, least, lte=high), _compare(field, most, gte=low)) for low, high in bounds)
             query = any_of(map(all_of, held))
         case "not in":
             alone = [low for low, high in bounds if low == high]
             same = [all_of([_is(field, least, value), _is(field, most, value)]) for value in alone]
-            query = negated(any_of(same))
+            query = negate(any_of(same))
         case _:
             return None
     return BoxCondition(field, query, frozenset([(NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y)[clause.axis]]))
@@ -221,8 +221,8 @@ _CLAUSES: dict[type[Clause], Callable[[Any, KeyField], BoxCondition | None]] = {
 }
 
 
-def _compared(field: KeyField, end: str, **limits: float) -> Query:
-    return field.compared(f"boxes.{end}", **limits)
+def _compare(field: KeyField, end: str, **limits: float) -> Query:
+    return field.compare(f"boxes.{end}", **limits)
 
 
 def _is(field: KeyField, end: str, value: float) -> Query:

@@ -63,7 +63,7 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
             return range_queries.translate(part, range_queries.of(field))
         return distance_queries.translate(part, field) or listed_values.translate(part, field)
 
-    found = _merged(clause, leaf, _DEEPEST)
+    found = _translate_tree(clause, leaf, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found
 
 
@@ -75,7 +75,7 @@ def conjuncts(clause: Clause) -> list[Clause]:
     return [all_of(group) for group in groups.values()]
 
 
-def _merged(
+def _translate_tree(
     clause: Clause, leaf: Callable[[Clause], TranslatedQuery | None], depth: int = _DEEPEST
 ) -> TranslatedQuery | None:
     """Translate a tree of clauses, given a translation of its leaves."""
@@ -88,7 +88,7 @@ def _merged(
         (alternatives_of(clause), queries.any_of, False),
     ):
         if len(parts) > 1:
-            found = [_merged(part, leaf, depth - 1) for part in parts]
+            found = [_translate_tree(part, leaf, depth - 1) for part in parts]
             known = [part for part in found if part is not None]
             whole = len(known) == len(found)
             if not known or not (every or whole):
@@ -129,7 +129,7 @@ def _units_of(clause: UnitClause, fields: Mapping[str, KeyField]) -> Units | Non
     if type(clause) is EntryPasses:
         return listed_values.of_affixes(clause, field)
     if type(clause) is SegmentPasses:
-        return range_queries.of_segments(clause, field, _merged)
+        return range_queries.of_segments(clause, field, _translate_tree)
     return box_queries.of_boxes(clause, field)
 
 

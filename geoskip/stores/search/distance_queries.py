@@ -99,13 +99,13 @@ def _meets(clause: DistanceMeets, field: KeyField) -> tuple[Query, bool]:
         rings = []
         for number, (low, high) in enumerate(clause.targets()[:_MOST_ORIGINS]):
             if low <= high:
-                rings.append(field.compared(f"r{number}", gte=low, lte=high))
+                rings.append(field.compare(f"r{number}", gte=low, lte=high))
         exact = len(rings) == len(clause.origins.points) and not (metric.outlined and clause.high < math.inf)
         near = all_of([field.is_true("points"), *rings])
     found = [near, *_nulls(clause, field)]
     if clause.limit < math.inf:
         far = _least(clause.limit, float(metric.scale(clause.point)))
-        found.append(all_of([field.is_true("points"), field.compared("reach", gte=far)]))
+        found.append(all_of([field.is_true("points"), field.compare("reach", gte=far)]))
     return any_of(found), exact
 
 

@@ -45,14 +45,14 @@ __all__ = [
     "Interval",
     "Intervals",
     "ListedValueQuery",
-    "common",
+    "complement",
     "fields_of",
+    "intersection",
     "keys_of",
     "of_affixes",
     "of_list",
-    "outside",
     "translate",
-    "united",
+    "union",
 ]
 
 _MOST_LISTED = 1000
@@ -173,13 +173,13 @@ class ListedValueQuery:
 
     def both(self, other: ListedValueQuery) -> ListedValueQuery:
         """The conjunction with another condition."""
-        return self._joined(other, common, self.null and other.null, self.unlisted and other.unlisted)
+        return self._join(other, intersection, self.null and other.null, self.unlisted and other.unlisted)
 
     def either(self, other: ListedValueQuery) -> ListedValueQuery:
         """The disjunction with another condition."""
-        return self._joined(other, _united, self.null or other.null, self.unlisted or other.unlisted)
+        return self._join(other, _union, self.null or other.null, self.unlisted or other.unlisted)
 
-    def _joined(
+    def _join(
         self, other: ListedValueQuery, join: Callable[[Intervals, Intervals], Intervals], null: bool, unlisted: bool
     ) -> ListedValueQuery:
         members = {name: join(found, other.members[name]) for name, found in self.members.items()}
@@ -197,14 +197,14 @@ class ListedValueQuery:
                 return None
             if terms:
                 found.append({"terms": {f"{self.field.path}.{member}": list(map(_shown, terms))}})
-            found += [self.field.compared(member, **_limits(low, high)) for low, high in ranges]
+            found += [self.field.compare(member, **_limits(low, high)) for low, high in ranges]
         flags = [flag for flag, passes in (("nulls", self.null), ("open", self.unlisted)) if passes]
         found += [self.field.is_true(f"{self.part}{flag}") for flag in flags]
         return TranslatedQuery(any_of([*found, self.field.is_missing(f"{self.part}nulls")]), self.field.whole)
 
 
-def _united(one: Intervals, other: Intervals) -> Intervals:
-    return united([*one, *other])
+def _union(one: Intervals, other: Intervals) -> Intervals:
+    return union([*one, *other])
 
 
 def _is_one(low: Any, high: Any) -> bool:
@@ -223,9 +223,9 @@ def _limits(low: Any, high: Any) -> dict[str, Any]:
 
 def of_affixes(clause: EntryPasses, field: KeyField) -> ListedValueQuery:
     """The condition of a clause over entries."""
-    sides = {"whole": united(clause.whole), "cut": united(clause.cut)}
+    sides = {"whole": union(clause.whole), "cut": union(clause.cut)}
     if clause.inverted:
-        sides = {name: outside(intervals, b"") for name, intervals in sides.items()}
+        sides = {name: complement(intervals, b"") for name, intervals in sides.items()}
     return ListedValueQuery(field, "", sides, clause.null, clause.values)
 
 
@@ -244,10 +244,10 @@ def of_list(clause: ListMeets, field: KeyField) -> ListedValueQuery | None:
     if clause.wanted & IS_FALSE:
         if isinstance(clause.node, In) and any(v.value == 0 and pa.types.is_floating(kind) for v in clause.node.values):
             return None  # in a long IN Spark hashes, and -0.0 differs from 0.0
-        passing += outside(true, first)
-    found = united(passing)
+        passing += complement(true, first)
+    found = union(passing)
     if first == FIRST:
-        within = common(found, ((FIRST, LAST + 1),))  # a literal may lie outside
+        within = intersection(found, ((FIRST, LAST + 1),))  # a literal may lie outside
         found = tuple((low, None if high == LAST + 1 else high) for low, high in within)
     return ListedValueQuery(field, clause.part, {member: found}, bool(of_null & clause.wanted), clause.unlisted())
 
@@ -261,20 +261,20 @@ def _condition_results(node: Predicate, over: Predicate, kind: pa.DataType) -> t
             if results is None or isinstance(child, In):
                 return None
             negation = {IS_TRUE: IS_FALSE, IS_FALSE: IS_TRUE, IS_NULL: IS_NULL}
-            return outside(results[0], first), negation[results[1]]
+            return complement(results[0], first), negation[results[1]]
         case IsNull(child) | Comparison("<=>", child, Literal(None)) if child == over:
             return (), IS_TRUE
         case Comparison(op, child, Literal(value) as literal) if child == over and value is not None:
             cut = _cut(literal, kind, over)
             of_null = IS_FALSE if op == "<=>" else IS_NULL
-            return None if cut is None else (united([_compared(op, *cut, first)]), of_null)
+            return None if cut is None else (union([_comparison(op, *cut, first)]), of_null)
         case In(child, literals) if child == over and all(literal.value is not None for literal in literals):
             cuts = [_cut(literal, kind, over) for literal in literals]
             known = [cut for cut in cuts if cut is not None]
-            return (united(known), IS_NULL) if len(known) == len(cuts) else None
+            return (union(known), IS_NULL) if len(known) == len(cuts) else None
         case StartsWith(child, text) if child == over and _is_text(kind):
             prefix = text.encode("utf-8", "surrogateescape")
-            return united([(prefix, successor(prefix))]), IS_NULL
+            return union([(prefix, successor(prefix))]), IS_NULL
     if node == over and over.type == "boolean":
         return ((1, 2),), IS_NULL
     return None
@@ -298,7 +298,7 @@ def _cut(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval | Non
     return ceil(scaled), floor(scaled) + 1
 
 
-def _compared(op: str, start: Any, end: Any, first: Any) -> Interval:
+def _comparison(op: str, start: Any, end: Any, first: Any) -> Interval:
     match op:
         case "<":
             return first, start
@@ -315,10 +315,10 @@ Interval = tuple[Any, Any]
 Intervals = tuple[Interval, ...]
 
 
-def united(intervals: Iterable[Interval]) -> Intervals:
+def union(intervals: Iterable[Interval]) -> Intervals:
     """The union of intervals.
 
-    >>> united([(5, 7), (1, 3), (6, None), (2, 4), (4, 4)])
+    >>> union([(5, 7), (1, 3), (6, None), (2, 4), (4, 4)])
     ((1, 4), (5, None))
     """
     found: list[Interval] = []
@@ -330,10 +330,10 @@ def united(intervals: Iterable[Interval]) -> Intervals:
     return tuple(found)
 
 
-def common(one: Intervals, other: Intervals) -> Intervals:
+def intersection(one: Intervals, other: Intervals) -> Intervals:
     """The intersection of two sets.
 
-    >>> common(((1, 4), (6, None)), ((3, 7),))
+    >>> intersection(((1, 4), (6, None)), ((3, 7),))
     ((3, 4), (6, 7))
     """
     found = []
@@ -342,22 +342,22 @@ def common(one: Intervals, other: Intervals) -> Intervals:
         (a, b), (c, d) = left[0], right[0]
         found.append((max(a, c), _earlier(b, d)))
         (left if b is not None and (d is None or b < d) else right).pop(0)
-    return united(found)
+    return union(found)
 
 
-def outside(intervals: Intervals, first: Any) -> Intervals:
+def complement(intervals: Intervals, first: Any) -> Intervals:
     """The complement of a set, from a first value on.
 
-    >>> outside(((1, 4), (6, None)), 0)
+    >>> complement(((1, 4), (6, None)), 0)
     ((0, 1), (4, 6))
     """
     found = []
     for low, high in intervals:
         found.append((first, low))
         if high is None:
-            return united(found)
+            return union(found)
         first = high
-    return united([*found, (first, None)])
+    return union([*found, (first, None)])
 
 
 def _later(one: Any, other: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from geoskip.metadata import IndexEntry
 
-__all__ = ["ALL", "NONE", "KeyField", "Query", "ServerKeys", "TranslatedQuery", "all_of", "any_of", "negated", "within"]
+__all__ = ["ALL", "NONE", "KeyField", "Query", "ServerKeys", "TranslatedQuery", "all_of", "any_of", "negate", "within"]
 
 Query = dict[str, Any]
 
@@ -45,9 +45,9 @@ class KeyField:
 
     def is_missing(self, member: str) -> Query:
         """The query for documents without a key."""
-        return negated({"exists": {"field": f"{self.path}.{member}"}})
+        return negate({"exists": {"field": f"{self.path}.{member}"}})
 
-    def compared(self, member: str, **limits: Any) -> Query:
+    def compare(self, member: str, **limits: Any) -> Query:
         """The query for documents with a key within limits; infinite limits are left out."""
         finite = {name: limit for name, limit in limits.items() if limit not in (math.inf, -math.inf)}
         return (
@@ -93,7 +93,7 @@ def _inside(query: Query, member: str) -> list[Query]:
     return joined if joined is not None and set(inside) <= {member, "minimum_should_match"} else [query]
 
 
-def negated(query: Query) -> Query:
+def negate(query: Query) -> Query:
     """The negation of a query."""
     return {"bool": {"must_not": [query]}}
 

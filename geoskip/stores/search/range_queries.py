@@ -54,7 +54,7 @@ from geoskip.stores.search.queries import (
     TranslatedQuery,
     all_of,
     any_of,
-    negated,
+    negate,
     within,
 )
 
@@ -212,13 +212,13 @@ def _range_leaves(clause: RangeLeaves, field: RangeKeys) -> TranslatedQuery | No
             return None
         same = [all_of([_equal(field, "low", v.hex()), _equal(field, "high", v.hex())]) for v in values]
         alone = all_of([any_of(same), field.is_true("exact")])
-        return TranslatedQuery(all_of([negated(alone), field.is_true("present")]))
+        return TranslatedQuery(all_of([negate(alone), field.is_true("present")]))
     keys = {at for at, exact in field.range().places(clause.literals) if exact and FIRST <= at <= LAST}
     if len(keys) > _MOST_LITERALS:
         return None
     same = [all_of([_equal(field, "low", at), _equal(field, "high", at)]) for at in sorted(keys)]
     between = field.real and NAN_KEY in keys
-    return TranslatedQuery(all_of([negated(any_of(same)), field.is_true("present")]), exact=not between)
+    return TranslatedQuery(all_of([negate(any_of(same)), field.is_true("present")]), exact=not between)
 
 
 def _of_prefix(
@@ -243,8 +243,8 @@ def _prefix_meets(field: RangeKeys, prefix: bytes, above: bytes | None) -> Query
 
 
 def _prefix_leaves(field: RangeKeys, prefix: bytes, above: bytes | None) -> Query:
-    ends = [] if above is None else [field.compared("high", lt=above.hex())]
-    return negated(all_of([field.compared("low", gte=prefix.hex()), *ends]))
+    ends = [] if above is None else [field.compare("high", lt=above.hex())]
+    return negate(all_of([field.compare("low", gte=prefix.hex()), *ends]))
 
 
 def _of_reals(flag: str) -> Callable[[Any, RangeKeys], TranslatedQuery | None]:
@@ -270,16 +270,16 @@ def _meets(field: RangeKeys, op: str, at: int, exact: bool) -> Query:
         return field.is_true("present") if above_all else _unknown(field)
     match op:
         case ">=" if exact:
-            return field.compared("high", gte=at)
+            return field.compare("high", gte=at)
         case ">" | ">=":
-            return field.compared("high", gt=at) if at < LAST else _unknown(field)
+            return field.compare("high", gt=at) if at < LAST else _unknown(field)
         case "<" if exact:
-            return field.compared("low", lt=at) if at > FIRST else _unknown(field)
+            return field.compare("low", lt=at) if at > FIRST else _unknown(field)
         case "<" | "<=":
-            return field.compared("low", lte=at)
+            return field.compare("low", lte=at)
     if exact or at == LAST:
-        return all_of([field.compared("low", lte=at), field.compared("high", gte=at)])
-    return all_of([field.compared("low", lte=at), field.compared("high", gt=at)])
+        return all_of([field.compare("low", lte=at), field.compare("high", gte=at)])
+    return all_of([field.compare("low", lte=at), field.compare("high", gt=at)])
 
 
 def _unknown(field: RangeKeys) -> Query:
@@ -293,7 +293,7 @@ def _any_of_places(field: RangeKeys, places: Sequence[Place]) -> TranslatedQuery
     if len(places) > _MOST_LITERALS:
         ends = [at for at, _ in places if FIRST <= at <= LAST] or [FIRST]
         least, most = min(ends), max(ends)
-        hull = all_of([field.compared("low", lte=most), field.compared("high", gte=least)])
+        hull = all_of([field.compare("low", lte=most), field.compare("high", gte=least)])
         return TranslatedQuery(any_of([hull, _unknown(field)]), exact=False)
     rest = [_meets(field, "=", at, False) for at, exact in places if not exact]
     if not keys:
@@ -330,7 +330,7 @@ def _any_of_texts(field: RangeKeys, values: Sequence[bytes]) -> TranslatedQuery:
 
 def _reaches(field: RangeKeys, end: str, **limits: str) -> Query:
     """Compare a bound of strings; a missing one is open."""
-    return any_of([field.compared(end, **limits), field.is_missing(end)])
+    return any_of([field.compare(end, **limits), field.is_missing(end)])
 
 
 def _equal(field: RangeKeys, end: str, value: Any) -> Query:

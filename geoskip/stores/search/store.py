@@ -241,21 +241,21 @@ class ElasticsearchStore(PartStore):
                 f"another writer committed snapshot {header.number} to {self.location} first; load it and try again"
             ) from None
         except NotFoundError:
-            raise self._dropped() from None
+            raise self._dropped_error() from None
         if self.identity() != header.identity:  # dropped meanwhile: no log has the entry
             self._index.forget("snapshot", header.identity, header.number)
             self._forget_parts(new)
-            raise self._dropped()
+            raise self._dropped_error()
         if is_late(self, header):
             self._index.forget("snapshot", header.identity, header.number)
             raise ConflictError(f"other writers committed to {self.location} first; load it and try again")
         return header
 
-    def _dropped(self) -> ConflictError:
+    def _dropped_error(self) -> ConflictError:
         return ConflictError(f"the metadata in {self.location} were dropped during this commit; index again")
 
     def _write_part(self, header: Header, table: pa.Table) -> PartFile:
-        part = PartWriter(part_name(header), table, slots_of(header.stored), self._keyed(header))
+        part = PartWriter(part_name(header), table, slots_of(header.stored), self._fields_with_keys(header))
         try:
             self.server.store(self.name, part.documents())
             self._index.refresh()
@@ -264,7 +264,7 @@ class ElasticsearchStore(PartStore):
             raise
         return part.part()
 
-    def _keyed(self, header: Header) -> frozenset[str]:
+    def _fields_with_keys(self, header: Header) -> frozenset[str]:
         """The fields of the indexes with keys, after adding their types to the server's mappings."""
         properties = key_properties(slots_of(header.stored))
         if not properties or self._takes(properties):
