@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from geoskip.bounds.casts import uncast
+from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
 from geoskip.indexes.base import Index
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of

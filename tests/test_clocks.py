@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geoskip.bounds.engine_evaluated import evaluated
 from geoskip.bounds.interval import Interval
+from geoskip.bounds.monotone import evaluated
 from geoskip.bounds.time_zones import LocalTimeFunction, local, shown
 from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate

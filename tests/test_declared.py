@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.bounds.declared_functions import carried
+from geoskip.bounds.monotone import carried
 from geoskip.clauses import keep_mask
 from geoskip.errors import MappingError
 from geoskip.indexes.minmax import MinMax

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,16 +16,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from geoskip.bounds.arithmetic import absolute, corners, square, within
+from geoskip.bounds.interpret import derive
+from geoskip.bounds.interval import Interval
 from geoskip.clauses import keep_mask
-from geoskip.geometry.boxes import Boxes
-from geoskip.indexes.geobox.arithmetic import BoxArithmetic
+from geoskip.indexes.geobox.arithmetic import Coordinate, UnitFiles, bounds_of_type
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import NoBoxReason, units_of
 from geoskip.labelling import clause_for
-from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate, transform
+from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
+from geoskip.types import SqlType, sql_type
 from tests.geobox_oracle import collected, pair_rows
 from tests.mapped import kept, metadata
-from tests.planting import Patch, attribute, before
+from tests.planting import Patch, attribute, before, function
 from tests.strategies import examples
 
 X, Y = Column("lng", "double"), Column("lat", "double")
@@ -147,6 +148,10 @@ CASES: list[tuple[list[list[Any]], Predicate]] = [
         [[(x, y) for y in (0.0, 900.0) for x in (-6.0, 0.5, 6.0)]],
         Comparison("<", of("+", of("*", X, X), of("pow", Y, number(2.0))), number(0.5)),
     ),
+    (
+        [[(x, y) for y in (0.0, 900.0) for x in (-6.0, 0.5, 6.0)]],
+        Comparison("<", of("pow", X, number(2.0)), number(0.5)),
+    ),
     ([[(0.0, 5.0), (9.0, -9.0)]], And((Comparison("<", of("abs", X), number(1.0)), SHIFTED))),
 ]
 
@@ -200,8 +205,9 @@ def test_the_bounds_of_decimals_fit_their_type() -> None:
     kind, ends = "decimal(4,2)", [Decimal("-99.99"), Decimal("99.99")]
     index = GeoBox("lng", "lat", boxes=1).bind((Column("lng", kind), Column("lat", kind)))
     files = metadata(index, [(pa.array(ends, pa.decimal128(4, 2)),) * 2], (kind, kind))
-    found = BoxArithmetic(index.bound[0], index.bound).over(units_of(files, str(index), index.counts)).fields
-    assert [found[end].to_pylist()[0] for end in ("min", "max")] == ends
+    coordinates = {"x": Coordinate("x", 0, sql_type(kind))}
+    found = UnitFiles(units_of(files, str(index), index.counts), coordinates)
+    assert [found.summary("x", end).to_pylist()[0] for end in ("min", "max")] == ends
 
 
 TYPED: dict[str, tuple[str, tuple[Any, Any], str, str, Any, bool]] = {
@@ -339,62 +345,58 @@ def check_all() -> None:
     assert all(nulls_kept("*", "xx", ALONE)), "a product that is NULL lost a row"
 
 
-def _ends(change: Callable[[Callable[[Boxes], Any], Boxes], Any]) -> Patch:
-    """A mutant of the ends in boxes, from those that are right."""
-
-    def ends(original: Any, line: BoxArithmetic, boxes: Boxes) -> Any:
-        return change(partial(original, line), boxes)
-
-    return lambda patch: before(patch, BoxArithmetic, "ends", ends)
+def _corners(change: Callable[[Callable[..., Interval], str, SqlType, Interval, Interval], Interval]) -> Patch:
+    """A mutant of the arithmetic of two operands."""
+    return lambda patch: function(patch, corners, change)
 
 
-def _typed(change: Callable[[str], str]) -> Patch:
-    """A mutant that computes in other types."""
-
-    def retyped(node: Predicate) -> Predicate:
-        return replace(node, type=change(node.type)) if isinstance(node, Call | Cast) and node.type else node
-
-    def ends(original: Any, line: BoxArithmetic, boxes: Boxes) -> Any:
-        return original(replace(line, expression=transform(line.expression, retyped)), boxes)
-
-    return lambda patch: before(patch, BoxArithmetic, "ends", ends)
+def _paired(original: Any, sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
+    """The least result of both least values, and the greatest of both greatest."""
+    low, high = (
+        original(sign, kind, *(replace(side, low=at(side), high=at(side)) for side in (left, right)))
+        for at in (lambda side: side.low, lambda side: side.high)
+    )
+    return replace(original(sign, kind, left, right), low=low.low, high=high.high)
 
 
-def _corners(ends: Callable[[Boxes], Any], boxes: Boxes) -> list[Any]:
-    """The ends in the corners alone: the lower left one first, the upper right one last."""
-    sides = itertools.product((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))
-    return [ends(Boxes(x, y, x, y)) for x, y in sides]
+def _in_doubles(original: Any, sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
+    return original(sign, sql_type("double") if kind.kind == "float" else kind, left, right)  # type: ignore[no-any-return]
 
 
-def _paired(ends: Callable[[Boxes], Any], boxes: Boxes) -> Any:
-    first, *_, last = _corners(ends, boxes)
-    return first[0], last[1], ends(boxes)[2]
+def _least_of_corners(original: Any, interval: Interval) -> Interval:
+    found = original(interval)
+    ends = np.minimum(interval.low * interval.low, interval.high * interval.high)
+    return replace(found, low=np.where(found.low <= found.high, ends, found.low))
 
 
-def _of_corners(ends: Callable[[Boxes], Any], boxes: Boxes) -> Any:
-    low, _, _ = zip(*_corners(ends, boxes), strict=True)
-    return np.minimum.reduce(low), *ends(boxes)[1:]
+def _of_ends(original: Any, kind: SqlType, interval: Interval) -> Interval:
+    """The absolute value of the ends alone."""
+    return replace(original(kind, interval), low=np.minimum(abs(interval.low), abs(interval.high)))
 
 
-def _always(ends: Callable[[Boxes], Any], boxes: Boxes) -> Any:
-    low, high, sure = ends(boxes)
-    return low, high, np.ones_like(sure)
+def _null(*reasons: NoBoxReason) -> Patch:
+    return lambda patch: attribute(patch, UnitFiles, "null_reasons", lambda files, axis: reasons)
 
 
-def _null(*sorts: NoBoxReason) -> Patch:
-    return lambda patch: attribute(patch, BoxArithmetic, "null", lambda line: sorts)
+def _doubles_are_exact(original: Any, kind: SqlType, low: Any, high: Any, lacks: Any) -> Any:
+    ends = [np.pad(end, (0, len(lacks) - len(end))) for end in (low, high)]
+    whole = kind.kind == "bigint"
+    return tuple(pa.array(e.astype(np.int64), mask=lacks) for e in ends) if whole else original(kind, low, high, lacks)
 
 
 MUTANTS: dict[str, Patch] = {
     "a row that lacks one coordinate lacks the other": _null(NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y),
     "a row that lacks one coordinate has no other kind of NULL": _null(NoBoxReason.NULL),
-    "ends are paired as they come": _ends(_paired),
-    "a square is no less than those of the ends": _ends(_of_corners),
-    "floats are doubles": _typed(lambda kind: "double" if kind == "float" else kind),
-    "doubles hold every number": _typed(lambda kind: kind if kind == "float" else "double"),
-    "nothing leaves its type": _ends(_always),
-    "only boxes hold what leaves its type": lambda patch: attribute(patch, BoxArithmetic, "is_total", True),
-    "decimals are never rounded": _typed(lambda kind: kind.replace("decimal(38", "decimal(37")),
+    "ends are paired as they come": _corners(_paired),
+    "a square is no less than those of the ends": lambda patch: function(patch, square, _least_of_corners),
+    "an absolute value is no less than those of the ends": lambda patch: function(patch, absolute, _of_ends),
+    "floats are doubles": _corners(_in_doubles),
+    "doubles hold every number": lambda patch: function(patch, bounds_of_type, _doubles_are_exact),
+    "nothing leaves its type": lambda patch: function(patch, within, lambda original, interval, kind: interval),
+    "only boxes hold what leaves its type": lambda patch: function(
+        patch, derive, lambda original, *given: (found := original(*given)) and replace(found, is_total=True)
+    ),
+    "decimals are never rounded": lambda patch: before(patch, Interval, "coarser", lambda original, self, scale: self),
 }
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from geoskip.indexes.minmax import HasValues, RangeMeets, _OfRange
+from geoskip.bounds.interpret import indexed
+from geoskip.indexes.range_clauses import HasValues, RangeMeets, _OfRange
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Literal
 
@@ -45,7 +46,7 @@ def test_one_end_says_what_the_whole_range_does(name: str) -> None:
     for value in literals:
         for literal in (Literal(value), *([Literal(value, name)] if isinstance(value, float) else [])):
             for op in ("<", "<=", ">", ">="):
-                clause = RangeMeets("minmax(x)", (), op, (literal,))
+                clause = RangeMeets(indexed("minmax(x)"), op, (literal,))
                 assert clause.keep(files).tolist() == _OfRange.keep(clause, files).tolist(), clause
                 if clause._by_one_end(files) is not None:
                     answered.add(op)
@@ -65,7 +66,7 @@ def test_what_one_end_cannot_say_is_left_to_the_whole_range_or_kept(odd: str) ->
     else:
         counts["rows"] = counts["nulls"] = None
     files = files_of(pa.float64(), ranges, **counts)
-    above, below = (RangeMeets("minmax(x)", (), op, (Literal(at),)) for op, at in ((">", 9.0), ("<", 0.0)))
+    above, below = (RangeMeets(indexed("minmax(x)"), op, (Literal(at),)) for op, at in ((">", 9.0), ("<", 0.0)))
     assert above.keep(files)[0] == (odd != "another writer's")
     assert below.keep(files)[0] == (odd in ("no bound", "NaN for a bound"))
     assert not below.keep(files)[1]
@@ -81,7 +82,7 @@ def test_only_the_end_that_is_asked_for_is_read() -> None:
 
     files = FileMetadata(1, load)
     for op, fields in ((">", ["max", "nans"]), ("<", ["min", "nans"])):
-        clause = RangeMeets("minmax(x)", (), op, (Literal(1.5),))
+        clause = RangeMeets(indexed("minmax(x)"), op, (Literal(1.5),))
         assert clause.columns() == tuple(("minmax(x)", field) for field in fields)
         assert clause.keep(files).all()
     assert asked == [("minmax(x)", field) for field in ("max", "nans", "min")]

@@ -15,16 +15,15 @@ import pyarrow as pa
 import pytest
 
 import udf_mappings.spark_sql as mapped
+from geoskip.bounds.arithmetic import corners
 from geoskip.bounds.interval import counts_of
 from geoskip.clauses import Clause
-from geoskip.geometry.boxes import Boxes
-from geoskip.indexes.geobox.arithmetic import BoxArithmetic
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.minmax_pairs import PairPasses, computed_of_two
+from geoskip.indexes.minmax_pairs import computed_of_two
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Comparison, IsNull, Literal, Not, Predicate
 from tests.mapped import kept, together
-from tests.planting import Patch, before, function, registered
+from tests.planting import Patch, function, registered
 from tests.test_geobox_functions import X, Y, formulas, of, value
 
 INDEXES = (MinMax("lng").bind((X,)), MinMax("lat").bind((Y,)))
@@ -97,17 +96,17 @@ def test_distances_on_the_globe_are_near_by_the_bounds_of_both() -> None:
 
 def the_columns_are_exchanged(patch: pytest.MonkeyPatch) -> None:
     def rule(node: Predicate, x: MinMax, y: MinMax) -> Clause | None:
-        found = computed_of_two(node, x, y)
-        return replace(found, names=found.names[::-1]) if isinstance(found, PairPasses) else found
+        return computed_of_two(node, MinMax("lng").bind(y.bound), MinMax("lat").bind(x.bound))
 
     registered(patch, mapped.computed_from_two, rule)
 
 
 def one_end_decides(patch: pytest.MonkeyPatch) -> None:
-    def ends(original: Any, part: Any, boxes: Boxes) -> Any:
-        return original(part, Boxes(boxes.xmin, boxes.ymin, boxes.xmin, boxes.ymin))
+    def least_of_the_second(original: Any, sign: str, kind: Any, left: Any, right: Any) -> Any:
+        low = np.where(right.low <= right.high, right.low, right.high)
+        return original(sign, kind, left, replace(right, high=low))
 
-    before(patch, BoxArithmetic, "ends", ends)
+    function(patch, corners, least_of_the_second)
 
 
 def _none_of(patch: pytest.MonkeyPatch, left_out: str) -> None:

@@ -28,7 +28,7 @@ import h3.api.basic_int
 import numpy as np
 import shapely
 
-from geoskip.bounds.casts import uncast
+from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, any_of
 from geoskip.geometry import Point, SameGeometry
 from geoskip.indexes.affix import Prefix

@@ -3,23 +3,23 @@
 The other arguments are literals.
 
 MinMax over x then serves comparisons of them: Spark evaluates the function for the bounds (SEMANTICS, sections 5 and
-6; :mod:`geoskip.bounds.engine_evaluated`). Each row: the Catalyst class, its SQL name, and which way it goes. To be
-listed, a function must be NULL for NULL, and where it is NULL, NaN or throws for another value, do so for all smaller
-ones or for all greater ones.
+6; :mod:`geoskip.bounds.monotone`). Each row: the Catalyst class, its SQL name, and its direction. A listed function is
+NULL for NULL, and where it is NULL, NaN or throws for another value, it does so for all smaller ones or for all greater
+ones.
 
 Floating-point results keep the order too: Java promises so of exp, log, log10, expm1, log1p and pow (it does not of
 cbrt, sinh and tanh), and what is rounded correctly keeps it.
 
-Not here: what starts anew (``month``, ``hour``, ``%``) or falls and rises (``abs``), which MinMax does itself; what
-depends on a time zone whose clocks are set back; ``months_between``, for which the last days of two months
-are a whole number apart: from February 29th to March 30th it is more than to the 31st.
+Not here: periodic functions (``month``, ``hour``, ``%``) and ``abs``, which MinMax bounds itself
+(:mod:`geoskip.bounds.transfer`); functions of a time zone whose clocks are set back; ``months_between``, by which the
+last days of two months are whole months apart: from February 29th to March 30th it is more than to the 31st.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from geoskip.bounds.engine_evaluated import has_fixed_zone
+from geoskip.bounds.time_zones import has_fixed_zone
 from geoskip.predicates import Call, Literal
 from geoskip.registry import Function, declare
 from geoskip.types import sql_type
@@ -32,7 +32,7 @@ _DAY = 86_400_000_000
 
 
 def by_sign(call: Call) -> str | None:
-    """``x / 3``, ``x * -2``, ``x div 7``: the literal's sign says which way; of ``3 / x`` nothing is said."""
+    """Direction of ``x / 3``, ``x * -2``, ``x div 7`` by the literal's sign; ``3 / x`` has none."""
     match call:
         case Call("*", (Literal(by), _)) | Call(_, (_, Literal(by))) if by is not None and by == by and by != 0:
             return RISES if by > 0 else "decreasing"
@@ -40,20 +40,22 @@ def by_sign(call: Call) -> str | None:
 
 
 def of_the_first(call: Call) -> str | None:
-    """Of the first argument alone: the others are literals, and not NULL."""
+    """Increasing in the first argument, if the others are literals and not NULL."""
     others = call.args[1:]
     return RISES if all(isinstance(a, Literal) and a.value is not None for a in others) else None
 
 
 def rounded(call: Call) -> str | None:
-    """To so many digits; outside of ANSI mode whole numbers may wrap around."""
+    """Increasing if rounding cannot wrap around, as whole numbers may outside of ANSI mode."""
     exact = sql_type(call.type).is_numeric and not sql_type(call.type).is_integral
     return of_the_first(call) if exact or call.flags[:1] == ("true",) else None
 
 
 def of_the_second(call: Call) -> str | None:
-    """The unit comes first: ``date_trunc('month', ts)``. To seconds in any zone, else where clocks are never set back;
-    MinMax knows what to do elsewhere (:mod:`geoskip.bounds.time_zones`).
+    """Increasing in the second argument, after the unit: ``date_trunc('month', ts)``.
+
+    To seconds in any zone, else where clocks are never set back; MinMax bounds the others by the transitions of the
+    zone (:mod:`geoskip.bounds.time_zones`).
     """
     match call.args:
         case (Literal(str() as unit), _):
@@ -63,8 +65,9 @@ def of_the_second(call: Call) -> str | None:
 
 
 def of_a_time(call: Call) -> str | None:
-    """Seconds since 1970 of a time or of the beginning of a date; of a time without a zone, where clocks are never set
-    back.
+    """Direction of the seconds since 1970 of a time or a date.
+
+    For a time without a zone only where clocks are never set back.
     """
     kind = call.args[0].type
     if kind in ("timestamp", "date") or (kind == "timestamp_ntz" and in_fixed_zone(call)):
@@ -73,10 +76,10 @@ def of_a_time(call: Call) -> str | None:
 
 
 def between_times(call: Call) -> str | None:
-    """Whole units from one time to another: which of them is the row's says which way it goes.
+    """Direction of whole units from one time to another, by the argument that is no literal.
 
-    Of months up to a time nothing is said: up to noon of March 1st it is none from 2 p.m. on January 30th, and one from
-    the 31st at 10 a.m.
+    Months up to a time have none: up to noon of March 1st it is none from 2 p.m. on January 30th, and one from the 31st
+    at 10 a.m.
     """
     match call.args:
         case (Literal(int()), _) if in_fixed_zone(call):
@@ -87,7 +90,7 @@ def between_times(call: Call) -> str | None:
 
 
 def between_days(call: Call) -> str | None:
-    """Days from the second date to the first: which of them is the row's says which way it goes."""
+    """Direction of the days from the second date to the first, by the argument that is no literal."""
     match call.args:
         case (Literal(int()), _):
             return "decreasing"
@@ -95,7 +98,7 @@ def between_days(call: Call) -> str | None:
 
 
 def by_days_and_seconds(call: Call) -> str | None:
-    """A time plus an interval of days and seconds; with months the sum is not monotone.
+    """Direction of a time plus an interval of days and seconds; with months the sum is not monotone.
 
     Whole days are added to what the clocks show, so that they may be set back in between.
     """
@@ -109,7 +112,7 @@ _FIXED_UNITS = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND"
 
 
 def by_a_fixed_unit(call: Call) -> str | None:
-    """A time and a number of units that are all of one length."""
+    """Direction of a time plus a number of units that are all of one length."""
     match call.args:
         case (Literal(int()), _) if in_fixed_zone(call) and _is_of_one_length(call):
             return RISES
@@ -127,7 +130,7 @@ def in_fixed_zone(call: Call) -> bool:
 
 
 def above_one(call: Call) -> str | None:
-    """The logarithm to a base above 1."""
+    """Increasing for a logarithm to a base above 1."""
     match call.args:
         case (Literal(float() as base), _) if base > 1:
             return RISES
@@ -135,7 +138,7 @@ def above_one(call: Call) -> str | None:
 
 
 def odd_power(call: Call) -> str | None:
-    """Powers of 1, 3, 5 keep signs. (For even ones MinMax takes the absolute value first.)"""
+    """Increasing for powers of 1, 3, 5, which keep signs; for even ones MinMax takes the absolute value first."""
     match call.args:
         case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
             return RISES
@@ -173,7 +176,7 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
     "Round": ("round", rounded),
     "BRound": ("bround", rounded),
     "Rint": ("rint", RISES),
-    # arithmetic that MinMax does not do itself
+    # arithmetic of decimals, and whole quotients
     "Multiply": ("*", by_sign),
     "Divide": ("/", by_sign),
     "IntegralDivide": ("integraldivide", by_sign),

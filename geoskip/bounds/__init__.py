@@ -1,1 +1,1 @@
-"""Bounds of expressions in every file: intervals, and what functions do to them."""
+"""Bounds of expressions in every unit: intervals, transfer functions, and the interpreter of both."""

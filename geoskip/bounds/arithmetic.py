@@ -1,113 +1,441 @@
-"""Interval arithmetic: what sums, products and absolute values make of the ranges of their operands.
+"""Interval arithmetic: kernels that bound sums, products, curves and remainders of the intervals of their operands.
 
-Of two expressions over the same column, as in ``year(day) * 100 + month(day)`` and ``x * x``: where the one operand of
-a file's rows lies in one range and the other in another, the result lies between those of the ranges' ends. *Why that
-is sound*: +, - and * of intervals have their least and greatest results at corners, and rounding keeps the order; that
-both operands are of the same row only makes the true range narrower. A file is unknown where a corner leaves the type
-(its rows may throw or wrap around), and where an end is infinite (infinity less infinity, or times zero, is NaN).
-Decimals and single precision are left out.
+*Why that is sound*: sums, differences, products and quotients have their least and greatest results at corners of the
+operands' intervals, and rounding keeps the order; operands of one row only make the true range narrower. Whole numbers
+and decimals are computed exactly in 64 bits. The result is unknown where a corner leaves the type (its rows throw, wrap
+around or become NULL), where a double may be NaN although no operand is (infinity less infinity, zero times infinity),
+and where a divisor may be zero.
+
+Of trigonometric functions, Java's and NumPy's results are within one unit in the last place of the true value; the ends
+are moved outwards by more. Where a function may leave its domain, or an angle is so large that its reduction matters,
+the result is unknown. ``a * sin(u) + b * cos(u)`` (the spherical law of cosines has the latitude in two terms) is
+``R * cos(u - atan2(a, b))``, which bounds it as tightly as haversine's terms are.
+
+The calendar is the proleptic Gregorian one, as Spark's is since 3.0 and NumPy's is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
+from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, Ints
+from geoskip.clauses import Mask
+from geoskip.types import SqlType, sql_type
 
-__all__ = ["absolute_numbers", "absolute_reals", "real_product", "real_sum", "together"]
+__all__ = [
+    "ALL_INTEGERS",
+    "Ends",
+    "Parts",
+    "absolute",
+    "affine",
+    "constant",
+    "corners",
+    "curve",
+    "in_month",
+    "in_week_year",
+    "in_year",
+    "of_function",
+    "of_kind",
+    "of_wave",
+    "periodic",
+    "recurring",
+    "remainder",
+    "rounded",
+    "square",
+    "square_root",
+    "wave",
+    "whole_days",
+    "within",
+]
 
-Corners = Callable[[Any, Any], Any]
-_OPERATIONS: dict[str, Corners] = {"+": np.add, "-": np.subtract, "*": np.multiply}
-_SAFE = 2.0**62
+ALL_INTEGERS = sql_type("bigint").values
+MICROSECONDS_PER_DAY = 86_400_000_000
+_SAFE = 2.0**63 - 2.0**12
+_ROUNDINGS = 1e-15
+_NEAR = 1e-9
+_LARGEST_ANGLE = 1e5
+_NOWHERE = np.zeros(1, dtype=bool)
 
 
-def together(sign: str, kind: str, limits: range, left: Interval, right: Interval) -> Interval:
-    """What an operation makes of two ranges of one type, ``double`` or a whole number within limits."""
-    wanted = "real" if kind == "double" else "number"
-    if left.kind != wanted or right.kind != wanted or left.scale or right.scale or sign not in _OPERATIONS:
-        raise IncomparableError(f"no sum or product of {left.kind} and {right.kind}")
+def of_kind(interval: Interval, *kinds: str) -> Interval:
+    """The interval itself; raises IncomparableError if it is of another kind."""
+    if interval.kind not in kinds:
+        raise IncomparableError(f"expected {kinds[0]}, got {interval.kind}")
+    return interval
+
+
+def constant(value: Any, kind: SqlType, length: int) -> Interval:
+    """The interval of a constant of an exact or floating type, repeated ``length`` times."""
+    if kind.is_floating:
+        single = float(np.float32(value)) if kind.kind == "float" else float(value)
+        return Interval("real", np.full(length, single), np.full(length, single))
+    unscaled = Fraction(value) * 10**kind.scale if kind.is_decimal else Fraction(value)
+    if unscaled.denominator != 1 or not FIRST < unscaled < LAST:
+        raise IncomparableError(f"{value} has more digits than 64 bits hold")
+    ends = np.full(length, int(unscaled), dtype=np.int64)
+    return Interval("date" if kind.kind == "date" else "number", ends, ends, kind.scale if kind.is_decimal else 0)
+
+
+# --- sums, differences, products, quotients ---------------------------------------------------------------------------
+
+
+def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
+    """The intervals of ``left sign right`` in the arithmetic of the result's type.
+
+    Parameters
+    ----------
+    sign : str
+        ``+``, ``-``, ``*``, or ``/`` of doubles.
+    kind : SqlType
+        The type of the result: floating, integral, decimal or date.
+    left, right : Interval
+        The operands, of doubles both or of numbers (dates) both; decimals may differ in scale.
+
+    Returns
+    -------
+    Interval
+        One entry a unit; unknown where the result may leave the type.
+    """
+    if kind.is_floating:
+        return _real_corners(sign, kind, of_kind(left, "real"), of_kind(right, "real"))
+    for side in (left, right):
+        of_kind(side, "number", "date")
+    return within(_exact_corners(sign, left, right), kind)
+
+
+def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
+    """Exact corners of numbers; unknown beyond 64 bits, and where an end of an operand is open."""
+    scale = left.scale + right.scale
+    if sign != "*":
+        scale = max(left.scale, right.scale)
+        left, right = (affine(side, 10 ** (scale - side.scale), digits=scale - side.scale) for side in (left, right))
     empty = (left.low > left.high) | (right.low > right.high)
-    unknown = left.keys().unknown | right.keys().unknown
-    if wanted == "real":
-        return _of_reals(sign, left, right, empty, unknown)
-    low, high, fits = _of_numbers(sign, left, right, limits)
-    unknown |= ~fits & ~empty
+    open_ = (left.low == FIRST) | (left.high == LAST) | (right.low == FIRST) | (right.high == LAST)
+    with np.errstate(over="ignore"):  # what wraps around is unknown
+        if sign == "+":
+            low, high = left.low + right.low, left.high + right.high
+            wraps = ((left.low ^ low) & (right.low ^ low)) | ((left.high ^ high) & (right.high ^ high))
+            fits = wraps >= 0
+        elif sign == "-":
+            low, high = left.low - right.high, left.high - right.low
+            wraps = ((left.low ^ right.high) & (left.low ^ low)) | ((left.high ^ right.low) & (left.high ^ high))
+            fits = wraps >= 0
+        elif sign == "*":
+            pairs = [(one, other) for one in (left.low, left.high) for other in (right.low, right.high)]
+            products = [one * other for one, other in pairs]
+            low, high = np.minimum.reduce(products), np.maximum.reduce(products)
+            about = [np.abs(one.astype(np.float64) * other) for one, other in pairs]
+            fits = np.maximum.reduce(about) < _SAFE
+        else:
+            raise IncomparableError(f"no exact bounds of {sign}")
+    low, high = np.where(fits & ~open_, low, FIRST), np.where(fits & ~open_, high, LAST)
+    low[empty], high[empty] = LAST, FIRST
+    return Interval("number", low, high, scale)
+
+
+def within(interval: Interval, kind: SqlType) -> Interval:
+    """Numbers as values of a type: decimals rounded outwards to its scale, unknown where they leave the type."""
+    if kind.kind == "date":
+        return replace(affine(interval, limits=sql_type("int").values), kind="date")
+    if not kind.is_decimal:
+        return affine(of_kind(interval, "number"), limits=kind.values)
+    interval = of_kind(interval, "number").coarser(kind.scale)
+    most = math.floor((10**kind.precision - 1) * Fraction(10) ** (interval.scale - kind.scale))
+    limits = range(max(-most, FIRST), min(most, LAST) + 1)
+    found = affine(interval, limits=limits)
+    if interval.wide is None:
+        return found
+    return replace(found, wide=interval.wide.where((interval.low >= limits[0]) & (interval.high <= limits[-1])))
+
+
+def affine(
+    interval: Interval, factor: int = 1, plus: int = 0, *, limits: range = ALL_INTEGERS, kind: str = "", digits: int = 0
+) -> Interval:
+    """The exact intervals of ``factor * x + plus``; unknown where an end leaves the limits.
+
+    Parameters
+    ----------
+    interval : Interval
+        Intervals of whole numbers, or of unscaled decimals.
+    factor, plus : int
+        Constants; IncomparableError if they have more than 64 bits.
+    limits : range
+        The values of the result's type.
+    kind : str
+        The kind of the result if it is another one.
+    digits : int
+        By how much the scale of decimals grows.
+    """
+    if not (-LAST <= factor <= LAST and -LAST <= plus <= LAST):
+        raise IncomparableError("a constant of more than 64 bits")
+    ends = sorted(Fraction(limit - plus, factor) for limit in (limits[0], limits[-1]))
+    least, most = max(math.ceil(ends[0]), FIRST), min(math.floor(ends[1]), LAST)
+    if least > most:
+        raise IncomparableError("no value stays within the type")
+    fits = (interval.low >= least) & (interval.high <= most)
+    low, high = (end * np.int64(factor) + np.int64(plus) for end in (interval.low, interval.high))  # may wrap: unused
+    if factor < 0:
+        low, high = high, low
+    low, high = np.where(fits, low, FIRST), np.where(fits, high, LAST)
+    empty = interval.low > interval.high
+    low[empty], high[empty] = LAST, FIRST
+    return Interval(kind or interval.kind, low, high, interval.scale + digits)
+
+
+def _real_corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
+    """Corners in the width of the type; infinite where a bound overflows, as in Spark."""
+    width: Any = np.float32 if kind.kind == "float" else np.float64
+    a, b, c, d = (end.astype(width) for end in (left.low, left.high, right.low, right.high))
+    with np.errstate(all="ignore"):
+        if sign == "+":
+            low, high = a + c, b + d
+            unknown = ((b == math.inf) & (c == -math.inf)) | ((a == -math.inf) & (d == math.inf))
+        elif sign == "-":
+            low, high = a - d, b - c
+            unknown = ((b == math.inf) & (d == math.inf)) | ((a == -math.inf) & (c == -math.inf))
+        else:
+            endless = [np.isinf(low) | np.isinf(high) for low, high in ((a, b), (c, d))]
+            zero = [(low <= 0) & (high >= 0) for low, high in ((a, b), (c, d))]
+            operation: Any = np.multiply if sign == "*" else np.divide
+            results = [operation(one, other) for one in (a, b) for other in (c, d)]
+            low, high = np.minimum.reduce(results), np.maximum.reduce(results)
+            if sign == "*":
+                unknown = (zero[0] & endless[1]) | (zero[1] & endless[0])
+            else:
+                unknown = zero[1] | (endless[0] & endless[1])
+    return _real(low.astype(np.float64), high.astype(np.float64), unknown, left, right)
+
+
+def _real(low: Any, high: Any, unknown: Mask, *operands: Interval) -> Interval:
+    """Results of doubles: none where an operand has no value, NaN wherever an operand may be NaN."""
+    empty, absent, nan = (np.zeros(len(low), dtype=bool) for _ in range(3))
+    for operand in operands:
+        has_none = np.asarray(operand.low > operand.high)
+        empty |= has_none
+        if operand.nan is not None:
+            nan |= operand.nan
+            unknown = unknown | (operand.nan & (operand.low == -math.inf) & (operand.high == math.inf))
+            has_none = has_none & ~operand.nan
+        absent |= has_none
+    empty, unknown = absent | (empty & ~unknown), unknown & ~absent  # of NaN and an unknown value, NULL may come
+    low, high = np.where(unknown, -math.inf, low), np.where(unknown, math.inf, high)
+    low[empty], high[empty] = math.inf, -math.inf
+    return Interval("real", low, high, nan=(nan | unknown) & ~absent)
+
+
+def absolute(kind: SqlType, interval: Interval) -> Interval:
+    """The intervals of ``abs(x)``; unknown where the least whole number of the type may be among the values."""
+    low, high, empty = interval.low, interval.high, interval.low > interval.high
+    if kind.is_floating:
+        of_kind(interval, "real")
+        least = np.maximum(np.maximum(low, -high), 0.0)
+        most = np.maximum(np.abs(low), np.abs(high))
+        unknown = interval.keys().unknown  # what a cast made NULL stays NULL
+        least[empty], most[empty] = math.inf, -math.inf
+        least[unknown], most[unknown] = -math.inf, math.inf
+        return Interval("real", least, most, nan=interval.nan)
+    of_kind(interval, "number")
+    unknown = low <= (kind.values or ALL_INTEGERS)[0]
+    low, high = np.where(unknown, 0, low), np.where(empty, 0, high)
+    least, most = np.maximum(np.maximum(low, -np.maximum(high, -LAST)), 0), np.maximum(np.abs(low), np.abs(high))
+    least, most = np.where(unknown, FIRST, least), np.where(unknown, LAST, most)
+    least[empty], most[empty] = LAST, FIRST
+    return Interval("number", least, most, interval.scale)
+
+
+def square(interval: Interval) -> Interval:
+    """The intervals of ``pow(x, 2)`` of doubles, whose last digit is the platform's."""
+    size = absolute(sql_type("double"), interval)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        low, high = (end * end for end in (size.low, size.high))
+        low = np.maximum(np.nextafter(low * (1 - _ROUNDINGS), -1.0), 0.0)
+        high = np.nextafter(high * (1 + _ROUNDINGS), math.inf)
+    return _real(low, high, _NOWHERE, interval)
+
+
+def rounded(interval: Interval, target: str) -> Interval:
+    """Doubles and floats as values of one of these types."""
+    of_kind(interval, "real")
+    if target == "double":
+        return interval
+    with np.errstate(over="ignore"):
+        low, high = (end.astype(np.float32).astype(np.float64) for end in (interval.low, interval.high))
+    return Interval("real", low, high, nan=interval.nan)
+
+
+def whole_days(interval: Interval) -> Interval:
+    """The dates of timestamps without a zone."""
+    of_kind(interval, "timestamp_ntz")
+    keep = interval.keys().unknown | (interval.low > interval.high)
+    low, high = (np.where(keep, end, end // MICROSECONDS_PER_DAY) for end in (interval.low, interval.high))
+    return Interval("date", low, high)
+
+
+# --- curves of doubles ------------------------------------------------------------------------------------------------
+
+Ends = tuple[Any, Any, Any]
+"""The least values, the greatest, and a mask of the units in which every value has a result between them."""
+
+
+def curve(name: str, *operands: Interval) -> Interval:
+    """The intervals of a function of :func:`of_function`; unknown where a value may leave its domain."""
+    low, high, sure = of_function(name, [_ends(operand) for operand in operands])
+    return _real(low, high, ~sure, *operands)
+
+
+def square_root(interval: Interval) -> Interval:
+    """The intervals of ``sqrt(x)``, which is rounded correctly everywhere, and NaN below 0."""
+    below = (of_kind(interval, "real").low < 0) & (interval.low <= interval.high)
+    low, high = (np.sqrt(np.maximum(end, 0.0)) for end in (interval.low, interval.high))
+    found = _real(low, high, _NOWHERE, interval)
+    none = interval.high < 0
+    found.low[none], found.high[none] = math.inf, -math.inf
+    return replace(found, nan=below if found.nan is None else found.nan | below)
+
+
+def wave(angle: Interval, sines: Sequence[Interval], cosines: Sequence[Interval]) -> Interval:
+    """The intervals of ``a * sin(u) + b * cos(u)``, where a and b are products of other intervals."""
+    double, length = sql_type("double"), len(angle.low)
+    products = []
+    for factors in (sines, cosines):
+        product = constant(1.0, double, length)
+        for factor in factors:
+            product = corners("*", double, product, factor)
+        products.append(product)
+    low, high, sure = of_wave(*(_ends(operand) for operand in (angle, *products)))
+    return _real(low, high, ~sure, angle, *products)
+
+
+def _ends(interval: Interval) -> Ends:
+    """Finite ends, with 0 where there are none."""
+    of_kind(interval, "real")
+    sure = np.isfinite(interval.low) & np.isfinite(interval.high)
+    return np.where(sure, interval.low, 0.0), np.where(sure, interval.high, 0.0), sure
+
+
+def of_function(name: str, arguments: Sequence[Ends]) -> Ends:
+    """The ends of a function's values, by its name in SQL: sin, cos, asin, acos, atan2 or radians."""
+    low, high, sure = arguments[0]
+    match name:
+        case "radians":
+            low, high = np.radians(low), np.radians(high)
+        case "asin" | "acos":
+            sure = sure & (low >= -1) & (high <= 1)
+            ends = np.clip(low, -1, 1), np.clip(high, -1, 1)
+            low, high = map(np.arcsin, ends) if name == "asin" else map(np.arccos, reversed(ends))
+        case "atan2":
+            least, most, known = arguments[1]
+            sure = sure & known & (low >= 0) & (least > 0)
+            low, high = np.arctan2(low, most), np.arctan2(high, least)
+        case _:
+            one, zero = (1.0, 1.0, True), (0.0, 0.0, True)
+            return of_wave(arguments[0], *((one, zero) if name == "sin" else (zero, one)))
+    return (*_outward(low, high, np.maximum(np.abs(low), np.abs(high))), sure)
+
+
+def of_wave(angle: Ends, sines: Ends, cosines: Ends) -> Ends:
+    """The ends of ``a * sin(u) + b * cos(u)``: linear in a and b, so one of their four corners decides."""
+    low, high, sure = angle
+    found: list[tuple[Any, Any]] = []
+    for a in sines[:2]:
+        for b in cosines[:2]:
+            size, top = np.hypot(a, b), np.arctan2(a, b)
+            ends = [a * np.sin(at) + b * np.cos(at) for at in (low, high)]
+            most = np.where(_reaches(low, high, top), size, np.maximum(*ends))
+            found.append((np.where(_reaches(low, high, top + math.pi), -size, np.minimum(*ends)), most))
+    least = np.minimum.reduce(np.broadcast_arrays(*(pair[0] for pair in found)))
+    most = np.maximum.reduce(np.broadcast_arrays(*(pair[1] for pair in found)))
+    size = sum(np.maximum(np.abs(part[0]), np.abs(part[1])) for part in (sines, cosines))
+    known = sure & sines[2] & cosines[2] & (np.maximum(np.abs(low), np.abs(high)) <= _LARGEST_ANGLE)
+    return (*_outward(least, most, 8 * size), known)
+
+
+def _reaches(low: Any, high: Any, at: Any) -> Any:
+    """True if an interval holds an angle, or one that is whole turns from it."""
+    turn = 2 * math.pi
+    return at + np.ceil((low - _NEAR - at) / turn) * turn <= high + _NEAR
+
+
+def _outward(low: Any, high: Any, size: Any) -> tuple[Any, Any]:
+    unsure = size * _ROUNDINGS + 1e-300
+    return low - unsure, high + unsure
+
+
+# --- periodic functions -----------------------------------------------------------------------------------------------
+
+Parts = Callable[[Ints], tuple[Ints, Ints]]
+"""From values to the numbers of their periods, and to their places within these."""
+
+
+def in_year(unit: str, length: int) -> Parts:
+    """Months or days since the beginning of the year, counted from 1 in steps of ``length``."""
+
+    def parts(days: Ints) -> tuple[Ints, Ints]:
+        dates = days.astype("M8[D]")
+        years = dates.astype("M8[Y]")
+        since = (dates.astype(f"M8[{unit}]") - years.astype(f"M8[{unit}]")).astype(np.int64)
+        return years.astype(np.int64), since // length + 1
+
+    return parts
+
+
+def in_month(days: Ints) -> tuple[Ints, Ints]:
+    """Days of the month, counted from 1."""
+    dates = days.astype("M8[D]")
+    months = dates.astype("M8[M]")
+    return months.astype(np.int64), (dates - months.astype("M8[D]")).astype(np.int64) + 1
+
+
+def in_week_year(days: Ints) -> tuple[Ints, Ints]:
+    """Weeks that begin on Mondays, counted from 1 in the year that their Thursday is in."""
+    thursdays = (days - (days + 3) % 7 + 3).astype("M8[D]")
+    years = thursdays.astype("M8[Y]")
+    return years.astype(np.int64), (thursdays - years.astype("M8[D]")).astype(np.int64) // 7 + 1
+
+
+def recurring(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
+    """Periods of one length, in units counted from ``first``."""
+    return lambda values: ((values + shift) // length, (values + shift) % length // unit + first)
+
+
+def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any) -> Interval:
+    """The intervals of a function that rises within each period and then begins again.
+
+    Parameters
+    ----------
+    interval : Interval
+        The operand; IncomparableError if it is not of the kind.
+    kind : str
+        The kind of interval that the function takes.
+    parts : Parts
+        The periods and the results.
+    least, most : int or array of int64
+        All results that there are: the interval where both ends lie in different periods.
+    """
+    if of_kind(interval, kind).scale:
+        raise IncomparableError("no period of decimals")
+    empty, unknown = interval.low > interval.high, interval.keys().unknown
+    usable = ~(empty | unknown) & (interval.low > FIRST) & (interval.high < LAST)
+    low, high = (np.where(usable, end, 0) for end in (interval.low, interval.high))
+    (first, start), (last, end) = parts(low), parts(high)
+    one = usable & (first == last)
+    low, high = np.where(one, start, least), np.where(one, end, most)
     low, high = np.where(unknown, FIRST, low), np.where(unknown, LAST, high)
     low[empty & ~unknown], high[empty & ~unknown] = LAST, FIRST
     return Interval("number", low, high)
 
 
-def _of_numbers(sign: str, left: Interval, right: Interval, limits: range) -> tuple[Any, Any, Any]:
-    """The least and the greatest corner, and where all corners are within the limits: as doubles, and then exactly."""
-    operation = _OPERATIONS[sign]
-    least, most = limits[0], limits[-1]
-    corners = []
-    fits = np.ones(len(left.low), dtype=bool)
-    for one in (left.low, left.high):
-        for other in (right.low, right.high):
-            with np.errstate(over="ignore"):
-                corner = operation(one, other)  # may wrap around: then it does not fit
-            about = operation(one.astype(np.float64), other.astype(np.float64))
-            fits &= (np.abs(about) < _SAFE) & (corner >= least) & (corner <= most)
-            corners.append(corner)
-    return np.minimum.reduce(corners), np.maximum.reduce(corners), fits
-
-
-def _of_reals(sign: str, left: Interval, right: Interval, empty: Any, unknown: Any) -> Interval:
-    operation = _OPERATIONS[sign]
-    for end in (left.low, left.high, right.low, right.high):
-        unknown = unknown | ~(empty | np.isfinite(end))
-    ends = [np.where(empty | unknown, 0.0, end) for end in (left.low, left.high, right.low, right.high)]
-    with np.errstate(over="ignore", under="ignore"):
-        corners = [operation(one, other) for one in ends[:2] for other in ends[2:]]
-    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
-    low, high = np.where(empty, math.inf, low), np.where(empty, -math.inf, high)
-    low, high = np.where(unknown, -math.inf, low), np.where(unknown, math.inf, high)
-    nan = unknown.copy()
-    for side in (left, right):
-        if side.nan is not None:
-            nan |= side.nan
-    return Interval("real", low, high, nan=nan)
-
-
-def absolute_reals(spans: Interval) -> Interval:
-    low, high = spans.low, spans.high
-    least = np.maximum(np.maximum(low, -high), 0.0)
-    most = np.maximum(np.abs(low), np.abs(high))
-    empty, unknown = low > high, spans.keys().unknown
-    least[empty], most[empty] = math.inf, -math.inf
-    least[unknown], most[unknown] = -math.inf, math.inf  # still unknown: what was made NULL stays NULL
-    return Interval("real", least, most, nan=spans.nan)
-
-
-def absolute_numbers(spans: Interval, least_of_type: int) -> Interval:
-    """Unknown where the least value of the type may be among them, whose absolute value is none."""
-    low, high = spans.low, spans.high
-    empty, unknown = low > high, low <= least_of_type
-    low, high = np.where(unknown, 0, low), np.where(empty, 0, high)
-    least, most = np.maximum(np.maximum(low, -np.maximum(high, -LAST)), 0), np.maximum(np.abs(low), np.abs(high))
-    least, most = np.where(unknown, FIRST, least), np.where(unknown, LAST, most)
-    least[empty], most[empty] = LAST, FIRST
-    return Interval("number", least, most, spans.scale)
-
-
-def real_sum(spans: Interval, sign: int, plus: float, kind: str) -> Interval:
-    """``sign * x + plus`` in the width of the type; NaN stays NaN, and finite constants make none."""
-    width: Any = np.float32 if kind == "float" else np.float64
-    low, high = (spans.low, spans.high) if sign > 0 else (spans.high, spans.low)
-    with np.errstate(over="ignore"):
-        ends = [(width(sign) * end.astype(width) + width(plus)).astype(np.float64) for end in (low, high)]
-    return Interval("real", ends[0], ends[1], nan=spans.nan)
-
-
-def real_product(spans: Interval, by: float, kind: str, *, divides: bool) -> Interval:
-    width: Any = np.float32 if kind == "float" else np.float64
-    low, high = (spans.low, spans.high) if by > 0 else (spans.high, spans.low)
-    with np.errstate(over="ignore", under="ignore"):
-        ends = [end.astype(width) / width(by) if divides else end.astype(width) * width(by) for end in (low, high)]
-    return Interval("real", ends[0].astype(np.float64), ends[1].astype(np.float64), nan=spans.nan)
+def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
+    """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, which is never negative."""
+    if not signed:
+        return periodic(interval, "number", recurring(by), 0, by - 1)
+    found = periodic(interval, "number", recurring(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)
+    below = (interval.low < 0) & (interval.low <= interval.high) & ~interval.keys().unknown
+    return Interval("number", np.where(below, 1 - by, found.low), np.where(below, by - 1, found.high))

@@ -1,4 +1,4 @@
-"""The ranges that files' values span, read from their summaries, all files at once."""
+"""Intervals of the values in every unit, read from stored bounds, all units (files, segments, boxes) at once."""
 
 from __future__ import annotations
 
@@ -27,22 +27,34 @@ from geoskip.bounds.sort_keys import (
     folded,
     number_place,
     physical,
+    real_below,
     real_place,
 )
 from geoskip.bounds.strings import ByteStrings, certain
 from geoskip.clauses import Files, Mask
 from geoskip.predicates import Literal
 
-__all__ = ["Interval", "bounds_of", "counts_of", "kind_of", "plain", "words"]
+__all__ = ["Interval", "OneSidedBounds", "bounds_of", "counts_of", "kind_of", "one_sided_bounds", "plain"]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The values between ``low`` and ``high``, as a monotone step can work on them.
+    """The values of every unit but NULL and NaN: from ``low`` to ``high``.
 
-    ``kind`` is "number" (integers and decimals: keys are values times ``10 ** scale``), "real" (float64 bounds over
-    all but NaN, ``nan`` telling where NaN may occur), or the name of a type of its own: "date", "timestamp",
-    "timestamp_ntz", "boolean", "interval".
+    Attributes
+    ----------
+    kind : str
+        ``"number"`` (integers and decimals), ``"real"`` (floats and doubles), or the type's name: ``"date"``,
+        ``"timestamp"``, ``"timestamp_ntz"``, ``"boolean"``, ``"interval"``.
+    low, high : array of int64 or float64
+        Doubles for reals, whole numbers for others; unscaled for decimals. A unit without values has the greatest key
+        as ``low`` and the least as ``high``, an unknown one the other way round.
+    scale : int
+        Numbers are values times ``10 ** scale``.
+    nan : array of bool, optional
+        Units that may hold NaN, for reals.
+    wide : WideDecimals, optional
+        Decimals of more digits than ``low`` and ``high``, which are rounded outwards, can hold.
     """
 
     kind: str
@@ -51,10 +63,9 @@ class Interval:
     scale: int = 0
     nan: Mask | None = None
     wide: WideDecimals | None = None
-    """Decimals of more digits than ``low`` and ``high``, which are rounded outwards, can hold."""
 
     def keys(self) -> SortKeys:
-        """The bounds as keys."""
+        """The bounds as order-preserving keys."""
         if self.wide is not None:
             return self.wide.keys
         if self.kind != "real":
@@ -87,7 +98,7 @@ class Interval:
         return Interval("real", low, high, nan=unknown)
 
     def coarser(self, scale: int) -> Interval:
-        """Decimals rounded to fewer digits after the point, in whatever way: outwards."""
+        """Decimals rounded outwards to fewer digits after the point."""
         wide = None if self.wide is None else self.wide.coarser(scale)
         if self.scale <= scale:  # rounded so far already
             return replace(self, wide=wide)
@@ -116,7 +127,7 @@ class Interval:
         return int(value), True
 
     def places(self, literals: Sequence[Literal]) -> list[Place]:
-        """The places of many literals; those of integers are found at once."""
+        """The places of many literals; integers take a short cut."""
         values = [literal.value for literal in literals]
         if self.kind == "number" and self.wide is None and self.scale == 0 and set(map(type, values)) == {int}:
             return [(value, True) for value in values]
@@ -125,7 +136,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class WideDecimals:
-    """The bounds of decimals with all their digits, of all files; null where there is none."""
+    """Bounds of decimals with all their digits; null where there is none."""
 
     low: pa.Array
     high: pa.Array
@@ -146,7 +157,7 @@ class WideDecimals:
         return SortKeys(*_sealed(low, high, self.low, self.high, self.empty))
 
     def place(self, value: Any) -> Place:
-        """The key of a literal's own: odd where it lies between two of the bounds."""
+        """The key of a literal: odd where it lies between two of the bounds."""
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise IncomparableError(f"{value!r} is no number")
         if value != value:
@@ -155,7 +166,7 @@ class WideDecimals:
         return 2 * at - (at == len(self.ranks) or self.ranks[at].as_py() != value), True
 
     def reals(self) -> tuple[Doubles, Doubles]:
-        """The doubles nearest to the bounds, or next to these; infinite where there is none."""
+        """Doubles nearest to the bounds, or next to these; infinite where there is none."""
         low, high = (np.array(end.cast(pa.float64()).fill_null(0.0)) for end in (self.low, self.high))
         low[np.asarray(self.low.is_null())], high[np.asarray(self.high.is_null())] = -math.inf, math.inf
         return low, high
@@ -167,13 +178,13 @@ class WideDecimals:
         return WideDecimals(_rounded(self.low, scale, "down"), _rounded(self.high, scale, "up"), self.empty)
 
     def where(self, fits: Mask) -> WideDecimals:
-        """The same, nothing known where it does not fit; a file without values is such a file all the same."""
+        """The same bounds, unknown where they do not fit; units without values stay so."""
         low, high = (pc.if_else(pa.array(fits), end, pa.scalar(None, end.type)) for end in (self.low, self.high))
         return WideDecimals(low, high, self.empty)
 
 
 def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
-    """A count a file, and where it is known."""
+    """A stored count a unit, and a mask of those where it is known."""
     array = plain(files.summary(name, field))
     if pa.types.is_null(array.type):
         return np.zeros(len(files), dtype=np.int64), np.zeros(len(files), dtype=bool)
@@ -182,9 +193,9 @@ def counts_of(files: Files, name: str, field: str) -> tuple[Ints, Mask]:
 
 
 def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
-    """The ranges of an index's files; None where no file has a summary.
+    """The intervals of an index's units; None where none has a summary.
 
-    A file has no values when its rows are counted and all of them null. A bound that is missing otherwise is open.
+    A unit has no values when its rows are counted and all of them null. A bound that is missing otherwise is open.
     """
     low, high = plain(files.summary(name, "min")), plain(files.summary(name, "max"))
     if pa.types.is_null(low.type) or low.type != high.type:
@@ -198,18 +209,80 @@ def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
         flags = certain(exact) if pa.types.is_boolean(exact.type) else np.zeros(len(files), dtype=bool)
         return ByteStrings(low, high, empty, flags)
     if pa.types.is_floating(kind):
-        nans, told = counts_of(files, name, "nans")
-        return _reals(low, high, nan=~told | (nans != 0), empty=known & told & (rows == nulls + nans))
+        nans, counted = counts_of(files, name, "nans")
+        return _reals(low, high, nan=~counted | (nans != 0), empty=known & counted & (rows == nulls + nans))
     if pa.types.is_decimal(kind):
         keys, scale = _unscaled(low, high)
         wide = WideDecimals(low, high, empty) if scale != low.type.scale else None
         return Interval("number", *_sealed(*keys, low, high, empty), scale, wide=wide)
     name_of = kind_of(kind)
-    return None if name_of is None else Interval(name_of, *_sealed(words(low), words(high), low, high, empty))
+    return None if name_of is None else Interval(name_of, *_sealed(_words(low), _words(high), low, high, empty))
+
+
+@dataclass(frozen=True)
+class OneSidedBounds:
+    """The least or the greatest value of every unit as it is stored, for an order comparison with a literal.
+
+    Nothing else is read, and no keys are derived: most of the work when metadata have just been read.
+    """
+
+    kind: str
+    values: NDArray[Any]
+
+    def meets(self, op: str, literal: Literal) -> Mask | None:
+        """True if some value may be ``op`` the literal: the greatest value for > and >=, the least for < and <=.
+
+        None where one end does not decide. A bound that is NaN bounds nothing.
+
+        >>> OneSidedBounds("number", np.array([1, 5])).meets(">=", Literal(5)).tolist()
+        [False, True]
+        """
+        values = self.values
+        at, exact = self._place(literal)
+        if at is None:
+            return None
+        match op:
+            case ">=" if exact:
+                return np.asarray(~(values < at))
+            case ">" | ">=":
+                return np.asarray(~(values <= at))
+            case "<" if exact:
+                return np.asarray(~(values >= at))
+            case "<" | "<=":
+                return np.asarray(~(values > at))
+        return None
+
+    def _place(self, literal: Literal) -> tuple[float | None, bool]:
+        if self.kind == "real":
+            below, exact = real_below(physical(literal.value), literal.type)
+            return (None if math.isnan(below) else below), exact
+        if isinstance(literal.value, float):  # Spark would compare them as doubles
+            return None, False
+        at, exact = Interval(self.kind, self.values, self.values).place(literal)
+        return (at if FIRST < at < LAST else None), exact
+
+
+def one_sided_bounds(files: Files, name: str, field: str) -> OneSidedBounds | None:
+    """``min`` or ``max`` of all units; None where one is missing, or is no number, date or time.
+
+    NaN is greater than any stored ``max``: where a unit has any, or may have, the result is None too.
+    """
+    values = plain(files.summary(name, field))
+    kind = values.type
+    if values.null_count or pa.types.is_null(kind):
+        return None
+    if pa.types.is_floating(kind):
+        if field == "max":
+            nans = plain(files.summary(name, "nans"))
+            if nans.null_count or not pa.types.is_integer(nans.type) or np.asarray(nans).any():
+                return None
+        return OneSidedBounds("real", np.asarray(values.cast(pa.float64())))
+    name_of = kind_of(kind)
+    return None if name_of is None else OneSidedBounds(name_of, _words(values))
 
 
 def kind_of(arrow: pa.DataType) -> str | None:
-    """The kind of a range whose keys are the values themselves, as whole numbers."""
+    """The kind of an interval whose keys are the values themselves, as whole numbers; None for other types."""
     return next((name_of(arrow) for matches, name_of in _KINDS if matches(arrow)), None)
 
 
@@ -241,8 +314,8 @@ def _reals(lows: pa.Array, highs: pa.Array, *, nan: Mask, empty: Mask) -> Interv
     return Interval("real", low, high, nan=nan)
 
 
-def words(array: pa.Array) -> Ints:
-    """The values as whole numbers, 0 for null."""
+def _words(array: pa.Array) -> Ints:
+    """Values as whole numbers, 0 for null."""
     kind = array.type
     if pa.types.is_date(kind):
         array = array.cast(pa.date32()).cast(pa.int32())
@@ -265,7 +338,7 @@ def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
 
 
 def _digits(array: pa.Array) -> int:
-    """How many digits the longest unscaled value has."""
+    """The number of digits of the longest unscaled value."""
     ends = [end for end in pc.min_max(array).as_py().values() if end]
     return max((end.adjusted() + 1 + array.type.scale for end in ends), default=0)
 
@@ -276,7 +349,7 @@ def _rounded(array: pa.Array, scale: int, mode: str) -> pa.Array:
 
 
 def _lowwords(array: pa.Array) -> Ints:
-    """The lower 64 bits of decimals, which hold all of these."""
+    """The lower 64 bits of decimals, which are all that these have."""
     array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     buffer = array.buffers()[1]
     if buffer is None:

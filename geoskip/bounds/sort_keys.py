@@ -1,4 +1,4 @@
-"""Order-preserving keys: what a comparison with a literal says of the ranges of all files at once.
+"""Order-preserving keys, by which the intervals of all files are compared with a literal at once.
 
 Every type of fixed width becomes two int64 arrays of *keys* whose order is Spark's order of the values, so that a
 comparison is one or two numpy operations over all files:
@@ -49,7 +49,7 @@ __all__ = [
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 Place = tuple[int, bool]
-"""The key of the greatest value not above a literal, and whether that is the literal's own."""
+"""The key of the greatest value not above a literal, and True if that is the literal's own."""
 
 FIRST = -(2**63)
 LAST = 2**63 - 1
@@ -60,26 +60,26 @@ _DAY_ZERO = dt.date(1970, 1, 1).toordinal()
 
 
 class IncomparableError(Exception):
-    """A literal that a range has no order with: nothing is proved."""
+    """A literal or a function that an interval has no order with: nothing is proved."""
 
 
 @dataclass(frozen=True)
 class SortKeys:
-    """Order-preserving keys: a value v of a file has ``low <= key(v) <= high``."""
+    """Order-preserving keys: every value v of a file has ``low <= key(v) <= high``."""
 
     low: Ints
     high: Ints
     nan: Mask | None = None
-    """Files that may hold NaN beside the values of the range."""
+    """Files that may hold NaN beside the values between the keys."""
 
     @property
     def present(self) -> Mask:
-        """May a file hold any value at all?"""
+        """Files that may hold a value."""
         found = np.asarray(self.low <= self.high)
         return found if self.nan is None else found | self.nan
 
     def hull(self) -> SortKeys:
-        """One range a file, with NaN at its upper end."""
+        """One interval a file, with NaN at its upper end."""
         if self.nan is None:
             return self
         low = np.where(self.nan & (self.low > self.high), NAN_KEY, self.low)
@@ -87,11 +87,20 @@ class SortKeys:
 
     @property
     def unknown(self) -> Mask:
-        """Where nothing is known."""
+        """Files of which nothing is known."""
         return np.asarray((self.low == FIRST) & (self.high == LAST))
 
     def meets(self, op: str, at: int, exact: bool) -> Mask:
-        """May some value stand in ``op`` to the literal at this key? Not exact: the literal lies just above the key.
+        """Files where some value may stand in ``op`` to a literal.
+
+        Parameters
+        ----------
+        op : str
+            ``=``, ``<``, ``<=``, ``>`` or ``>=``.
+        at : int
+            The literal's key.
+        exact : bool
+            False if the literal lies just above the key.
 
         >>> three = SortKeys(np.array([1, 3, LAST]), np.array([2, 9, FIRST]))
         >>> three.meets("<", 3, True).tolist(), three.meets("=", 2, False).tolist()
@@ -102,7 +111,7 @@ class SortKeys:
         return found | self.nan if of_nan and self.nan is not None else found
 
     def _numbers_meet(self, op: str, at: int, exact: bool) -> Mask:
-        """The same of the values of the range alone."""
+        """:meth:`meets` of the values but NaN."""
         if not FIRST <= at <= LAST:  # above or below everything
             present = np.asarray(self.low <= self.high)
             return present if (op[0] == ">") is (at < FIRST) and op != "=" else self.unknown
@@ -120,20 +129,20 @@ class SortKeys:
         return np.asarray((self.low <= at) & (self.high > at))  # keys may be rounded: see decimals
 
     def leaves(self, at: int, exact: bool) -> Mask:
-        """May some value differ from the literal? Only where not all of them are equal to it."""
+        """Files where some value may differ from the literal: those where not all values are equal to it."""
         if not exact or not FIRST <= at <= LAST:
             return self.present
         found = np.asarray(((self.low != at) | (self.high != at)) & (self.low <= self.high))
         return found if self.nan is None or at == NAN_KEY else found | self.nan
 
     def meets_any(self, places: list[Place]) -> Mask:
-        """May some value be equal to one of the literals?"""
+        """Files where some value may be equal to one of the literals."""
         keys = np.unique(np.array([at for at, exact in places if exact and FIRST <= at <= LAST], dtype=np.int64))
         parts = [self._meets_keys(keys), *(self.meets("=", at, False) for at, exact in places if not exact)]
         return parts[0] if len(parts) == 1 else np.logical_or.reduce(parts)
 
     def _meets_keys(self, keys: Ints) -> Mask:
-        """Does some of these keys, in order, lie in the range?"""
+        """Files between whose keys one of these lies; they are in order."""
         if not len(keys):
             return self.unknown
         if self.nan is not None and keys[-1] == NAN_KEY:
@@ -146,7 +155,7 @@ class SortKeys:
         return found
 
     def leaves_all(self, places: list[Place]) -> Mask:
-        """May some value differ from all of the literals? Not where one of them is the file's only value."""
+        """Files where some value may differ from all literals: not where one of these is the only value."""
         keys = [at for at, exact in places if exact and FIRST <= at <= LAST]
         found = np.asarray(((self.low != self.high) | ~np.isin(self.low, keys)) & (self.low <= self.high))
         return found if self.nan is None or NAN_KEY in keys else found | self.nan
@@ -178,12 +187,13 @@ def folded(values: Doubles) -> Ints:
 
 
 def real_place(value: Any, kind: str | None) -> Place:
+    """The place of a literal among doubles; ``kind`` is its type."""
     below, exact = real_below(value, kind)
     return (NAN_KEY, True) if below != below else (int(folded(np.array([below]))[0]), exact)
 
 
 def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
-    """The greatest double not above a literal of this type, and whether it is the literal; NaN for NaN."""
+    """The greatest double not above a literal of a type, and True if it is the literal; NaN for NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise IncomparableError(f"{value!r} is no number")
     if value != value:
@@ -207,6 +217,7 @@ def _float_below(value: int | float | Decimal) -> float:
 
 
 def number_place(value: Any, scale: int) -> Place:
+    """The place of a literal among numbers that are kept times ``10 ** scale``."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise IncomparableError(f"{value!r} is no number")
     if isinstance(value, int) and scale == 0:
@@ -222,10 +233,10 @@ def number_place(value: Any, scale: int) -> Place:
 
 
 def comparable(kind: str, literal: Literal) -> bool:
-    """Does the literal's type, where it has one, agree with the range's? Spark casts before it compares."""
+    """True if a literal's type, where it has one, agrees with an interval's; Spark casts before it compares."""
     named = literal.type
     if isinstance(literal.value, dt.datetime) and (literal.value.tzinfo is None) is (kind == "timestamp"):
-        return False  # whose clock it shows is not said
+        return False  # the zone of its clock is not known
     if isinstance(literal.value, dt.date) and not isinstance(literal.value, dt.datetime) and kind != "date":
         return False
     return named is None or named == kind or (kind == "interval" and named.startswith("interval"))

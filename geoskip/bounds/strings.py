@@ -1,4 +1,4 @@
-"""Ranges of strings and binary, all files at once, in Spark's order: by unsigned bytes.
+"""Intervals of strings and binary, all files at once, in Spark's order: by unsigned bytes.
 
 Arrow compares so too. (The order of UTF-16 units, the JVM's own, differs above U+FFFF.)
 """
@@ -29,22 +29,22 @@ class ByteStrings:
 
     @property
     def present(self) -> Mask:
-        """May a file hold any value at all?"""
+        """Files that may hold a value."""
         return np.asarray(~self.empty)
 
     def reaches(self, least: bytes) -> Mask:
-        """May some value be ``least`` or above?"""
+        """Files where some value may be ``least`` or above."""
         return _or_unbounded(pc.greater_equal(self.high, _scalar(least, self.high))) & ~self.empty
 
     def begins(self, most: bytes | None, *, below: bool = False) -> Mask:
-        """May some value be ``most`` or below (or strictly below it)? None is above everything."""
+        """Files where some value may be ``most`` or below, or strictly below; None is above everything."""
         if most is None:
             return self.present
         compare = pc.less if below else pc.less_equal
         return _or_unbounded(compare(self.low, _scalar(most, self.low))) & ~self.empty
 
     def meets(self, op: str, value: bytes) -> Mask:
-        """May some value stand in ``op`` to this one?"""
+        """Files where some value may stand in ``op`` to this one."""
         match op:
             case ">":
                 return _or_unbounded(pc.greater(self.high, _scalar(value, self.high))) & ~self.empty
@@ -55,7 +55,7 @@ class ByteStrings:
         return self.reaches(value) & self.begins(value)
 
     def meets_any(self, values: list[bytes]) -> Mask:
-        """May some value be equal to one of these?"""
+        """Files where some value may be equal to one of these."""
         ordered = sorted(set(values))
         if not ordered:
             return np.zeros(len(self.empty), dtype=bool)
@@ -71,13 +71,13 @@ class ByteStrings:
         return found
 
     def leaves_all(self, values: list[bytes]) -> Mask:
-        """May some value differ from all of these? Not where one of them is the file's only value."""
+        """Files where some value may differ from all of these: not where one of them is the only value."""
         same = certain(pc.equal(self.low, self.high)) & self.exact
         same &= certain(pc.is_in(self.low, pa.array(sorted(set(values)), self.low.type)))
         return np.asarray(~same & ~self.empty)
 
     def leaves_prefix(self, prefix: bytes) -> Mask:
-        """May some value not begin with the prefix? Not where both bounds lie among those that do."""
+        """Files where some value may not begin with the prefix: not where both bounds begin so."""
         inside = certain(pc.greater_equal(self.low, _scalar(prefix, self.low)))
         above = successor(prefix)
         if above is not None:
@@ -113,11 +113,12 @@ def _or_unbounded(answer: pa.Array) -> Mask:
 
 
 def certain(answer: pa.Array) -> Mask:
+    """A boolean array as a mask, null as False."""
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
-    """What every match of a LIKE pattern begins with, and whether everything that begins so matches.
+    """The text that all matches of a LIKE pattern begin with, and True if all that begins so matches.
 
     Spark matches LIKE on the decoded string, where each invalid byte reads as U+FFFD: the prefix ends before one.
 
@@ -154,7 +155,7 @@ def literal_text(pattern: str, escape: str) -> str | None:
 
 
 def literal_suffix(pattern: str, escape: str) -> tuple[str, bool]:
-    """What every match of a LIKE pattern ends with, and whether everything that ends so matches.
+    """The text that all matches of a LIKE pattern end with, and True if all that ends so matches.
 
     >>> literal_suffix("%b_a", "!"), literal_suffix("%5!%", "!"), literal_suffix("a%", "!"), literal_suffix("a", "!")
     (('a', False), ('5%', True), ('', False), ('a', False))
@@ -183,5 +184,5 @@ def _undecoded(char: str) -> bool:
 
 
 def _width(parts: list[str | None], escape: str) -> int:
-    """How many characters of a pattern these literal ones take."""
+    """The number of characters of a pattern that these literal ones take."""
     return sum(2 if part in (escape, "_", "%") else 1 for part in parts)

@@ -1,21 +1,20 @@
-"""What functions of local time make of ranges of instants, in zones whose clocks are set back and forth.
+"""Intervals of functions of local time, in zones whose clocks are set back and forth.
 
 ``cast(ts AS date)``, ``year(ts)``, ``date_trunc('day', ts)`` rise with the time that the clocks show, and that falls
 where they are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. But it rises from one time at which they are
 set to the next. So between two instants the least result is that of the first one or of one at which the clocks were
-just set, and the greatest that of the last one or of one at which they are about to be.
+just set, and the greatest that of the last one or of one at which they are about to be set.
 
 Only the few days at both ends of the range count. *Why that is sound*: offsets lie within 18 hours of UTC, so that an
 instant 36 hours later shows a later time, whatever the clocks do, and what is truncated is less than two days from
-where it was (a week or a year is told by the day alone). Four days are taken. Beyond what is known of the clocks, the
+where it was (a week or a year depends on the day alone). Four days are taken. Beyond the known transitions, the
 function is evaluated four days further out instead.
 
 ``ts + INTERVAL 3 DAYS`` is three days later by the clocks of both days: within 36 hours of three times 24 hours later,
 or, where the clocks leave that time out, a day more. So what is added to the instants four days before and after bounds
 it.
 
-What the zone's rules are, the engine says (:class:`geoskip.evaluation.ZoneTransitions`), from the tables that it uses
-itself.
+Spark tells the zone's transitions (:class:`geoskip.evaluation.ZoneTransitions`) by its own tables.
 
 A *break* is an instant at which a function may fall: where clocks are set, and for those that truncate to hours or
 minutes also the end of the first such unit after it, because the beginning of that one may never have been shown.
@@ -35,9 +34,10 @@ from geoskip.clauses import Mask
 from geoskip.evaluation import ZoneTransitions, clocks_of
 from geoskip.predicates import Call, Cast, Literal
 
-__all__ = ["NO_OFFSET", "LocalTimeFunction", "Points", "local", "or_shown", "shown"]
+__all__ = ["NO_OFFSET", "LocalTimeFunction", "Points", "has_fixed_zone", "local", "or_shown", "shown"]
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
+_FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000
 _FAR = 4 * _DAY
 _TRUNCATES = "org.apache.spark.sql.catalyst.expressions.TruncTimestamp"
@@ -50,15 +50,22 @@ _INTERVAL = re.compile("interval (day|hour|minute|second)")
 _OF_ONE_LENGTH = frozenset(["WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
 
 Points = tuple[Ints, Ints]
-"""The numbers of files, and instants at which to evaluate a function for them."""
+"""The numbers of units, and instants at which to evaluate a function for them."""
 
 
 @dataclass(frozen=True)
 class LocalTimeFunction:
-    """A function of the time that the clocks of a zone show; ``unit`` is what it truncates to, where that is short.
+    """A function of the time that the clocks of a zone show.
 
-    ``wide``: from local times to instants, so that nothing is to be said of single times that clocks never show; or
-    from instants to others some days away, by what the clocks show of both.
+    Attributes
+    ----------
+    zone : str
+        The time zone.
+    unit : int
+        The microseconds of the unit that it truncates to, if that is at most a day.
+    wide : bool
+        True for functions from local times to instants, where single times may never be shown, and from instants to
+        others some days away by the clocks of both.
     """
 
     zone: str
@@ -66,8 +73,14 @@ class LocalTimeFunction:
     wide: bool = False
 
     def points(self, low: Ints, high: Ints, known_low: Mask, known_high: Mask) -> tuple[Points, Points]:
-        """Where the least and the greatest results of each file are: at these instants. Ends that are not known count
-        as far away.
+        """The instants at which the least and the greatest results of each unit are.
+
+        Parameters
+        ----------
+        low, high : array of int64
+            The first and the last instant of each unit, in microseconds since 1970.
+        known_low, known_high : array of bool
+            False where an end is open, which counts as far away.
         """
         clocks = clocks_of(self.zone)
         if clocks is None:
@@ -88,8 +101,17 @@ class LocalTimeFunction:
         return _together(first), _together(last)
 
 
+def has_fixed_zone(zone: str | None) -> bool:
+    """True for a time zone whose clocks are never set back.
+
+    >>> has_fixed_zone("+01:00"), has_fixed_zone("Europe/Berlin"), has_fixed_zone(None)
+    (True, False, False)
+    """
+    return _FIXED.match(zone or "") is not None
+
+
 def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
-    """How a cast or a call reads the clocks of a zone; None where it does not, or where they are not known.
+    """The function of local time that a cast or a call is; None for others.
 
     >>> from geoskip.predicates import Column
     >>> ts = Column("ts", "timestamp")
@@ -112,7 +134,7 @@ def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
 
 
 def shown(spans: Interval, zone: str) -> Interval:
-    """The times that a zone's clocks show in each range of instants; unknown far in the future."""
+    """The times that a zone's clocks show in each interval of instants; unknown far in the future."""
     if spans.kind != "timestamp":
         raise IncomparableError(f"expected timestamp, got {spans.kind}")
     clocks = clocks_of(zone)
@@ -130,7 +152,7 @@ def shown(spans: Interval, zone: str) -> Interval:
 
 
 def or_shown(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
-    """What the engine makes of instants cast to what clocks show; where the cast stands in no query, what they show."""
+    """A cast to local time that Spark evaluates if a query holds it; else by the zone's transitions."""
 
     def taken(spans: Interval) -> Interval:
         if zone in NO_OFFSET and spans.kind == "timestamp":
@@ -155,7 +177,7 @@ def _breaks(clocks: ZoneTransitions, unit: int) -> Ints:
 
 
 def _met(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> list[Points]:
-    """The breaks after one instant and up to another, a few for each file."""
+    """The breaks after one instant and up to another, a few for each unit."""
     found: list[Points] = []
     place = np.searchsorted(breaks, after, side="right")
     while len(breaks):

@@ -1,376 +1,434 @@
-"""Monotone steps: what a cast, a sum or a negation makes of the ranges of its operand.
+"""Transfer functions: the intervals of a call or cast from those of its operands, one line a Catalyst class.
 
-A comparison of ``CAST(n AS double) + 1`` is decided by the bounds of n after the same steps, taken in the arithmetic
-that Spark takes them in. A step is used only where it is monotone for all values between the bounds, so that the
-bounds of the results are the results of the bounds. A file with a bound that leaves the result's type is unknown: its
-rows overflow, throw or become NULL.
-
-What numpy does not compute just as Spark does, Spark evaluates itself for the bounds, where it is declared to be
-monotone (:mod:`geoskip.bounds.engine_evaluated`).
-
-Where clocks are set back, what reads them does not rise with the time; what it makes of a range is found all the same
-(:mod:`geoskip.bounds.time_zones`). Not steps: casts from or to strings.
+Results of +, -, * and / lie between corners, those of periodic functions within a period; functions that are declared
+to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) where an
+operand reaches beyond what a function is defined for is unknown, since its rows may overflow, throw or become NULL.
+Functions of local time do not rise with the time where clocks are set back; :mod:`geoskip.bounds.time_zones` finds
+their least and greatest results all the same. There is no transfer function for casts from or to strings.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any
+from decimal import Decimal
 
-import numpy as np
-
-from geoskip.bounds.arithmetic import absolute_numbers, absolute_reals, real_product, real_sum, together
-from geoskip.bounds.declared_functions import carried
-from geoskip.bounds.engine_evaluated import evaluated, is_monotone_cast
+from geoskip.bounds.arithmetic import (
+    MICROSECONDS_PER_DAY,
+    Parts,
+    absolute,
+    affine,
+    constant,
+    corners,
+    curve,
+    in_month,
+    in_week_year,
+    in_year,
+    of_kind,
+    periodic,
+    recurring,
+    remainder,
+    rounded,
+    square,
+    square_root,
+    wave,
+    whole_days,
+    within,
+)
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.periodic import periodic, reads_clocks
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, physical
-from geoskip.bounds.time_zones import local, or_shown
-from geoskip.predicates import Call, Cast, Column, Literal, Predicate
-from geoskip.registry import Function, current
+from geoskip.bounds.monotone import carried, evaluated, is_monotone_cast
+from geoskip.bounds.sort_keys import LAST, physical
+from geoskip.bounds.time_zones import NO_OFFSET, local, or_shown, shown
+from geoskip.predicates import Call, Cast, Literal, Predicate
+from geoskip.registry import current
 from geoskip.types import SqlType, sql_type
 
-__all__ = ["TransferStep", "apply", "steps_over"]
+__all__ = ["TRANSFER", "Transfer", "transfer_of"]
 
-_ALL = sql_type("bigint").values
-_DATES = sql_type("int").values
-_DAY = 86_400_000_000
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
+_HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 
 @dataclass(frozen=True)
-class TransferStep:
-    """One step from a range to the range of the results; ``constant`` where it holds a literal of the query."""
+class Transfer:
+    """How the intervals of an expression follow from those of its operands.
 
-    text: str
-    take: Callable[[Interval], Interval]
-    constant: bool = False
-    key: str = ""
-    """What tells it from another step of the same text."""
-    partial: bool = False
-    """May it make NULL of a value? So may a user's function."""
-    of_null: bool = False
-    """May it make a value of NULL?"""
-    asks: bool = False
-    """Does the engine take it? Then only while a decision is made."""
-
-
-def steps_over(node: Predicate, reads: Callable[[Predicate], bool]) -> tuple[TransferStep, ...] | None:
-    """The steps from the indexed expression to this one, or None where they are not all known to be monotone."""
-    if reads(node):
-        return ()
-    match node:
-        case Cast(child, target):
-            source = child.type or node.source
-            step = _cast(source, target)
-            if step is None and (is_monotone_cast(node, source) or local(node, source) is not None):
-                clocks = None if is_monotone_cast(node, source) else local(node, source)
-                take = evaluated(node, child, source, clocks=clocks)
-                key = f"CAST({source} AS {target}) in {node.zone}, ANSI {node.ansi}, tries {node.tries}"
-                told = (source, target) == ("timestamp", "timestamp_ntz") and node.zone is not None
-                take = or_shown(take, node.zone or "") if told else take
-                step = TransferStep(f"CAST({{}} AS {target})", take, key=key, asks=True)
-        case Call(_, (child,)) if any(f.is_called(node) for f in _NEGATIONS):
-            step = _negation(node.type or child.type)
-        case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _SUMS):
-            step = _sum(node, 1, child, literal)
-        case Call(_, (Literal() as literal, child)) if any(f.is_called(node) for f in _SUMS):
-            step = _sum(node, -1 if node.name == "-" else 1, child, literal)
-        case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _PRODUCTS):
-            step = _product(node, child, literal)
-        case Call("*", (Literal() as literal, child)) if any(f.is_called(node) for f in _PRODUCTS):
-            step = _product(node, child, literal)
-        case Call(_, (child,)) if any(f.is_called(node) for f in _ABSOLUTES):
-            step = _absolute(node.type or child.type)
-        case Call(_, (child, Literal(float() as power))) if power > 0 and power % 2 == 0 and _POWER.is_called(node):
-            step = _even_power(node, child)
-        case Call(_, (left, right)) if not (isinstance(left, Literal) or isinstance(right, Literal)):
-            step = _together(node, left, right, reads)
-            return None if step is None else (step,)
-        case Call(_, (child, Literal() as literal)) if any(f.is_called(node) for f in _DAYS):
-            step = _days(node.name, literal)
-        case Call(_, (first, *rest)) if (anew := periodic(node, first.type)) is not None:
-            child, take = anew
-            text = _around(node, child)
-            step = TransferStep(text, take, constant=bool(rest), key=f"{text} {node.flags}", asks=reads_clocks(node))
-        case Call(_, (child,)) if (found := carried(node, child.type)) is not None:
-            text = _around(node, child)
-            step = TransferStep(text, found[0], key=f"{node.implementation} {text}", partial=True, of_null=not found[1])
-        case Call(_, args) if len(found_args := [a for a in args if not isinstance(a, Literal)]) == 1:
-            (child,) = found_args
-            step = _by_the_engine(node, child)
-        case _:
-            return None
-    below = steps_over(child, reads) if step is not None else None
-    return None if below is None or step is None else (*below, step)
-
-
-def apply(steps: tuple[TransferStep, ...], spans: Interval) -> Interval:
-    """The ranges after all steps; raises Incomparable where a step does not fit the range."""
-    for step in steps:
-        spans = step.take(spans)
-    return spans
-
-
-def _expressions(**names: str) -> tuple[Function, ...]:
-    prefix = "org.apache.spark.sql.catalyst.expressions."
-    return tuple(Function(name, classes=(prefix + kind,)) for kind, name in names.items())
-
-
-_SUMS = _expressions(Add="+", Subtract="-")
-_NEGATIONS = _expressions(UnaryMinus="negative")
-_DAYS = _expressions(DateAdd="date_add", DateSub="date_sub")
-_PRODUCTS = _expressions(Multiply="*", Divide="/")
-_ABSOLUTES = _expressions(Abs="abs")
-_JOINED = _expressions(Add="+", Subtract="-", Multiply="*")
-(_POWER,) = _expressions(Pow="pow")
-
-
-def _around(node: Call, child: Predicate) -> str:
-    """The text of a call with ``{}`` for an operand: the name of a column may be part of the function's.
-
-    >>> d = Column("d")
-    >>> _around(Call("round", (d, Literal("{d}"))), d)
-    "round({}, '{{d}}')"
+    Attributes
+    ----------
+    operands : tuple of Predicate
+        The operands that are not constant, some levels below the expression for formulas that are bounded as a whole.
+    take : Callable
+        From the operands' intervals to those of the results; raises IncomparableError where they do not fit.
+    is_constant : bool
+        True if a literal of the query takes part, so that results are not worth keeping for other queries.
+    is_partial : bool
+        True if the function may make NULL of a value.
+    is_total : bool
+        True if it makes NULL of nothing but NULL, even where the interval is unknown.
+    takes_null : bool
+        True if it may make a value of NULL.
+    asks_engine : bool
+        True if Spark evaluates it, which it can only while a query is planned.
     """
-    hole = Column("\0")
-    shown = str(replace(node, args=tuple(hole if arg is child else arg for arg in node.args)))
-    return shown.replace("{", "{{").replace("}", "}}").replace("\0", "{}")
+
+    operands: tuple[Predicate, ...]
+    take: Callable[..., Interval]
+    is_constant: bool = False
+    is_partial: bool = False
+    is_total: bool = False
+    takes_null: bool = False
+    asks_engine: bool = False
 
 
-def _cast(source: str | None, target: str) -> TransferStep | None:
-    text = f"CAST({{}} AS {target})"
-    narrow, wide = sql_type(source), sql_type(target)
-    if source == target:
-        return TransferStep(text, lambda spans: spans)
-    if (narrow.is_integral or source == "boolean") and wide.is_integral:
-        return TransferStep(text, lambda spans: _affine(_number(spans), limits=wide.values))
-    if narrow.is_integral:
-        if wide.is_floating:
-            return TransferStep(text, lambda spans: _of(spans, "number").as_real(target))
-        if wide.is_decimal:
-            return TransferStep(text, lambda spans: _within(spans, wide))
-    if narrow.is_decimal:
-        if wide.is_decimal:
-            return TransferStep(text, lambda spans: _within(_of(spans, "number").coarser(wide.scale), wide))
-        if target == "double":
-            return TransferStep(text, lambda spans: _of(spans, "number").as_real(target))
-    if narrow.is_floating and wide.is_floating:
-        return TransferStep(text, lambda spans: _rounded(spans, target))
-    match source, target:
-        case ("date", "timestamp_ntz"):
-            return TransferStep(text, lambda spans: _affine(_of(spans, "date"), _DAY, kind="timestamp_ntz"))
-        case ("timestamp_ntz", "date"):
-            return TransferStep(text, lambda spans: _whole_days(_of(spans, "timestamp_ntz")))
+Rule = Callable[[Call], Transfer | None]
+
+
+def transfer_of(node: Predicate) -> Transfer | None:
+    """The transfer function of a call or cast; None where there is none.
+
+    >>> from geoskip.predicates import Column
+    >>> x = Column("x", "double")
+    >>> [transfer_of(Call(*f, type="double")) is None for f in (("-", (x,), CATALYST + "UnaryMinus"), ("f", (x,)))]
+    [False, True]
+    """
+    if isinstance(node, Cast):
+        return _cast(node)
+    if not isinstance(node, Call):
+        return None
+    rule = TRANSFER.get((node.implementation or "").removeprefix(CATALYST))
+    return (rule(node) if rule is not None else None) or _declared(node)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _arithmetic(sign: str) -> Rule:
+    """A sum, difference, product or quotient of two operands, of which one may be a literal."""
+
+    def rule(node: Call) -> Transfer | None:
+        if len(node.args) != 2:
+            return None
+        kind = sql_type(node.type)
+        if sign == "+" and (found := _wave(node)) is not None:
+            return found
+        if sign == "*" and node.args[0] == node.args[1] and not isinstance(node.args[0], Literal):
+            return _square(node, kind)
+        return _corners(sign, kind, *node.args) if sign != "/" or kind.is_floating else None
+
+    return rule
+
+
+def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Transfer | None:
+    """Corners of operands whose types give the result's; None for others, and for literals that are not finite."""
+    if not (kind.is_floating or kind.is_exact):
+        return None
+    sides = (left, right)
+    operands = tuple(side for side in sides if not isinstance(side, Literal))
+    if not operands or not all(_fits(side, kind) for side in sides):
+        return None
+    values = [(physical(s.value), _type_of(s, kind)) if isinstance(s, Literal) else None for s in sides]
+
+    def take(*intervals: Interval) -> Interval:
+        given, length = iter(intervals), len(intervals[0].low)
+        both = [next(given) if value is None else constant(*value, length) for value in values]
+        return corners(sign, kind, *both)
+
+    return Transfer(operands, take, is_constant=len(operands) == 1, is_total=kind.is_floating and sign != "/")
+
+
+def _type_of(literal: Literal, result: SqlType) -> SqlType:
+    """The type in which a literal is an operand."""
+    return sql_type(literal.type) if result.is_decimal else result
+
+
+def _fits(side: Predicate, result: SqlType) -> bool:
+    """True if an operand's type goes with the result's, and a literal is a finite number."""
+    if not isinstance(side, Literal):
+        return sql_type(side.type).is_decimal if result.is_decimal else side.type == result.name
+    value = physical(side.value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return False
+    if result.is_floating:
+        return isinstance(value, int | float) and math.isfinite(value)
+    if result.is_decimal:
+        return sql_type(side.type).is_decimal and math.isfinite(value)
+    return isinstance(value, int)
+
+
+def _square(node: Call, kind: SqlType) -> Transfer | None:
+    """A value times itself, which is never negative."""
+    found = _corners("*", kind, *node.args)
+    if found is None:
+        return None
+
+    def take(one: Interval, _: Interval) -> Interval:
+        size = absolute(kind, one)
+        return corners("*", kind, size, size)
+
+    return replace(found, take=take)
+
+
+def _negation(node: Call) -> Transfer | None:
+    kind = sql_type(node.type or node.args[0].type)
+    found = _corners("-", kind, Literal(0, kind.name), node.args[0])
+    return None if found is None else replace(found, is_constant=False)
+
+
+def _absolute(node: Call) -> Transfer | None:
+    kind = sql_type(node.type or node.args[0].type)
+    if not (kind.is_floating or kind.is_exact):
+        return None
+    return Transfer(node.args, lambda interval: absolute(kind, interval), is_total=kind.is_floating)
+
+
+def _power(node: Call) -> Transfer | None:
+    """A constant even power: that of the absolute value, with which it rises; Java's pow makes the same of that."""
+    match node.args:
+        case (child, Literal(float() as power)) if child.type == "double" and power > 0 and power % 2 == 0:
+            if power == 2:
+                return Transfer((child,), square, is_constant=True, is_total=True)
+            take, double = evaluated(node, child, "double"), sql_type("double")
+            return Transfer(
+                (child,),
+                lambda interval: take(absolute(double, interval)),
+                is_constant=True,
+                is_partial=True,
+                asks_engine=True,
+            )
     return None
 
 
-def _negation(name: str | None) -> TransferStep | None:
-    kind = sql_type(name)
-    if kind.is_floating:
-        return TransferStep("-{}", lambda spans: real_sum(_of(spans, "real"), -1, 0.0, kind.name))
-    if not kind.is_exact:
-        return None
-    return TransferStep("-{}", lambda spans: _affine(_of(spans, "number"), -1, limits=kind.values or _ALL))
+def _curve(name: str) -> Rule:
+    """A function of doubles that NumPy computes nearly as Java does."""
+
+    def rule(node: Call) -> Transfer | None:
+        if node.type != "double" or any(isinstance(arg, Literal) for arg in node.args):
+            return None
+        take = square_root if name == "sqrt" else lambda *intervals: curve(name, *intervals)
+        return Transfer(node.args, take, is_total=True)
+
+    return rule
 
 
-def _sum(node: Call, sign: int, child: Predicate, literal: Literal) -> TransferStep | None:
-    """``sign * child`` and a literal, where both are of one type and the result's arithmetic is known."""
-    value, kind = physical(literal.value), sql_type(node.type)
-    text = _around(node, child)
-    if isinstance(value, bool) or value is None:
+def _wave(node: Call) -> Transfer | None:
+    """``a * sin(u) + b * cos(u)`` of doubles, bounded as one function of u."""
+    if node.type != "double":
         return None
-    if node.name == "-" and sign == 1:
-        value = -value
-    if kind.is_floating:
-        if not isinstance(value, int | float) or not math.isfinite(value) or child.type != node.type:
-            return None  # with an infinity, NaN would appear between the bounds
-        return TransferStep(
-            text, lambda spans: real_sum(_of(spans, "real"), sign, float(value), kind.name), constant=True
+    for one, other in (node.args, node.args[::-1]):
+        sines, cosines = _factors(one), _factors(other)
+        for sine, cosine in itertools.product(sines, cosines):
+            if _class_of(sine) == "Sin" and _class_of(cosine) == "Cos" and sine.args == cosine.args:  # type: ignore[attr-defined]
+                sines.remove(sine)
+                cosines.remove(cosine)
+                return _wave_of(sine.args[0], sines, cosines)  # type: ignore[attr-defined]
+    return None
+
+
+def _wave_of(angle: Predicate, sines: list[Predicate], cosines: list[Predicate]) -> Transfer | None:
+    double = sql_type("double")
+    if not all(_fits(factor, double) for factor in (*sines, *cosines)):
+        return None
+    operands = tuple(factor for factor in (*sines, *cosines) if not isinstance(factor, Literal))
+
+    def take(angles: Interval, *intervals: Interval) -> Interval:
+        given = iter(intervals)
+        both = [
+            [constant(f.value, double, len(angles.low)) if isinstance(f, Literal) else next(given) for f in factors]
+            for factors in (sines, cosines)
+        ]
+        return wave(angles, *both)
+
+    return Transfer((angle, *operands), take, is_constant=True, is_total=True)
+
+
+def _factors(node: Predicate) -> list[Predicate]:
+    if isinstance(node, Call) and node.type == "double" and _class_of(node) == "Multiply":
+        return [factor for arg in node.args for factor in _factors(arg)]
+    return [node]
+
+
+def _class_of(node: Predicate) -> str:
+    return (node.implementation or "").removeprefix(CATALYST) if isinstance(node, Call) else ""
+
+
+# --- dates and times --------------------------------------------------------------------------------------------------
+
+
+def _days(sign: str) -> Rule:
+    """A date and a number of days."""
+
+    def rule(node: Call) -> Transfer | None:
+        date, days = node.args
+        if isinstance(date, Literal) or date.type not in (None, "date"):
+            return None
+        kind, whole = sql_type("date"), sql_type("int")
+        if isinstance(days, Literal):
+            if isinstance(days.value, bool) or not isinstance(days.value, int):
+                return None
+            by = days.value
+            return Transfer(
+                (date,),
+                lambda dates: corners(sign, kind, of_kind(dates, "date"), constant(by, whole, len(dates.low))),
+                is_constant=True,
+            )
+        if not sql_type(days.type).is_integral:
+            return None
+        return Transfer(node.args, lambda dates, by: corners(sign, kind, of_kind(dates, "date"), by))
+
+    return rule
+
+
+def _days_between(node: Call) -> Transfer | None:
+    """The days from the second date to the first, of two that are not literals."""
+    if any(isinstance(arg, Literal) or arg.type != "date" for arg in node.args):
+        return None
+    kind = sql_type("int")
+    return Transfer(node.args, lambda end, start: corners("-", kind, of_kind(end, "date"), of_kind(start, "date")))
+
+
+def _of_date(parts: Parts, least: int, most: int) -> Rule:
+    """A part of a date that begins again, between two numbers."""
+
+    def rule(node: Call) -> Transfer | None:
+        if node.args[0].type != "date":
+            return None
+        return Transfer(node.args[:1], lambda dates: periodic(dates, "date", parts, least, most))
+
+    return rule
+
+
+def _of_time(length: int, unit: int) -> Rule:
+    """A part of the time of day, of timestamps by the clocks of the call's zone."""
+    parts, most = recurring(length, unit=unit), length // unit - 1
+
+    def rule(node: Call) -> Transfer | None:
+        if node.args[0].type == "timestamp_ntz":  # as it stands there, in any zone
+            return Transfer(node.args[:1], lambda times: periodic(times, "timestamp_ntz", parts, 0, most))
+        if node.args[0].type != "timestamp" or len(node.flags) != 1:
+            return None
+        zone = node.flags[0]
+        plain = zone in NO_OFFSET
+        return Transfer(
+            node.args[:1],
+            lambda times: periodic(times if plain else shown(times, zone), "timestamp", parts, 0, most),
+            asks_engine=not plain,
         )
-    if kind.is_integral and isinstance(value, int) and child.type == node.type:
-        return TransferStep(
-            text, lambda spans: _affine(_of(spans, "number"), sign, value, limits=kind.values), constant=True
-        )
-    types = (sql_type(child.type), sql_type(literal.type), kind)
-    if not all(of.is_decimal for of in types):
+
+    return rule
+
+
+def _remainder(node: Call) -> Transfer | None:
+    match node.args:
+        case (child, Literal(int() as by)) if child.type == node.type and sql_type(child.type).is_integral:
+            if not isinstance(by, bool) and 0 < by < LAST:
+                signed = _class_of(node) == "Remainder"
+                return Transfer((child,), lambda numbers: remainder(numbers, by, signed=signed), is_constant=True)
+    return None
+
+
+# --- declared functions -----------------------------------------------------------------------------------------------
+
+
+def _declared(node: Call) -> Transfer | None:
+    """A monotone function of one operand that is not a literal, evaluated at the ends."""
+    operands = tuple(arg for arg in node.args if not isinstance(arg, Literal))
+    if len(operands) != 1:
         return None
-    (p, s), (q, t), (r, u) = ((of.precision, of.scale) for of in types)
-    if u < max(s, t) or r - u < max(p - s, q - t) + 1:  # the result may be rounded, or overflow
+    (child,) = operands
+    if len(node.args) == 1 and (found := carried(node, child.type)) is not None:
+        return Transfer(operands, found[0], is_partial=True, takes_null=not found[1])
+    declared = current().properties_of(node)
+    if declared is None or declared.monotone is None or declared.deterministic is False or child.type is None:
         return None
-    return TransferStep(text, lambda spans: _decimal_sum(_of(spans, "number"), sign, value, t), constant=True)
-
-
-def _product(node: Call, child: Predicate, literal: Literal) -> TransferStep | None:
-    """A value times a literal, or divided by one that is a double: monotone, rounded or not."""
-    value, kind = physical(literal.value), sql_type(node.type)
-    if isinstance(value, bool) or value is None or not value or child.type is None:
+    direction = declared.monotone(node) if callable(declared.monotone) else declared.monotone
+    clocks = local(node, child.type) if direction is None and child.type == "timestamp" else None
+    if direction is None and clocks is None:
         return None
-    text = _around(node, child)
-    if kind.is_floating:
-        if not isinstance(value, float) or not math.isfinite(value) or child.type != node.type:
-            return None  # infinity times zero is NaN
-        width, divides = kind.name, node.name == "/"
-        return TransferStep(
-            text,
-            lambda spans: real_product(_of(spans, "real"), float(value), width, divides=divides),
-            constant=True,
-        )
-    if node.name == "*" and kind.is_integral and isinstance(value, int) and child.type == node.type:
-        return TransferStep(text, lambda spans: _affine(_of(spans, "number"), value, limits=kind.values), constant=True)
-    return _by_the_engine(node, child) if kind.is_decimal else None
-
-
-def _absolute(name: str | None) -> TransferStep | None:
-    """No step, for it falls before it rises: but the range of the results follows from that of the operand."""
-    kind = sql_type(name)
-    if kind.is_floating:
-        return TransferStep("abs({})", lambda spans: absolute_reals(_of(spans, "real")))
-    if not kind.is_exact:
-        return None
-    return TransferStep("abs({})", lambda spans: absolute_numbers(_of(spans, "number"), (kind.values or _ALL)[0]))
-
-
-def _even_power(node: Call, child: Predicate) -> TransferStep | None:
-    """Of the absolute value, with which it rises; Java's pow makes the same of that."""
-    absolute = _absolute(child.type)
-    if absolute is None or child.type != "double":
-        return None
-    take, text = evaluated(node, child, "double"), _around(node, child)
-    return TransferStep(text, lambda spans: take(absolute.take(spans)), constant=True, partial=True, asks=True)
-
-
-def _together(node: Call, left: Predicate, right: Predicate, reads: Callable[[Predicate], bool]) -> TransferStep | None:
-    """A sum, difference or product of two expressions over the indexed one, as one step from that."""
-    limits = sql_type(node.type).values
-    if not any(f.is_called(node) for f in _JOINED) or left.type != node.type or right.type != node.type:
-        return None
-    if not limits and node.type != "double":
-        return None
-    one = steps_over(left, reads)
-    other = one if left == right else steps_over(right, reads)
-    if one is None or other is None:
-        return None
-    steps, squared = (*one, *other), left == right and node.name == "*"
-    absolute = _absolute(node.type) if squared else None  # a square is not below 0
-
-    def take(spans: Interval) -> Interval:
-        first = apply(one if absolute is None else (*one, absolute), spans)
-        return together(node.name, node.type or "", limits, first, first if left == right else apply(other, spans))
-
-    text = f"({_shown(one)} {node.name} {_shown(other)})"
-    return TransferStep(
-        text,
-        take,
-        constant=any(step.constant for step in steps),
-        key=f"{text} {node.type} {[step.key for step in steps]}",
-        partial=any(step.partial for step in steps),
-        of_null=any(step.of_null for step in steps),
-        asks=any(step.asks for step in steps),
+    return Transfer(
+        operands,
+        evaluated(node, child, child.type, falls=direction == "decreasing", clocks=clocks),
+        is_constant=any(isinstance(a, Literal) and not isinstance(a.value, str) for a in node.args),  # but for units
+        is_partial=True,
+        takes_null=not declared.null_in_null_out,
+        asks_engine=True,
     )
 
 
-def _shown(steps: tuple[TransferStep, ...]) -> str:
-    """The text of several steps, with ``{0}`` for what they begin with."""
-    text = "\0"
-    for step in steps:
-        text = step.text.format(text)
-    return text.replace("{", "{{").replace("}", "}}").replace("\0", "{0}")
+# --- casts ------------------------------------------------------------------------------------------------------------
 
 
-def _by_the_engine(node: Call, child: Predicate) -> TransferStep | None:
-    """A function that is declared to be monotone, evaluated by the engine for the bounds."""
-    said = current().properties_of(node)
-    if said is None or said.monotone is None or said.deterministic is False:
+def _cast(node: Cast) -> Transfer | None:
+    source, target = node.child.type or node.source, node.type
+    take = _cast_by_numpy(source, target)
+    if take is not None:
+        return Transfer((node.child,), take)
+    monotone = is_monotone_cast(node, source)
+    clocks = None if monotone else local(node, source)
+    if not monotone and clocks is None:
         return None
-    direction = said.monotone(node) if callable(said.monotone) else said.monotone
-    source = child.type
-    clocks = local(node, source) if direction is None and source == "timestamp" else None
-    if (direction is None and clocks is None) or source is None:
-        return None
-    text = _around(node, child)
-    take = evaluated(node, child, source, falls=direction == "decreasing", clocks=clocks)
-    literals = [a.value for a in node.args if isinstance(a, Literal)]
-    return TransferStep(
-        text,
-        take,
-        constant=not all(isinstance(value, str) for value in literals),  # but for the names of units
-        key=f"{node.implementation} {node.flags} {node.type} {text}",
-        partial=True,
-        of_null=not said.null_in_null_out,
-        asks=True,
-    )
+    take = evaluated(node, node.child, source, clocks=clocks)
+    if (source, target) == ("timestamp", "timestamp_ntz") and node.zone is not None:
+        take = or_shown(take, node.zone)
+    return Transfer((node.child,), take, asks_engine=True)
 
 
-def _days(name: str, literal: Literal) -> TransferStep | None:
-    value = literal.value
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    days = -value if name.lower() == "date_sub" else value
-    text = f"{name}({{}}, {literal})"
-    return TransferStep(text, lambda spans: _affine(_of(spans, "date"), 1, days, limits=_DATES), constant=True)
+def _cast_by_numpy(source: str | None, target: str) -> Callable[[Interval], Interval] | None:
+    """A cast that NumPy computes just as Spark does, by the types of its operand and result."""
+    narrow, wide = sql_type(source), sql_type(target)
+    if source == target:
+        return lambda interval: interval
+    if (narrow.is_integral or source == "boolean") and wide.is_integral:
+        return lambda interval: within(replace(of_kind(interval, "number", "boolean"), kind="number"), wide)
+    if narrow.is_exact and wide.is_decimal:
+        return lambda interval: within(interval, wide)
+    if (narrow.is_integral and wide.is_floating) or (narrow.is_decimal and target == "double"):
+        return lambda interval: of_kind(interval, "number").as_real(target)
+    if narrow.is_floating and wide.is_floating:
+        return lambda interval: rounded(interval, target)
+    match source, target:
+        case ("date", "timestamp_ntz"):
+            return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")
+        case ("timestamp_ntz", "date"):
+            return whole_days
+    return None
 
 
-def _of(spans: Interval, kind: str) -> Interval:
-    if spans.kind != kind:
-        raise IncomparableError(f"expected {kind}, got {spans.kind}")
-    return spans
+# --- the table --------------------------------------------------------------------------------------------------------
 
-
-def _number(spans: Interval) -> Interval:
-    return Interval("number", spans.low, spans.high) if spans.kind == "boolean" else _of(spans, "number")
-
-
-def _affine(
-    spans: Interval, factor: int = 1, plus: int = 0, *, limits: range = _ALL, kind: str = "", digits: int = 0
-) -> Interval:
-    """``factor * x + plus``, exact; unknown where a bound of the result leaves the limits, which are of 64 bits."""
-    if not (-LAST <= factor <= LAST and -LAST <= plus <= LAST):
-        raise IncomparableError("a constant of more than 64 bits")
-    ends = sorted(Fraction(limit - plus, factor) for limit in (limits[0], limits[-1]))
-    least, most = max(math.ceil(ends[0]), FIRST), min(math.floor(ends[1]), LAST)
-    if least > most:
-        raise IncomparableError("no value stays within the type")
-    fits = (spans.low >= least) & (spans.high <= most)
-    low, high = (end * np.int64(factor) + np.int64(plus) for end in (spans.low, spans.high))  # may wrap: then not used
-    if factor < 0:
-        low, high = high, low
-    low, high = np.where(fits, low, FIRST), np.where(fits, high, LAST)
-    empty = spans.low > spans.high
-    low[empty], high[empty] = LAST, FIRST
-    return Interval(kind or spans.kind, low, high, spans.scale + digits)
-
-
-def _within(spans: Interval, decimal: SqlType) -> Interval:
-    """The same numbers, unknown where they need more digits before the point than the decimal type has."""
-    most = math.floor((10**decimal.precision - 1) * Fraction(10) ** (spans.scale - decimal.scale))
-    limits = range(max(-most, FIRST), min(most, LAST) + 1)
-    found = _affine(_of(spans, "number"), limits=limits)
-    if spans.wide is None:
-        return found
-    return replace(found, wide=spans.wide.where((spans.low >= limits[0]) & (spans.high <= limits[-1])))
-
-
-def _decimal_sum(spans: Interval, sign: int, value: Any, scale: int) -> Interval:
-    if spans.scale < scale:
-        spans = _affine(spans, 10 ** (scale - spans.scale), digits=scale - spans.scale)
-    plus = Fraction(value) * Fraction(10) ** spans.scale
-    if plus.denominator != 1:
-        raise IncomparableError(f"{value} has more digits than its type")
-    return _affine(spans, sign, plus.numerator)
-
-
-def _whole_days(spans: Interval) -> Interval:
-    unknown, empty = spans.keys().unknown, spans.low > spans.high
-    low, high = (np.where(unknown | empty, end, end // _DAY) for end in (spans.low, spans.high))
-    return Interval("date", low, high)
-
-
-def _rounded(spans: Interval, target: str) -> Interval:
-    if target == "double":
-        return _of(spans, "real")
-    with np.errstate(over="ignore"):
-        low, high = (end.astype(np.float32).astype(np.float64) for end in (_of(spans, "real").low, spans.high))
-    return Interval("real", low, high, nan=spans.nan)
+TRANSFER: dict[str, Rule] = {
+    # numbers
+    "Add": _arithmetic("+"),
+    "Subtract": _arithmetic("-"),
+    "Multiply": _arithmetic("*"),
+    "Divide": _arithmetic("/"),
+    "UnaryMinus": _negation,
+    "Abs": _absolute,
+    "Pow": _power,
+    "Remainder": _remainder,
+    "Pmod": _remainder,
+    # curves of doubles
+    "Sqrt": _curve("sqrt"),
+    "Sin": _curve("sin"),
+    "Cos": _curve("cos"),
+    "Asin": _curve("asin"),
+    "Acos": _curve("acos"),
+    "Atan2": _curve("atan2"),
+    "ToRadians": _curve("radians"),
+    # dates and times
+    "DateAdd": _days("+"),
+    "DateSub": _days("-"),
+    "DateDiff": _days_between,
+    "Quarter": _of_date(in_year("M", 3), 1, 4),
+    "Month": _of_date(in_year("M", 1), 1, 12),
+    "DayOfYear": _of_date(in_year("D", 1), 1, 366),
+    "DayOfMonth": _of_date(in_month, 1, 31),
+    "WeekOfYear": _of_date(in_week_year, 1, 53),
+    "DayOfWeek": _of_date(recurring(7, shift=4, first=1), 1, 7),  # Sunday is 1, and 1970 began on a Thursday
+    "WeekDay": _of_date(recurring(7, shift=3), 0, 6),  # Monday is 0
+    "Hour": _of_time(MICROSECONDS_PER_DAY, _HOUR),
+    "Minute": _of_time(_HOUR, _MINUTE),
+    "Second": _of_time(_MINUTE, _SECOND),
+}
+"""The rules of functions by Catalyst class; other functions have a transfer function if they are declared monotone."""

@@ -28,13 +28,14 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from geoskip.bounds.interpret import indexed
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom_filters import filter_of, filters_for, filters_of, probes_for
 from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_each, hashes_of_keys, keys_of
-from geoskip.indexes.minmax import HasNulls, HasValues
+from geoskip.indexes.range_clauses import HasNulls, HasValues
 from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.summary_cache import CachedSummary, is_known, once
 from geoskip.predicates import (
@@ -107,7 +108,7 @@ class BloomFilter(Index):
         name = str(self)
         match node:
             case IsNull(child) if self.reads(child):
-                return HasNulls(name, ())
+                return HasNulls(indexed(name))
             case Comparison("=", child, Literal() as literal) if (casts := self._casts(child)) is not None:
                 return equality(name, self.bound[0], casts, (literal,), self.fpp)
             case In(child, values) if (casts := self._casts(child)) is not None:

@@ -11,11 +11,11 @@ in order; ``nulls``, ``nans`` (floats) and ``rows``.
 overlap and the widest gaps between them stay.
 
 *Why skipping is sound*: every value that is neither NULL nor NaN lies in one of the segments; NaN, NULL and a file of
-which nothing is known are one segment more each. Of each segment holds what MinMax says of a file: so the clauses are
-MinMax's, asked of every segment as if it were a file, monotone steps (:mod:`geoskip.bounds.transfer`) included, and a
-file is kept for one segment that passes. Clauses joined by AND are evaluated segment by segment
-(:class:`geoskip.clauses.UnitClause`), because the row that makes all of them TRUE lies in one: ``x BETWEEN 4 AND 6``
-skips where both ends lie in one gap, although ``x >= 4`` alone does not, nor ``x <= 6``.
+which nothing is known are one segment more each. The clauses are MinMax's, with every segment as a file, and so are the
+intervals of computed expressions (:mod:`geoskip.bounds.interpret`); a file is kept for one segment that passes. Clauses
+joined by AND are evaluated segment by segment (:class:`geoskip.clauses.UnitClause`), because the row that makes all of
+them TRUE lies in one: ``x BETWEEN 4 AND 6`` skips where both ends lie in one gap, although ``x >= 4`` alone does not,
+nor ``x <= 6``.
 
 *What it costs*: 16 bytes a segment of numbers; collecting sorts the values; a query compares all segments, which takes
 as many times as long as MinMax as there are segments a file.
@@ -116,7 +116,7 @@ class GapList(Index):
         return {"segments": _widest(united, self.gaps), **counts}
 
     def clause(self, node: Predicate) -> Clause | None:
-        """What MinMax says of a vertex, asked of each segment."""
+        """MinMax's clause, for each segment."""
         inner = MinMax(self.expr).bind(self.bound).clause(node)
         if inner is None or inner is KEEP_NONE:
             return inner
@@ -149,8 +149,17 @@ class SegmentPasses(UnitClause):
 class Segments:
     """The segments of all files as if each were a file with the summary of MinMax; implements ``Files``.
 
-    ``owner`` is each one's file. They come in this order: every segment of every file; one for the NULLs of each file
-    that has any; one for its NaNs; one, of which nothing is known, for each file without a summary.
+    They come in this order: every segment of every file; one for the NULLs of each file that has any; one for its NaNs;
+    one, of which nothing is known, for each file without a summary.
+
+    Attributes
+    ----------
+    owner : array of int64
+        The file of each segment.
+    fields : dict of str to Array
+        The summaries, one entry a segment.
+    known : dict
+        Values that are derived from these.
     """
 
     owner: Ints
@@ -165,7 +174,7 @@ class Segments:
         return self.fields[field] if field in self.fields else pa.nulls(len(self))
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` returned the first time."""
+        """The result of the first call for this key."""
         if key not in self.known:
             self.known[key] = compute()
         value: T = self.known[key]
@@ -173,6 +182,7 @@ class Segments:
 
 
 def segments_of(files: Files, name: str) -> Segments:
+    """The segments of an index, kept for these files."""
     return files.cached((name, "segments as files"), lambda: _flat(files, name))
 
 
@@ -186,8 +196,8 @@ def _flat(files: Files, name: str) -> Segments:
         return Segments(np.arange(len(files)), {})
     values = stored.flatten()
     if pa.types.is_floating(values.type.field("low").type):
-        nans, told = counts_of(files, name, "nans")
-        known &= told
+        nans, counted = counts_of(files, name, "nans")
+        known &= counted
     lengths = np.asarray(stored.value_lengths().fill_null(0))
     owner = np.repeat(np.arange(len(files)), lengths)
     with_nulls, with_nans = np.flatnonzero(known & (nulls > 0)), np.flatnonzero(known & (nans > 0))
@@ -232,12 +242,12 @@ def _segments(distinct: pa.Array, gaps: int) -> list[dict[str, Any]]:
     if not len(distinct):
         return []
     widths = _widths(distinct)
-    chosen = np.flatnonzero(widths > (1 if pa.types.is_integer(distinct.type) else 0))  # nothing lies between 3 and 4
+    chosen = np.flatnonzero(widths > (1 if pa.types.is_integer(distinct.type) else 0))  # 3 and 4 are neighbours
     if len(chosen) > gaps:
         chosen = np.sort(chosen[np.argpartition(widths[chosen], -gaps)[-gaps:]])
     lows = distinct.take(pa.array(np.concatenate([[0], chosen + 1]))).to_pylist()
     highs = distinct.take(pa.array(np.concatenate([chosen, [len(distinct) - 1]]))).to_pylist()
-    if pa.types.is_floating(distinct.type):  # what shows the sign of a zero may be asked later
+    if pa.types.is_floating(distinct.type):  # a function may show the sign of a zero
         lows, highs = [low or -0.0 for low in lows], [high or 0.0 for high in highs]
     return [{"low": low, "high": high} for low, high in zip(lows, highs, strict=True)]
 
@@ -270,6 +280,6 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
 
 
 def _in_microseconds(segment: dict[str, Any], unit: str) -> dict[str, Any]:
-    """Widened to whole microseconds."""
+    """A segment widened to whole microseconds."""
     per = _PER_SECOND[unit]
     return {"low": segment["low"] * 10**6 // per, "high": -(-segment["high"] * 10**6 // per)}

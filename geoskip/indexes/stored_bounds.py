@@ -1,4 +1,4 @@
-"""The bounds of one file's values: which Arrow type holds them, and how they are found and merged.
+"""The bounds of one file's values: their Arrow type, and how they are collected and merged.
 
 Values are physical, as in predicates (days, microseconds, ...), strings as bytes. A bound that is None while there are
 values is open.
@@ -21,7 +21,7 @@ from geoskip.types import sql_type
 __all__ = ["LONGEST", "bound_type", "bounds", "merged", "of_texts", "ordered", "shortened"]
 
 LONGEST = 32
-"""Bytes of a string that a bound keeps."""
+"""The bytes of a string that a bound keeps."""
 
 _WAYS_OUT = (
     (r"array|map|struct", "index a field of it, or a function of it such as size({})"),
@@ -34,7 +34,7 @@ _WAYS_OUT = (
 
 
 def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
-    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out, for this kind of index."""
+    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out, by the kind of index."""
     of = sql_type(column.type)
     if of.arrow is not None and of.kind != "array":
         return pa.binary() if of.is_text else of.arrow
@@ -69,7 +69,15 @@ def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
 
 
 def of_texts(low: bytes, high: bytes, *, nulls: int, rows: int) -> dict[str, Any]:
-    """The summary of strings or binary between the least and the greatest, which are shortened."""
+    """The summary of strings or binary by the least and the greatest value, which are shortened.
+
+    Parameters
+    ----------
+    low, high : bytes
+        The least and the greatest value.
+    nulls, rows : int
+        How many rows are NULL, and how many there are.
+    """
     short, tall = low[:LONGEST], shortened(high)
     return _summary(short, tall, exact=(short, tall) == (low, high), nulls=nulls, rows=rows)
 
@@ -145,7 +153,7 @@ _BINARY_VIEW = getattr(pa, "binary_view", pa.binary)()
 
 
 def _outward(bound: float, zero: float) -> float:
-    """A zero bound as -0.0 below and 0.0 above: min_max says either, and what shows the sign may be asked later."""
+    """A zero bound as -0.0 below and 0.0 above: min_max gives either, and a function may show the sign."""
     return zero if bound == 0 else bound
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geoskip.bounds.declared_functions import THROUGH_ARROW, physical_value, python_value
+from geoskip.bounds.monotone import THROUGH_ARROW, physical_value, python_value
 from geoskip.predicates import And, Call, Comparison, In, IsNull, Literal, Not, Or, Predicate, StartsWith
 from geoskip.registry import current
 

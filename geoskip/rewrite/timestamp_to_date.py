@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from geoskip.bounds.engine_evaluated import has_fixed_zone
 from geoskip.bounds.sort_keys import physical
+from geoskip.bounds.time_zones import has_fixed_zone
 from geoskip.predicates import And, Cast, Comparison, Literal, Predicate, normalise
 
 __all__ = ["rewrite"]

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from geoskip.bounds.casts import rounds, uncast
+from geoskip.bounds.interpret import rounds, uncast
 from geoskip.clauses import Clause, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.geometry import denotations as d

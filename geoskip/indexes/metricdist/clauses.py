@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geoskip.bounds.casts import uncast
+from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, Files, Mask, all_of, any_of
 from geoskip.indexes.metricdist.collect import COUNTS
 from geoskip.metrics import Metric

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from geoskip.bounds.casts import uncast
+from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause
 from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError

@@ -35,7 +35,7 @@ from geoskip.bounds.strings import successor
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.evaluation import IS_FALSE, IS_NULL, IS_TRUE, physical, value_in
 from geoskip.indexes.affix_postings import EntryPasses, mirrored
-from geoskip.indexes.minmax import HasNulls
+from geoskip.indexes.range_clauses import HasNulls
 from geoskip.indexes.valuelist import ListMeets
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
@@ -156,7 +156,7 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
 
 def translate(clause: Clause, field: KeyField) -> TranslatedQuery | None:
     """Translate a clause over counts, which Hybrid has beside its lists; None for others."""
-    if type(clause) is not HasNulls or clause.steps:
+    if type(clause) is not HasNulls or clause.is_derived:
         return None
     return TranslatedQuery(any_of([field.is_true("nulls"), field.is_missing("nulls")]), field.whole)
 

@@ -13,7 +13,7 @@ NaN, its strings have another order than bytes, and it has no decimals. So docum
 These are the arrays that clauses over bounds compare, and each clause becomes the comparisons of
 :class:`geoskip.bounds.sort_keys.SortKeys` and :class:`geoskip.bounds.strings.ByteStrings`, so that the server keeps the
 files that geoskip would keep. The only negation is that both bounds equal a literal, which is a condition on the file
-and not the negation of a clause. Comparisons through monotone steps (casts, sums) are not translated.
+and not the negation of a clause. Comparisons of computed expressions (casts, sums) are not translated.
 
 The segments of a file, and one more each for NULL and NaN, are its ``units``: *nested* objects with the same keys, so
 that ``x BETWEEN 4 AND 6`` becomes a query for one segment that meets both ends. A file with very many of them has no
@@ -29,12 +29,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from geoskip.bounds.interpret import indexed
 from geoskip.bounds.interval import Interval, bounds_of, kind_of
 from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, IncomparableError, Place
 from geoskip.bounds.strings import ByteStrings, encoded, successor
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.indexes.gaplist import SegmentPasses, segments_of
-from geoskip.indexes.minmax import (
+from geoskip.indexes.range_clauses import (
     HasNaN,
     HasNulls,
     HasNumbers,
@@ -113,7 +114,7 @@ def keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
 def keys_of_bounds(files: Files, name: str, bound: pa.DataType) -> list[dict[str, Any]] | None:
     """The keys of bounds of this type, an entry a file."""
     spans = bounds_of(files, name)
-    flags = {"values": HasValues(name).keep(files), "nulls": HasNulls(name, ()).keep(files)}
+    flags = {"values": HasValues(name).keep(files), "nulls": HasNulls(indexed(name)).keep(files)}
     match spans:
         case ByteStrings():
             flags |= {"present": spans.present, "exact": spans.exact}
@@ -175,9 +176,9 @@ def of(field: KeyField) -> RangeKeys:
 
 
 def translate(clause: Clause, field: RangeKeys) -> TranslatedQuery | None:
-    """Translate a clause over bounds; None for other clauses, and for those with steps."""
+    """Translate a clause over bounds; None for other clauses, and for derived ones."""
     rule = _CLAUSES.get(type(clause))
-    if rule is None or getattr(clause, "steps", None):
+    if rule is None or getattr(clause, "is_derived", False):
         return None
     try:
         found = rule(clause, field)

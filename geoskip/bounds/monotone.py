@@ -1,0 +1,299 @@
+"""Intervals of monotone functions, which are evaluated at the ends: by Spark, or by Python for declared functions.
+
+The bounds of g(x) are g of the bounds of x where g is monotone on all that lies between. Libraries declare which of
+Spark's functions are (``udf_mappings/monotone_functions.py``); Spark evaluates g once a distinct bound, with the exact
+semantics of the query's own expression (:mod:`geoskip.evaluation`).
+
+*Why that is sound*: where g throws or is NULL or NaN for a value, it does so for all smaller ones or for all greater
+ones (overflow, the logarithm of what is not positive), so that one of the bounds shows it. Such a unit is unknown, and
+so is one with NaN among its values, ``floor(NaN)`` being 0, unless NaN is known to stay NaN. Below the least argument
+of a logarithm or a square root the result is NULL or NaN: the least result is unknown then, and the greatest is that of
+the upper bound, or, where that lies below too, there is none.
+
+A user's function that is declared to be monotone (:func:`geoskip.declare`) is called in the driver, once a distinct
+bound, with plain Python values, and only for types that have one Python type: whole numbers, floats, dates. A bound for
+which it raises, or returns NaN, None or another type than declared, leaves its unit unknown. Nothing follows for a row
+where x is NULL, unless the function is null-in-null-out, nor is it known where the function is NULL.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.bounds.interval import Interval
+from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
+from geoskip.bounds.time_zones import LocalTimeFunction, has_fixed_zone
+from geoskip.evaluation import CandidateValues, values_of
+from geoskip.predicates import Call, Cast, Predicate
+from geoskip.registry import current
+from geoskip.types import sql_type
+
+__all__ = ["THROUGH_ARROW", "carried", "evaluated", "is_monotone_cast", "physical_value", "python_value"]
+
+_CATALYST = "org.apache.spark.sql.catalyst.expressions."
+_KINDS = ("date", "timestamp", "timestamp_ntz")
+_WITH_ZONE = {("timestamp", "date"), ("timestamp", "timestamp_ntz"), ("timestamp_ntz", "timestamp")}
+_WITHOUT_ZONE = {("timestamp", "bigint"), ("bigint", "timestamp"), ("int", "timestamp")}
+_BOUNDED_BELOW = frozenset(_CATALYST + kind for kind in ("Log", "Log10", "Log1p", "Log2", "Logarithm", "Sqrt"))
+"""Functions that rise from their least argument on and throw nowhere: below it, logarithms are NULL, roots NaN."""
+_KEEPS_NAN = _BOUNDED_BELOW | {
+    _CATALYST + kind for kind in ("Exp", "Expm1", "Pow", "Rint", "Signum", "ToDegrees", "ToRadians")
+}
+"""Functions that are NaN for NaN; ``pow(NaN, 0)`` is 1, but is not declared to be monotone."""
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+THROUGH_ARROW = ("eval:101",)
+_ROW_BY_ROW = ((), ("eval:100",), THROUGH_ARROW)
+"""Spark's codes of functions that take one row: the others take whole columns."""
+
+
+# --- evaluated by Spark -----------------------------------------------------------------------------------------------
+
+
+def is_monotone_cast(node: Cast, source: str | None) -> bool:
+    """True if a cast keeps the order, and Spark is to evaluate it.
+
+    Between times with and without a zone this holds only where clocks are never set back; but a later day never begins
+    earlier. Casts to short whole numbers, and of decimals to any, wrap around outside of ANSI mode.
+
+    >>> from geoskip.predicates import Column
+    >>> ts = Column("ts", "timestamp")
+    >>> [is_monotone_cast(Cast(ts, "date", zone=zone), ts.type) for zone in ("UTC", "America/New_York")]
+    [True, False]
+    """
+    target, given = node.type, sql_type(source)
+    if (source, target) == ("date", "timestamp"):
+        return node.zone is not None
+    if (source, target) in _WITH_ZONE:
+        return has_fixed_zone(node.zone)
+    if (source, target) in _WITHOUT_ZONE or (
+        given.is_floating and sql_type(target).kind in ("int", "bigint", "decimal")
+    ):
+        return True
+    return node.ansi and sql_type(target).is_integral and (given.is_floating or given.kind == "decimal")
+
+
+def evaluated(
+    node: Call | Cast,
+    child: Predicate,
+    source: str | None,
+    *,
+    falls: bool = False,
+    clocks: LocalTimeFunction | None = None,
+) -> Callable[[Interval], Interval]:
+    """The intervals of a call or cast by Spark's results at the ends.
+
+    Parameters
+    ----------
+    node : Call or Cast
+        The expression.
+    child : Predicate
+        Its one operand that is not a literal.
+    source : str or None
+        The type of the operand.
+    falls : bool
+        True for a decreasing function.
+    clocks : LocalTimeFunction or None
+        How the function reads the clocks of a zone, if it does not rise with its operand but with local time.
+
+    Returns
+    -------
+    Callable
+        From the operand's intervals to those of the results; raises IncomparableError if Spark does not answer.
+    """
+    target, implementation = node.type or "", node.implementation if isinstance(node, Call) else None
+    bounded_below = target == "double" and implementation in _BOUNDED_BELOW and not falls
+    keeps_nan = target == "double" and implementation in _KEEPS_NAN
+
+    def take(interval: Interval) -> Interval:
+        empty = np.asarray(interval.low > interval.high)
+        unknown, nan = np.array(interval.keys().unknown), np.zeros_like(empty)
+        if interval.nan is not None and keeps_nan:
+            nan |= interval.nan
+        elif interval.nan is not None:
+            unknown |= interval.nan
+        real = interval.kind == "real"
+        known_low, known_high = (
+            ~(empty | unknown | (np.zeros_like(empty) if real else end == missing))
+            for end, missing in ((interval.low, FIRST), (interval.high, LAST))
+        )
+        if clocks is None:
+            at_low, at_high = (
+                (np.flatnonzero(known), end[known])
+                for known, end in ((known_low, interval.low), (known_high, interval.high))
+            )
+        else:
+            at_low, at_high = clocks.points(interval.low, interval.high, known_low, known_high)
+        distinct, places = np.unique(np.concatenate([at_low[1], at_high[1]]), return_inverse=True)
+        results = None
+        if len(distinct):
+            results = values_of(node, child, CandidateValues(_arrow(distinct, interval, source or "")))
+            if results is None:
+                raise IncomparableError(f"{node} was not evaluated")
+        kind, scale, values, valid = _results(results, target)
+        low, high = _unknown_ends(kind, len(empty))
+        below = np.zeros_like(empty)
+        is_nan = ~valid if results is None else ~valid & np.asarray(results.is_valid())
+        for side, furthest, (units, _), at in (
+            (low, np.minimum, at_low, places[: len(at_low[0])]),
+            (high, np.maximum, at_high, places[len(at_low[0]) :]),
+        ):
+            if bounded_below:
+                nan[units[is_nan[at]]] = True
+                below[units[~valid[at]]] = side is high  # the upper bound comes last
+            else:
+                unknown[units[~valid[at]]] = True
+            units, at = units[valid[at]], at[valid[at]]
+            side[units] = values[at]
+            if clocks is not None:  # several a unit
+                furthest.at(side, units, values[at])
+        if falls:
+            least, most = _unknown_ends(kind, len(low))
+            low, high = np.where(known_high, high, least), np.where(known_low, low, most)
+        empty |= below
+        unknown |= ~empty & (low > high)
+        return _interval(kind, low, high, scale, empty=empty & ~unknown, unknown=unknown, nan=nan)
+
+    return take
+
+
+def _interval(kind: str, low: Any, high: Any, scale: int, *, empty: Any, unknown: Any, nan: Any) -> Interval:
+    """An interval with the ends of what is unknown and of what has no values."""
+    low[unknown], high[unknown] = (end[unknown] for end in _unknown_ends(kind, len(low)))
+    low[empty], high[empty] = (math.inf, -math.inf) if kind == "real" else (LAST, FIRST)
+    return Interval(kind, low, high, scale, nan=unknown | nan if kind == "real" else None)
+
+
+def _unknown_ends(kind: str, length: int) -> tuple[Any, Any]:
+    """The ends of unknown intervals."""
+    if kind == "real":
+        return np.full(length, -math.inf), np.full(length, math.inf)
+    return np.full(length, FIRST, dtype=np.int64), np.full(length, LAST, dtype=np.int64)
+
+
+def _arrow(ends: Any, interval: Interval, source: str) -> pa.Array:
+    """Bounds as physical values of the operand's type."""
+    if interval.kind == "real":
+        return pa.array(ends, pa.float64())
+    kind = sql_type(source)
+    if not kind.is_decimal and interval.scale == 0:
+        return pa.array(ends, pa.int64())
+    if not kind.is_decimal or interval.scale != kind.scale:
+        raise IncomparableError(f"the bounds of a {source} are rounded")
+    words = np.stack([ends, ends >> 63], axis=1).astype("<i8")  # sign-extended to 128 bits
+    return pa.Array.from_buffers(kind.arrow, len(ends), [None, pa.py_buffer(words.tobytes())])
+
+
+def _results(results: pa.Array | None, target: str) -> tuple[str, int, Any, Any]:
+    """The kind and scale of the results' intervals, their keys, and which of them are values."""
+    of = sql_type(target)
+    if of.is_floating:
+        array = pa.nulls(0, pa.float64()) if results is None else results.cast(pa.float64())
+        values = np.asarray(array.fill_null(math.nan))
+        return "real", 0, values, ~np.isnan(values)
+    if of.is_decimal:
+        decimals = [] if results is None else results.to_pylist()
+        unscaled = [None if v is None else int(v.scaleb(of.scale)) for v in decimals]
+        fits = np.array([v is not None and FIRST < v < LAST for v in unscaled], dtype=bool)
+        keys = np.array([v if ok else 0 for v, ok in zip(unscaled, fits, strict=True)], dtype=np.int64)
+        return "number", of.scale, keys, fits
+    if not of.is_integral and target not in _KINDS:
+        raise IncomparableError(f"results of type {target} have no bounds here")
+    array = pa.nulls(0, pa.int64()) if results is None else results
+    return target if target in _KINDS else "number", 0, np.asarray(pc.fill_null(array, 0)), np.asarray(array.is_valid())
+
+
+# --- evaluated by Python ----------------------------------------------------------------------------------------------
+
+
+def carried(node: Call, source: str | None) -> tuple[Callable[[Interval], Interval], bool] | None:
+    """The intervals of a function that is declared to be monotone, and whether NULL stays NULL.
+
+    Parameters
+    ----------
+    node : Call
+        The call of one argument.
+    source : str or None
+        The type of the argument.
+
+    Returns
+    -------
+    tuple of (Callable, bool) or None
+        None if nothing is declared, or the types have no plain Python form.
+    """
+    declared, function = current().properties_of(node), current().function_of(node)
+    if declared is None or not isinstance(declared.monotone, str) or function is None:
+        return None
+    if source is None or not (_has_python_type(source) and _has_python_type(node.type)):
+        return None
+    if node.flags[:1] not in _ROW_BY_ROW:
+        return None
+    if source == "bigint" and node.flags[:1] == THROUGH_ARROW:  # pandas makes floats of them beside NULL: it rounds
+        return None
+    target, falls = node.type or "", declared.monotone == "decreasing"
+
+    def take(interval: Interval) -> Interval:
+        if interval.scale or interval.kind not in ("number", "real", "date"):
+            raise IncomparableError(f"a {interval.kind} is not given to functions here")
+        empty, unknown = interval.low > interval.high, np.array(interval.keys().unknown)
+        if interval.nan is not None:
+            unknown |= interval.nan
+        usable = ~(empty | unknown)
+        distinct = {*interval.low[usable].tolist(), *interval.high[usable].tolist()}
+        results = {end: _called(function, end, source, target) for end in distinct}
+        lows, highs = ([results.get(end) for end in ends.tolist()] for ends in (interval.low, interval.high))
+        if falls:
+            lows, highs = highs, lows
+        kind = "real" if sql_type(target).is_floating else "date" if target == "date" else "number"
+        low, high = _unknown_ends(kind, len(empty))
+        for at in np.flatnonzero(usable):
+            least, most = lows[at], highs[at]
+            if least is None or most is None or least > most:
+                unknown[at] = True
+            else:
+                low[at], high[at] = least, most
+        return _interval(kind, low, high, 0, empty=empty & ~unknown, unknown=unknown, nan=np.zeros_like(empty))
+
+    return take, bool(declared.null_in_null_out)
+
+
+def _has_python_type(kind: str | None) -> bool:
+    return kind == "date" or sql_type(kind).is_integral or sql_type(kind).is_floating
+
+
+def _called(function: Callable[..., Any], value: Any, source: str, target: str) -> Any:
+    try:
+        return physical_value(function(python_value(value, source)), target)
+    except Exception:  # unknown; where a row throws, the query fails as well
+        return None
+
+
+def python_value(value: Any, kind: str) -> Any:
+    """A physical value as Spark gives it to a Python function; raises ValueError where it has no plain form."""
+    of = sql_type(kind)
+    if value is None or (of.is_integral and type(value) is int) or (of.is_floating and type(value) is float):
+        return value
+    if kind == "date" and type(value) is int:
+        return dt.date.fromordinal(value + _EPOCH)
+    if kind == "string" and isinstance(value, str):
+        value.encode("utf-8")
+        return value
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def physical_value(value: Any, kind: str) -> Any:
+    """A Python function's result as Spark keeps it; None for NaN, NULL and values of another type than declared."""
+    if type(value) is int:
+        return value if value in sql_type(kind).values else None
+    if sql_type(kind).is_floating and type(value) is float and not math.isnan(value):
+        with np.errstate(over="ignore"):
+            return float(np.float32(value)) if kind == "float" else value
+    if kind == "date" and type(value) is dt.date:
+        return value.toordinal() - _EPOCH
+    return value if kind == "string" and type(value) is str else None
