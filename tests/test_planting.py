@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from geoskip.bounds.strings import encoded, literal_prefix
-from geoskip.indexes import prefix, range_clauses
+from geoskip.indexes import affix, range_clauses
 from geoskip.indexes.minmax import MinMax
 from tests import planting
 from tests.planting import NoSeam, attribute, before, function, registered
@@ -52,9 +52,9 @@ def test_a_function_is_replaced_wherever_it_is_known(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, here.__name__, here)
     with monkeypatch.context() as patch:
         function(patch, literal_prefix, lambda original, *args: (*original(*args), "planted"))
-        assert range_clauses.literal_prefix("a%", "!") == prefix.literal_prefix("a%", "!") == ("a", True, "planted")
+        assert range_clauses.literal_prefix("a%", "!") == affix.literal_prefix("a%", "!") == ("a", True, "planted")
         found = here.table  # type: ignore[attr-defined]
         assert found["LIKE"][0]("a", "!") == ("a", False, "planted")
         assert found["="] == (encoded, 2)
-    assert range_clauses.literal_prefix is prefix.literal_prefix is literal_prefix
+    assert range_clauses.literal_prefix is affix.literal_prefix is literal_prefix
     assert here.table is tables  # type: ignore[attr-defined]

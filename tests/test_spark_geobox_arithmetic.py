@@ -36,7 +36,7 @@ KEPT = {
     "lng - lat BETWEEN 30 AND 45": "3 nan",
     "abs(lng + lat) < 1": "nan",
     "lng * lat > 3500": "0 far nan none",
-    "lng + 1 < lat - 200": "0 1 2 3 far nan none",
+    "lng + 1 < lat - 200": "nan",
     "floor(lng) = 47": "3 half nan",
     "round(lng, 1) BETWEEN 47.1 AND 47.4": "3 half nan",
     "try_cast(lat AS int) IN (9, 8)": "3 far half nan",
@@ -55,7 +55,7 @@ KEPT = {
         for op, reads in (("< 150", "2 nan"), ("> 13000", "0 nan none"), ("BETWEEN 5800 AND 6100", "3 nan"))
     },
     "(lat + lng) IS NULL": "half none nulls",
-    "(lat * 2) IS NULL": "half nan none nulls",
+    "(lat * 2) IS NULL": "half none nulls",
     "(lat * 2) IS NOT NULL": "0 1 2 3 far half nan none",
     "isnan(lat * 2)": "half nan",
     "i * 3 > 140": "3 far half nan",
@@ -141,7 +141,7 @@ def test_numbers_are_compared_with_what_they_were_rounded_to(plain: Any, parts: 
     tables = ({"p": pa.array([Decimal(p)], kind), "n": [n], "q": pa.array([Decimal(q)], kind)} for p, n, q in rows)
     root = parts(*map(pa.table, tables))
     geoskip.dataset(plain, str(root)).create_index(GeoBox("CAST(p AS double)", "CAST(n AS double)"), GeoBox("q", "p"))
-    conditions = {"p <= 0.10": 1, "p >= 0.30": 1, "n > 9007199254740992": 1, "n < 9007199254740990": 1, "p <> 0.1": 2}
+    conditions = {"p <= 0.10": 1, "p >= 0.30": 1, "n > 9007199254740992": 1, "n < 9007199254740990": 1, "p <> 0.1": 1}
     conditions |= {"floor(q) > 6": 1, "q * 2 < 6": 1}  # no bound has more digits than the type
     assert files_kept(plain.read.parquet(str(root)), conditions) == conditions
 
@@ -150,16 +150,16 @@ OF_TWO = {
     **{
         f"{text} {op}": reads
         for text in (HAVERSINE, BY_TANGENT, BY_COSINES)
-        for op, reads in (("< 150", "2 far nan"), ("> 13000", "0 far nan none"), ("BETWEEN 5800 AND 6100", "3 far nan"))
+        for op, reads in (("< 150", "2 far"), ("> 13000", "0 far nan none"), ("BETWEEN 5800 AND 6100", "3 far"))
     },
     "lng + lat > 100": "far nan",
     "NOT (lng + lat <= 100)": "far nan",
-    "abs(lng + lat) < 1": "nan",
+    "abs(lng + lat) < 1": "",
     "i * j > 3000": "0 far none",
     "f - g BETWEEN 30 AND 45": "3 far nan",
-    "sqrt(pow(lng - 1, 2) + pow(lat - 51, 2)) < 2": "2 far nan",
-    "(lat + lng) IS NULL": "half nan none nulls",
-    "n + k > 100": "0 1 2 3 far half nan none",  # of 64 bits: doubles do not hold all of them
+    "sqrt(pow(lng - 1, 2) + pow(lat - 51, 2)) < 2": "2 far",
+    "(lat + lng) IS NULL": "half none nulls",
+    "n + k > 100": "far",
 }
 """As above, with the bounds of each column alone: ``far`` is two places, between which anything may be."""
 
@@ -174,4 +174,4 @@ def test_what_is_computed_from_two_columns_is_bounded_by_both(plain: Any, frame:
     found = {text: kept(geoskip.explain(single.where(text))) for text in OF_TWO}
     needed = holding_files(single, list(OF_TWO))
     assert [text for text, files in found.items() if not {*needed[text]} <= {*files.split()}] == []
-    assert found == OF_TWO
+    assert [(t[:30], t[-20:], f) for t, f in found.items() if f != OF_TWO[t]] == []

@@ -59,6 +59,7 @@ ALL_INTEGERS = sql_type("bigint").values
 MICROSECONDS_PER_DAY = 86_400_000_000
 _SAFE = 2.0**63 - 2.0**12
 _ROUNDINGS = 1e-15
+_EXACT_ROOT = 2.0**26
 _NEAR = 1e-9
 _LARGEST_ANGLE = 1e5
 _NOWHERE = np.zeros(1, dtype=bool)
@@ -251,12 +252,13 @@ def absolute(kind: SqlType, interval: Interval) -> Interval:
 
 
 def square(interval: Interval) -> Interval:
-    """The intervals of ``pow(x, 2)`` of doubles, whose last digit is the platform's."""
+    """The intervals of ``pow(x, 2)`` of doubles, whose last digit is the platform's; exact for whole numbers."""
     size = absolute(sql_type("double"), interval)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         low, high = (end * end for end in (size.low, size.high))
-        low = np.maximum(np.nextafter(low * (1 - _ROUNDINGS), -1.0), 0.0)
-        high = np.nextafter(high * (1 + _ROUNDINGS), math.inf)
+        exact = [(end < _EXACT_ROOT) & (np.floor(end) == end) for end in (size.low, size.high)]
+        low = np.where(exact[0], low, np.maximum(np.nextafter(low * (1 - _ROUNDINGS), -1.0), 0.0))
+        high = np.where(exact[1], high, np.nextafter(high * (1 + _ROUNDINGS), math.inf))
     return _real(low, high, _NOWHERE, interval)
 
 
