@@ -92,14 +92,6 @@ class RaceLosses:
         return f"{self.number} times in a row, for {time.monotonic() - self._since:.0f} s,"
 
 
-@dataclass(frozen=True)
-class _LogView:
-    """The log at one moment: the number of its newest entry (0 for none) and the open operations."""
-
-    number: int
-    open: Mapping[str, Entry]
-
-
 class Log:
     """The operation log of a store, for one writer."""
 
@@ -110,7 +102,7 @@ class Log:
 
     def open(self) -> Mapping[str, Entry]:
         """The operations under way, by id: those that have begun and were not closed."""
-        return self._newest().open
+        return self._newest()[1]
 
     def append(self, make: Callable[[Mapping[str, Entry]], dict[str, Any] | None]) -> dict[str, Any] | None:
         """Append an entry, made from the open operations; made again after each race lost to another writer.
@@ -120,12 +112,12 @@ class Log:
         """
         losses = RaceLosses(self.store.tries_for)
         while True:
-            seen = self._newest()
-            entry = make(seen.open)
+            newest, open = self._newest()
+            entry = make(open)
             if entry is None:
                 return None
-            number = seen.number + 1
-            full = {"format": FORMAT, "number": number, **entry, "open": _open_after(seen.open, entry, number)}
+            number = newest + 1
+            full = {"format": FORMAT, "number": number, **entry, "open": _open_after(open, entry, number)}
             try:
                 self.store.record(number, full, identity=self.identity)
             except ConflictError:
@@ -158,20 +150,21 @@ class Log:
                 "whole folder of a dataset: index it again"
             )
 
-    def _newest(self) -> _LogView:
+    def _newest(self) -> tuple[int, Mapping[str, Entry]]:
+        """The number of the newest entry, 0 for none, and the open operations."""
         numbers = self.store.operations()
+        if not numbers and self._read is not None:
+            self.check_identity()
         if not numbers:
-            if self._read is not None:
-                self.check_identity()
-            return _LogView(0, {})
+            return 0, {}
         if self._read is not None and self._read[0] == numbers[-1]:
-            return _LogView(*self._read)
+            return self._read
         for number in reversed(numbers):
             entry = self._entry(number, patient=number == numbers[-1])
             if entry is not None:
                 self._read = (numbers[-1], entry.get("open") or {})
-                return _LogView(*self._read)
-        return _LogView(numbers[-1], {})
+                return self._read
+        return numbers[-1], {}
 
     def _entry(self, number: int, *, patient: bool) -> Entry | None:
         """An entry, None for one that a crash left half-written; raises MetadataError for a newer format."""
