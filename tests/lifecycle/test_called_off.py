@@ -95,7 +95,7 @@ def test_an_operation_of_this_machine_is_dead_once_its_process_is_gone(
     store: Store, data: Numbers, monkeypatch: Any
 ) -> None:
     create(store, data)
-    monkeypatch.setattr(log, "_started", lambda process: "another")
+    monkeypatch.setattr(log, "_start_time", lambda process: "another")
     left_open(store)
     monkeypatch.undo()
     assert history(store)[-1].state == "dead: refreshing"
