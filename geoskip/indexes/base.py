@@ -1,29 +1,7 @@
-"""What an index is: what it stores a file, how that is collected and merged, and which clauses it answers.
+"""The base class of index types, and their registration by kind.
 
-A new index is a frozen dataclass with four methods and a ``kind`` (DESIGN section 6)::
-
-    @index
-    @dataclass(frozen=True)
-    class Years(Index):
-        column: str
-        kind: ClassVar[str] = "years"
-
-        def metadata_type(self, *columns):
-            return pa.struct({"years": pa.list_(pa.int32())})
-
-        def collect(self, values):
-            return {"years": sorted(set(pc.year(values).drop_null().to_pylist()))}
-
-        def merge(self, summaries):
-            return {"years": sorted({y for s in summaries for y in s["years"]})}
-
-        def clause(self, node): ...
-
-The framework walks the tree; an index sees *one vertex* and says None where it knows nothing (Hyperspace's sketches
-work so). A vertex is what a row must make TRUE: for ``NOT e`` and ``e IS NULL`` the index is asked about those.
-
-*Contract of clause*: the returned clause represents the vertex. A file whose summary is missing (null) is kept by the
-framework's reading of null as unknown, whatever the clause says of the others.
+How to write one is shown in :mod:`geoskip.indexes`. Labelling walks the predicate tree; an index sees *one vertex* at a
+time and answers a clause that represents it, or None where it knows nothing (Hyperspace's sketches work so).
 """
 
 from __future__ import annotations
@@ -52,7 +30,7 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One indexed expression as the dataset has it: its SQL text, Spark's name of its type, its Arrow type."""
+    """An indexed expression of a dataset: its SQL text, Spark's name of its type, and its Arrow type."""
 
     text: str
     type: str
@@ -60,18 +38,23 @@ class SourceColumn:
 
 
 class Index(ABC):
-    """The base of index specifications; subclasses are frozen dataclasses.
+    """The base class of index specifications; subclasses are frozen dataclasses with a ``kind``.
 
     The indexed expressions are the ``str`` fields named ``column``, ``expr`` or ``exprs``; override
     :meth:`expressions` for other names. The other fields are parameters, kept in the specification's JSON.
+
+    Subclasses implement :meth:`metadata_type`, :meth:`collect`, :meth:`merge` and :meth:`clause`. Optional are
+    :meth:`prepare` (parameters chosen from a sample), :meth:`from_statistics` (builds from Parquet footers),
+    :meth:`for_files` (summaries that depend on the size of the file), :meth:`build_note`, :meth:`unavailable` and
+    :attr:`version`.
     """
 
     kind: ClassVar[str]
     bound: tuple[Predicate, ...] = ()
-    """The analysed expressions, once the framework has bound the index to a dataset."""
+    """The analysed expressions of an index that is bound to a dataset (:meth:`bind`)."""
 
     def expressions(self) -> tuple[str, ...]:
-        """The indexed expressions: SQL texts over the dataset's columns."""
+        """Return the indexed expressions: SQL texts over the dataset's columns."""
         for name in ("column", "expr"):
             if hasattr(self, name):
                 return (getattr(self, name),)
@@ -79,34 +62,47 @@ class Index(ABC):
 
     @abstractmethod
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """The Arrow type stored a file; raises UnsupportedColumnError where a summary would be unsound."""
+        """Return the Arrow struct type of a file's summary.
+
+        Raises UnsupportedColumnError where a summary of such columns would be unsound.
+        """
 
     @abstractmethod
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The summary of one file, or of a part of one: one Arrow array an expression, of equal length.
+        """Return the summary of one file, or of a part of one, from one Arrow array an expression.
 
-        None means that nothing sound can be said: the file is kept.
+        None if there is no sound summary; the file is then kept.
         """
 
     @abstractmethod
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """The summary of a file from those of its parts."""
+        """Return the summary of a file, given those of its parts."""
 
     @abstractmethod
     def clause(self, node: Predicate) -> Clause | None:
-        """A clause that represents one vertex, or None."""
+        """Return a clause that represents a vertex, or None.
+
+        The clause must keep every file with a row that makes the vertex TRUE. Files whose summary is missing (null)
+        are kept in any case, since their entry in the clause's answer is null, which keeps.
+
+        Labelling passes vertices in canonical form: comparisons and IN have no NULL literal, ``<=>`` does not compare
+        with a literal, IN is not empty, a lone literal stands on the right, and NOT stands above a leaf that is no
+        order comparison. ``NOT (a AND b)``, ``x <=> 5`` and conditions in CASE are taken apart before. The vertices are
+        therefore comparisons, IN, LIKE and its plain forms, IS NULL, calls of boolean functions, ``column = TRUE`` for
+        a boolean column, NOT of these, and AND and OR of at least two vertices.
+        """
 
     def prepare(self, *sample: pa.Array) -> Index:
-        """The index with what it chooses once for the whole dataset; the default chooses nothing.
+        """Return the index with parameters that are chosen once for the whole dataset; the default chooses none.
 
-        ``sample`` holds the values of some rows of some files, one array an expression. It is asked before the first
-        build; what it chose is part of the specification's JSON but not of its text, and files that are refreshed or
-        added later are summarised by the same choice.
+        ``sample`` holds the values of some rows of some files, one array an expression. The choice is made before the
+        first build and is part of the specification's JSON but not of its text: files that are refreshed or added
+        later are summarised by the same parameters.
         """
         return self
 
     def chooses(self) -> bool:
-        """Is it still to choose, so that a build has to read some files first? Where it overrides :meth:`prepare`."""
+        """True if a build must read a sample first; by default, if :meth:`prepare` is overridden."""
         return type(self).prepare is not Index.prepare
 
     def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
@@ -137,42 +133,42 @@ class Index(ABC):
 
     @property
     def version(self) -> int | None:
-        """The version of what its summaries say, raised when they say other things: those of before are not used.
+        """The version of the summaries' meaning; summaries of another version are not used.
 
-        None where a digest of the methods that make them stands for it.
+        None if a digest of the methods that make them stands for it (:func:`definition`).
         """
         return None
 
     def unavailable(self) -> str | None:
-        """Why it cannot answer here although its metadata are there, for the report; the default can."""
+        """Return the reason, for the report, why the index cannot be used in this process; None by default."""
         return None
 
     def reads(self, node: Predicate) -> bool:
-        """Is this expression the indexed one?"""
+        """True if an expression is the indexed one."""
         return len(self.bound) == 1 and node == self.bound[0]
 
     def bind(self, expressions: Sequence[Predicate]) -> Index:
-        """The same index, knowing its expressions as predicates."""
+        """Return a copy of the index that knows its expressions as predicates."""
         bound = copy.copy(self)
         object.__setattr__(bound, "bound", tuple(expressions))
         return bound
 
     def to_json(self) -> dict[str, Any]:
-        """The specification as JSON: its kind and fields."""
+        """Return the specification as JSON: its kind and fields."""
         return {"kind": self.kind, **_fields(self)}
 
     def describe(self) -> str:
-        """What it keeps of a file, in words: the first paragraph of its class's docstring.
+        """Return the first paragraph of the class's docstring: the content of a summary, in words.
 
         >>> from geoskip.indexes.minmax import MinMax
         >>> MinMax("temp").describe()
         'The least and the greatest value, and how many are NULL or NaN.'
         """
-        words = " ".join((type(self).__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
-        return "" if words.startswith(f"{type(self).__name__}(") else words  # which dataclasses write for want of one
+        text = " ".join((type(self).__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
+        return "" if text.startswith(f"{type(self).__name__}(") else text  # the docstring that dataclasses generate
 
     def __str__(self) -> str:
-        if "_text" not in self.__dict__:  # asked for at every vertex
+        if "_text" not in self.__dict__:  # needed for every vertex
             object.__setattr__(self, "_text", self._named())
         text: str = self.__dict__["_text"]
         return text
@@ -180,7 +176,7 @@ class Index(ABC):
     def _named(self) -> str:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         texts = self.expressions()
-        shown = list(texts)  # each is shown once: an option may have the text of an expression
+        shown = list(texts)  # each once: an option may have the text of an expression
         options = []
         for name, value in _fields(self).items():
             if value in shown:
@@ -202,7 +198,10 @@ _kinds: dict[str, type[Index]] = {}
 
 
 def index(kind: I) -> I:
-    """Register an index type, so that metadata naming it can be read; a decorator."""
+    """Register an index type, so that metadata that name it can be read; a decorator.
+
+    Raises MappingError if it decorates anything else than a dataclass derived from Index with a ``kind``.
+    """
     name = getattr(kind, "kind", None)
     if not (isinstance(kind, type) and issubclass(kind, Index) and isinstance(name, str)):
         raise MappingError(f"@index decorates a subclass of geoskip.Index with a `kind` string, got {kind!r}")
@@ -213,12 +212,15 @@ def index(kind: I) -> I:
 
 
 def index_kinds() -> Mapping[str, type[Index]]:
-    """The registered index types by kind."""
+    """Return the registered index types by kind."""
     return dict(_kinds)
 
 
 def index_from_json(spec: Mapping[str, Any]) -> Index:
-    """The index that :meth:`Index.to_json` described; raises InvalidSpecificationError for an unknown kind."""
+    """Return the index that :meth:`Index.to_json` described.
+
+    Raises InvalidSpecificationError for an unknown kind, or options that the kind does not have.
+    """
     options = dict(spec)
     kind = options.pop("kind", None)
     if kind not in _kinds:
@@ -233,7 +235,10 @@ def index_from_json(spec: Mapping[str, Any]) -> Index:
 
 
 def as_registered(spec: Index) -> Index:
-    """The same specification by its class as that was defined last: a cell of a notebook may be run again, edited."""
+    """Return the specification as an instance of the last registered class of its kind.
+
+    A cell of a notebook that defines a class may be edited and run again.
+    """
     kind, latest = type(spec), _kinds.get(spec.kind)
     if latest is None or latest is kind or qualified_name(latest) != qualified_name(kind):
         return spec
@@ -241,41 +246,41 @@ def as_registered(spec: Index) -> Index:
 
 
 def definition(spec: Index) -> str | None:
-    """Identify how an index's summaries are made: by its version, or for a user's own type by a digest.
+    """Identify the code that makes an index's summaries: its version, or for a user's own type a digest.
 
-    That is of ``collect``, ``merge`` and ``prepare``, with what these reach of their class and beyond it. Clauses are
-    not part of it: one that is added or corrected holds for the summaries that are there. None for geoskip's own types
-    in their first version, for a type that is not known here, and where no digest can be had.
+    The digest covers ``collect``, ``merge`` and ``prepare`` and the code that they reach. Clauses are not part of it: a
+    clause that is added or corrected holds for existing summaries. None for geoskip's own types in their first version,
+    for an unknown type, and if there is no digest.
     """
     if spec.version is not None:
         return f"version:{spec.version}"
-    found = _kinds.get(spec.kind)
-    if found is None or is_own(found):
+    kind = _kinds.get(spec.kind)
+    if kind is None or is_own(kind):
         return None
-    if found not in _definitions:
+    if kind not in _definitions:
         with contextlib.suppress(Unidentifiable):
-            _definitions[found] = digest(_makers(found))
-    return _definitions.get(found)
+            _definitions[kind] = digest(_summary_methods(kind))
+    return _definitions.get(kind)
 
 
 _definitions: weakref.WeakKeyDictionary[type[Index], str] = weakref.WeakKeyDictionary()
 
 
-def _makers(kind: type[Index]) -> dict[str, Any]:
-    """What makes the summaries of a class, by name: three methods, and what they name of the class in turn."""
-    found: dict[str, Any] = {}
+def _summary_methods(kind: type[Index]) -> dict[str, Any]:
+    """Return the methods that make a class's summaries, and the attributes that they name, by name."""
+    methods: dict[str, Any] = {}
     waiting = ["collect", "merge", "prepare"]
     while waiting:
         name = waiting.pop()
         value = next((vars(c)[name] for c in kind.__mro__ if name in vars(c) and not is_own(c)), None)
-        if value is None or name in found:
+        if value is None or name in methods:
             continue
         plain = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-        found[name] = plain.fget if isinstance(plain, property) else plain
-        waiting += names_in(found[name])
-    return dict(sorted(found.items()))
+        methods[name] = plain.fget if isinstance(plain, property) else plain
+        waiting += names_in(methods[name])
+    return dict(sorted(methods.items()))
 
 
 def is_own(kind: type) -> bool:
-    """Whether a class comes with geoskip, so that it does not change while a driver runs."""
+    """True if a class comes with geoskip, so that it does not change while a driver runs."""
     return kind.__module__.partition(".")[0] in ("geoskip", "udf_mappings", "builtins", "abc")
