@@ -24,7 +24,7 @@ from geoskip.indexes.bloom_filters import bits_for, filter_of
 from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.hybrid import list_costs_less
 from geoskip.indexes.summary_cache import sharing
-from geoskip.indexes.valuelist import lists_of
+from geoskip.indexes.valuelist import postings_of
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from tests.harness import COLUMNS, POOLS, TYPES, array_of
@@ -149,7 +149,7 @@ def test_every_mask_of_values_finds_the_files_that_hold_one(count: int) -> None:
     held = [sorted(set(rng.integers(0, 200, rng.integers(0, 12)).tolist())) for _ in range(count)]
     index = ValueList("a").bind([COLUMNS["a"]])
     files = metadata_of(index, "a", held)
-    lists = lists_of(files, str(index))
+    lists = postings_of(files, str(index))
     known = lists.values.array.to_pylist()
     for share in (0.0, 0.02, 0.3, 0.7, 0.98, 1.0):
         units = rng.random(lists.units) < share

@@ -66,7 +66,10 @@ _LONGEST = 1000
 
 
 class Affix(Index):
-    """An index of what texts begin with, or end with (``backwards``); its fields are ``expr, length, limit``."""
+    """The common part of Prefix and Suffix (``backwards``): entries, merging, clauses.
+
+    The fields are ``expr``; ``length``, the characters of an entry; and ``limit``, the entries that a file may store.
+    """
 
     expr: str
     length: int
@@ -101,34 +104,34 @@ class Affix(Index):
         return pa.struct([("whole", entries), ("cut", entries), ("nulls", pa.int64()), ("rows", pa.int64())])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The entries of one file's texts, or of a part of them."""
+        """Return the entries of one file's texts, or of a part of them."""
         (array,) = values
         whole, cut = self._entries(distinct(array))
         return {**lists_of(whole, cut, self.limit), "nulls": array.null_count, "rows": len(array)}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """The unions of the parts' entries; the sums of the counts."""
+        """Unite the parts' entries and add their counts."""
         counts = {name: sum(part[name] for part in summaries) for name in ("nulls", "rows")}
-        found: dict[str, set[bytes]] = {"whole": set(), "cut": set()}
+        united: dict[str, set[bytes]] = {"whole": set(), "cut": set()}
         for part in summaries:
             if part["whole"] is None or part["cut"] is None:
                 return {"whole": None, "cut": None, **counts}
-            for side, entries in found.items():
+            for side, entries in united.items():
                 entries.update(part[side])
-        if sum(map(len, found.values())) > self.limit:
+        if sum(map(len, united.values())) > self.limit:
             return {"whole": None, "cut": None, **counts}
-        return {**{side: sorted(entries) for side, entries in found.items()}, **counts}
+        return {**{side: sorted(entries) for side, entries in united.items()}, **counts}
 
     @abstractmethod
     def entry(self, text: bytes) -> bytes | None:
-        """The entry of a text that is longer than one; None where the text is its own."""
+        """Return the entry of a text that is longer than an entry, or None."""
 
     @abstractmethod
     def _sliced(self, texts: pa.Array) -> pa.Array:
-        """The entries of texts that are all UTF-8."""
+        """Cut texts that are UTF-8 and longer than an entry."""
 
     def _entries(self, array: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The entries of distinct texts: those that are whole texts, and those that are not."""
+        """Return the whole and the cut entries of distinct texts."""
         none = pa.array([], pa.large_binary())
         if not len(array):
             return none, none
@@ -150,7 +153,7 @@ class Affix(Index):
         return pa.array(whole, pa.large_binary()), pa.array(cut, pa.large_binary())
 
     def clause(self, node: Predicate) -> Clause | None:
-        """What a row must make TRUE, as a condition on the entries."""
+        """Return the condition on the entries that a vertex implies."""
         try:
             return self._plain(node.child, negated=True) if isinstance(node, Not) else self._plain(node, negated=False)
         except IncomparableError:
@@ -179,10 +182,13 @@ class Affix(Index):
 
     @abstractmethod
     def _start(self, node: Predicate) -> tuple[str | None, bool]:
-        """What every match begins (ends) with, None where that is not known; and whether all that does so matches."""
+        """Return the text that every match of a condition begins (ends) with, and True if every such text matches.
+
+        The text is None if it is unknown.
+        """
 
     def _compared(self, op: str, text: bytes) -> Clause:
-        """An order comparison."""
+        """Return the clause of an order comparison."""
         return self._values()
 
     def _equal(self, literals: Sequence[Literal], *, negated: bool) -> Clause:
@@ -235,7 +241,7 @@ class Prefix(Affix):
     backwards: ClassVar[bool] = False
 
     def entry(self, text: bytes) -> bytes | None:
-        r"""The entry of a text that is longer than one; None where the text is its own.
+        r"""Return the entry of a text that is longer than an entry, or None.
 
         >>> Prefix("c", length=2).entry("héllo".encode()), Prefix("c", length=2).entry("hé".encode())
         (b'h\xc3\xa9', None)
@@ -266,7 +272,7 @@ class Prefix(Affix):
         if op in ("<", "<="):  # a longer text is above its entry
             return self._passes(shown, [all_below(text, op == "<=")], [all_below(text, False)])
         entry = self.entry(text) or text
-        while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within what is a character here
+        while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within a character
             entry = entry[:-1]
         return self._passes(shown, [all_above(text, op == ">=")], [all_above(entry, True)])
 
@@ -287,7 +293,7 @@ class Suffix(Affix):
     backwards: ClassVar[bool] = True
 
     def entry(self, text: bytes) -> bytes | None:
-        r"""The entry of a text that is longer than one; None where the text is its own.
+        r"""Return the entry of a text that is longer than an entry, or None.
 
         >>> Suffix("c", length=2).entry("hallé".encode()), Suffix("c", length=2).entry("lé".encode())
         (b'l\xc3\xa9', None)

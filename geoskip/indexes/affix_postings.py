@@ -1,9 +1,9 @@
-"""What Prefix and Suffix share: the beginnings (or ends) of a file's texts, and where each occurs.
+"""Entries of Prefix and Suffix: the beginnings (or ends) of all files' texts, with the files of each.
 
-An *entry* is what a text begins with: its first ``length`` code points, or all of it where there are no more. Stored
-are two lists a file: ``whole``, the texts that are entries themselves, and ``cut``, the entries of longer texts. Code
-points are counted as the bytes that begin one, so that texts which are not UTF-8 have entries too; no entry is longer
-than four bytes a code point. Two properties carry all clauses, for any bytes:
+An *entry* is the first ``length`` code points of a text, or all of a shorter text. Stored are two lists a file:
+``whole``, the texts that are entries themselves, and ``cut``, the entries of longer texts. Code points are counted as
+the bytes that begin one, so that texts which are not UTF-8 have entries too; no entry is longer than four bytes a code
+point. Two properties carry all clauses, for any bytes:
 
 * the entry of a text depends on the text's first bytes alone, so two texts that share them share the entry;
 * a text that begins with ``p`` has an entry that begins with ``p``, or, where ``p`` itself is longer than an entry,
@@ -13,7 +13,7 @@ Suffix is the mirror image: its entries are read backwards, and "begins" becomes
 
 *At a query* the distinct entries of all files are one sorted dictionary with the files of each, derived once a
 snapshot: a condition on beginnings is a slice of it. An entry is a unit (:class:`geoskip.clauses.UnitClause`): a row
-has one, so that ``c >= 'm' AND c < 'n'`` asks for one entry that satisfies both.
+has one, so that ``c >= 'm' AND c < 'n'`` needs one entry that satisfies both.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ CUT = 4
 """Bytes of the longest code point."""
 
 Interval = tuple[bytes, bytes | None]
-"""The byte strings from the first on and below the second; None is above everything."""
+"""A half-open interval of byte strings; an end of None is above everything."""
 
 
 def exactly(entry: bytes) -> Interval:
-    r"""The interval that holds one entry.
+    r"""Return the interval that holds one entry.
 
     >>> exactly(b"ab"), beginning(b"ab"), all_below(b"b", True), all_above(b"b", True)
     ((b'ab', b'ab\x00'), (b'ab', b'ac'), (b'', b'b\x00'), (b'b', None))
@@ -60,23 +60,23 @@ def exactly(entry: bytes) -> Interval:
 
 
 def beginning(text: bytes) -> Interval:
-    """What begins with a text."""
+    """Return the interval of the byte strings that begin with a text."""
     cut = text.rstrip(b"\xff")
     return text, cut[:-1] + bytes([cut[-1] + 1]) if cut else None
 
 
 def all_below(text: bytes, inclusive: bool) -> Interval:
-    """What is below a text, or is it."""
+    """Return the interval below a text, with the text itself if inclusive."""
     return b"", text + b"\0" if inclusive else text
 
 
 def all_above(text: bytes, inclusive: bool) -> Interval:
-    """What is above a text, or is it."""
+    """Return the interval above a text, with the text itself if inclusive."""
     return text if inclusive else text + b"\0", None
 
 
 def lists_of(whole: pa.Array, cut: pa.Array, limit: int) -> dict[str, list[bytes] | None]:
-    """The two lists of a summary from entries, each once; None where together they are more than ``limit``."""
+    """Return the sorted distinct entries of a summary; None if together they are more than ``limit``."""
     whole, cut = whole.unique(), cut.unique()
     if len(whole) + len(cut) > limit:
         return {"whole": None, "cut": None}
@@ -88,7 +88,7 @@ class EntryPasses(UnitClause):
     """Some entry of the file lies in the intervals, or (inverted) outside of them.
 
     ``whole`` are the intervals for texts that are their own entries, ``cut`` those for entries of longer texts;
-    ``null`` tells whether NULL passes, ``values`` whether a text of which nothing is known does.
+    ``null`` is True if NULL passes, ``values`` if the unlisted texts of a file over the limit do.
     """
 
     index: str
@@ -101,7 +101,7 @@ class EntryPasses(UnitClause):
     backwards: bool = False
 
     def keep_units(self, files: Files) -> Mask:
-        found = _affixes_of(files, self.index, self.backwards)
+        found = affixes_of(files, self.index, self.backwards)
         units = np.zeros(len(found.starts) - 1, dtype=bool)
         entries = len(found.entries)
         for intervals, low, high in ((self.whole, 0, found.wholes), (self.cut, found.wholes, entries)):
@@ -114,7 +114,7 @@ class EntryPasses(UnitClause):
         return units
 
     def files_of(self, files: Files, units: Mask) -> Mask:
-        return _affixes_of(files, self.index, self.backwards).files_with(units)
+        return affixes_of(files, self.index, self.backwards).files_with(units)
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.index, name) for name in ("whole", "cut", "nulls", "rows"))
@@ -125,7 +125,7 @@ class EntryPasses(UnitClause):
 
 @dataclass(frozen=True)
 class _SortedEntries(Sequence[bytes]):
-    """Entries in order, read from Arrow's buffers one by one: two runs, the whole ones first."""
+    """Entries as a sequence over Arrow's buffers: two sorted runs, the whole entries first."""
 
     offsets: Ints
     data: memoryview
@@ -143,7 +143,7 @@ class AffixPostings:
     """The distinct entries of all files, and the files of each.
 
     Units come in this order: the whole entries, sorted; the cut ones, sorted; NULL; the texts of files whose lists are
-    missing; whatever a file without a summary holds. ``files[starts[u]:starts[u + 1]]`` are those of unit u.
+    missing; the texts of files without a summary. ``files[starts[u]:starts[u + 1]]`` are those of unit u.
     """
 
     length: int
@@ -152,10 +152,10 @@ class AffixPostings:
     files: Ints
     starts: Ints
     sizes: Ints
-    """How many units each file has."""
+    """The number of units of each file."""
 
     def files_with(self, units: Mask) -> Mask:
-        """The files that have some of these units."""
+        """Return the mask of the files that have some of these units."""
         chosen = np.flatnonzero(units)
         if int((self.starts[chosen + 1] - self.starts[chosen]).sum()) > len(self.files) // 2:
             others = np.bincount(self._files_of(np.flatnonzero(~units)), minlength=self.length)
@@ -177,11 +177,11 @@ class AffixPostings:
         return np.asarray(self.files[shift + np.arange(len(shift))])
 
 
-def _affixes_of(files: Files, name: str, backwards: bool) -> AffixPostings:
-    return files.cached((name, "entries"), lambda: _gathered(files, name, backwards))
+def affixes_of(files: Files, name: str, backwards: bool) -> AffixPostings:
+    return files.cached((name, "entries"), lambda: _postings(files, name, backwards))
 
 
-def _gathered(files: Files, name: str, backwards: bool) -> AffixPostings:
+def _postings(files: Files, name: str, backwards: bool) -> AffixPostings:
     whole, cut = (_plain(files.summary(name, field)) for field in ("whole", "cut"))
     (rows, counted), (nulls, known) = (counts_of(files, name, field) for field in ("rows", "nulls"))
     known &= counted
@@ -212,7 +212,7 @@ def _listed(array: pa.Array) -> Mask:
 
 
 def _side(array: pa.Array, listed: Mask, backwards: bool) -> tuple[pa.Array, Ints, Ints]:
-    """One side's distinct entries in order; the files of the first, of the second, and so on; how many each has."""
+    """Return one side's distinct entries in order, the files entry by entry, and the number of files of each."""
     if not listed.any():
         return pa.array([], pa.large_binary()), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     lengths = np.asarray(array.value_lengths().fill_null(0))
@@ -231,7 +231,7 @@ def _side(array: pa.Array, listed: Mask, backwards: bool) -> tuple[pa.Array, Int
 
 
 def mirrored(array: pa.Array) -> pa.Array:
-    """Byte strings read backwards.
+    """Reverse each byte string of an array.
 
     >>> mirrored(pa.array([b"abc", b"", b"xy"], pa.large_binary())).to_pylist()
     [b'cba', b'', b'yx']

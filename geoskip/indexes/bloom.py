@@ -1,17 +1,17 @@
-"""BloomFilter: which values a file certainly does not hold (Extensible Data Skipping, section V-A and table I).
+"""BloomFilter: the values that a file certainly does not hold (Extensible Data Skipping, section V-A and table I).
 
-*Stored a file*: ``filters``, most often one, whose size follows from the file's number of distinct values and the asked
+*Stored a file*: ``filters``, most often one, whose size follows from the file's number of distinct values and the
 rate of false positives (:mod:`geoskip.indexes.bloom_filters`); ``version``, of the hash; ``nulls`` and ``rows``.
 
 *Collecting*: the distinct values are hashed (:mod:`geoskip.indexes.bloom_hash`) and their bits set. *Merging*: while a
-file is being read, its parts remember their hashes, so that the file gets one filter of the right size. Parts that
-were read by several tasks meet without them: then the file keeps a filter a part, and is kept where any of them may
-hold the value, which adds their rates up. A file that would need more than 8 MB stores counts alone and is kept.
+file is being read, its parts keep their hashes, so that the file gets one filter of the right size. Parts that were
+read by several tasks come without them: then the file stores a filter a part, and is kept where any of them may hold
+the value, which adds their rates up. A file that would need more than 8 MB stores counts alone and is kept.
 
 *Why skipping is sound*: every value of the file set its bits, and values that are equal in Spark have one hash whatever
-their width, so a value of which one bit is not set is not there; ``x = 5``, ``x <=> 5`` and ``x IN (5, 7)`` can be TRUE
-for no row of the file. A filter says nothing of order, and never that a value *is* there: NOT of an equality is decided
-by the counts alone, as NULL is.
+their width, so a value of which one bit is not set does not occur; ``x = 5`` and ``x IN (5, 7)`` can be TRUE for no row
+of the file. A filter has no order, and never proves that a value occurs: NOT of an equality is decided by the counts
+alone, as NULL is.
 
 *What it costs*: 9.6 bits a distinct value at a rate of 0.01, up to half again by rounding; hashing; at a query a few
 bits of each file, in slices.
@@ -37,7 +37,7 @@ from geoskip.indexes.bloom_filters import filter_of, filters_for, filters_of, pr
 from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_each, hashes_of_keys, keys_of
 from geoskip.indexes.range_clauses import HasNulls, HasValues
 from geoskip.indexes.stored_bounds import bound_type
-from geoskip.indexes.summary_cache import CachedSummary, is_known, once
+from geoskip.indexes.summary_cache import CachedSummary, is_shared, share
 from geoskip.predicates import (
     Call,
     Cast,
@@ -58,7 +58,7 @@ __all__ = ["BloomFilter", "FilterMayHold", "HashedPart", "equality"]
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
 _MANY = 4096
-"""Values of an IN that are probed: a longer list is found in any filter."""
+"""Values of an IN that are probed at most: some value of a longer list is in any filter."""
 
 
 @index
@@ -66,7 +66,7 @@ _MANY = 4096
 class BloomFilter(Index):
     """A Bloom filter of each file's values, for ``= <=> IN``, also through widening casts, and ``IS NULL``.
 
-    ``fpp`` is the share of files without a value that are read for it all the same, at most.
+    ``fpp`` is the rate of false positives: at most this share of the files without a value is read for it.
 
     >>> str(BloomFilter("user_id")), str(BloomFilter("user_id", fpp=0.001))
     ('bloomfilter(user_id)', 'bloomfilter(user_id, fpp=0.001)')
@@ -96,15 +96,15 @@ class BloomFilter(Index):
         return pa.struct([("filters", filters), ("version", pa.int8()), ("nulls", pa.int64()), ("rows", pa.int64())])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The filter of one file's values, or of a part of them."""
-        return HashedPart.collected(values[0], self.fpp)
+        """Return the filter of one file's values, or of a part of them."""
+        return HashedPart.from_array(values[0], self.fpp)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """One filter over all hashes where the parts still have them, else all of their filters."""
-        return HashedPart.merged(summaries, self.fpp)
+        """Make one filter of all hashes if the parts still have them, else list their filters."""
+        return HashedPart.from_parts(summaries, self.fpp)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """What a row must make TRUE, as a condition on the filters."""
+        """Return the condition on the filters and counts that a vertex implies."""
         name = str(self)
         match node:
             case IsNull(child) if self.reads(child):
@@ -126,7 +126,7 @@ class BloomFilter(Index):
         return None
 
     def _casts(self, node: Predicate) -> tuple[str, ...] | None:
-        """The types that the indexed expression is cast to, one after the other; None where it is not there."""
+        """Return the types that the indexed expression is cast to, innermost first; None for another expression."""
         if self.reads(node):
             return ()
         below = self._casts(node.child) if isinstance(node, Cast) else None
@@ -134,7 +134,21 @@ class BloomFilter(Index):
 
 
 def equality(name: str, over: Predicate, casts: Sequence[str], literals: Sequence[Literal], fpp: float) -> Clause:
-    """May the expression of an index with filters, after some casts, be equal to one of the literals?"""
+    """Return a clause for files in which an indexed expression may be equal to one of the literals.
+
+    Parameters
+    ----------
+    name
+        The index.
+    over
+        The indexed expression.
+    casts
+        The types that the query casts it to, innermost first.
+    literals
+        Values of the last type, none of them NULL.
+    fpp
+        The rate of false positives of the filters.
+    """
     kind = over.type
     try:
         if kind is None or len(literals) > _MANY:
@@ -166,13 +180,13 @@ class FilterMayHold(Clause):
 
 
 class HashedPart(CachedSummary):
-    """A summary with filters that remembers its hashes."""
+    """A summary with filters that keeps its hashes while the file is being read."""
 
     hashes: Words | None = None
 
     @classmethod
     def of(cls, hashes: Words, fpp: float, *, nulls: int, rows: int) -> HashedPart:
-        """The summary of some values; ``filters`` is None where one would be too large."""
+        """Return the summary of hashed values; ``filters`` is None if the filter would be too large."""
         return cls._with(filter_of(hashes, fpp), hashes, nulls, rows)
 
     @classmethod
@@ -182,40 +196,40 @@ class HashedPart(CachedSummary):
         return part
 
     @classmethod
-    def collected(cls, array: pa.Array, fpp: float) -> HashedPart | None:
-        """The summary of a file's values, or of a part of them; None where they cannot be hashed."""
-        return once(array, ("filter", fpp), lambda: cls._collected(array, fpp))
+    def from_array(cls, array: pa.Array, fpp: float) -> HashedPart | None:
+        """Return the summary of an array; None if its values cannot be hashed."""
+        return share(array, ("filter", fpp), lambda: cls._from_array(array, fpp))
 
     @classmethod
-    def _collected(cls, array: pa.Array, fpp: float) -> HashedPart | None:
+    def _from_array(cls, array: pa.Array, fpp: float) -> HashedPart | None:
         hashes = hashes_of(array)
         return None if hashes is None else cls.of(hashes, fpp, nulls=array.null_count, rows=len(array))
 
     @classmethod
-    def of_each(cls, arrays: Sequence[pa.Array], fpp: float) -> list[HashedPart | None]:
-        """The same of each of some files' values, which for small ones is far less work."""
-        new = [array for array in arrays if not is_known(array, ("filter", fpp))]
+    def from_arrays(cls, arrays: Sequence[pa.Array], fpp: float) -> list[HashedPart | None]:
+        """Return the summaries of several arrays; together, which is far less work for small ones."""
+        new = [array for array in arrays if not is_shared(array, ("filter", fpp))]
         hashed = [(array, found) for array, found in zip(new, hashes_of_each(new), strict=True) if found is not None]
         made = filters_for([found for _, found in hashed], fpp)
         parts = {
-            id(array): once(array, ("filter", fpp), partial(cls._with, each, found, array.null_count, len(array)))
+            id(array): share(array, ("filter", fpp), partial(cls._with, each, found, array.null_count, len(array)))
             for (array, found), each in zip(hashed, made, strict=True)
         }
-        return [parts[id(array)] if id(array) in parts else cls.collected(array, fpp) for array in arrays]
+        return [parts[id(array)] if id(array) in parts else cls.from_array(array, fpp) for array in arrays]
 
     def copy(self) -> HashedPart:
-        """The same, to be changed."""
+        """Return a copy that may be changed."""
         part = HashedPart(self)
         part.hashes = self.hashes
         return part
 
     @classmethod
-    def merged(cls, parts: Sequence[Summary], fpp: float) -> HashedPart:
-        """The summary of all parts of a file from theirs."""
+    def from_parts(cls, parts: Sequence[Summary], fpp: float) -> HashedPart:
+        """Return the summary of a file, given those of its parts."""
         nulls, rows = (sum(part[name] for part in parts) for name in ("nulls", "rows"))
-        known = [part.hashes for part in parts if isinstance(part, HashedPart) and part.hashes is not None]
-        if len(known) == len(parts):
-            return cls.of(np.unique(np.concatenate([np.zeros(0, np.uint64), *known])), fpp, nulls=nulls, rows=rows)
+        hashes = [part.hashes for part in parts if isinstance(part, HashedPart) and part.hashes is not None]
+        if len(hashes) == len(parts):
+            return cls.of(np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes])), fpp, nulls=nulls, rows=rows)
         lists = [part["filters"] for part in parts]
         filters = None if None in lists else [f for some in lists for f in some]
         return cls(filters=filters, version=VERSION, nulls=nulls, rows=rows)

@@ -1,7 +1,7 @@
 """Bloom filters: their size, their bits, and probing those of all files at once in bit slices.
 
 A filter of m bits holds a value whose hash is h when the bits at k places that follow from h are set (Bloom 1970; the
-k places are an arithmetic progression in the hash, as Kirsch and Mitzenmacher showed suffices). k depends on the asked
+k places are an arithmetic progression in the hash, as Kirsch and Mitzenmacher showed suffices). k depends on the
 rate of false positives alone; m on the number of distinct values too, rounded up to 64 or 96 times a power of two: two
 sizes an octave cost at most half again the bits, and leave few sizes in a dataset.
 
@@ -32,17 +32,17 @@ LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
 
 _SMALL = 1 << 18
-"""Bits of a filter that is made together with others: they are looked up as bytes first."""
+"""Bits of the largest filter that is made together with others: its bits are bytes first."""
 _FEW = 256
 _SHORT = 384
-"""Words in which bits are looked for one by one."""
+"""Words up to which all bits are unpacked."""
 _WORD = (1 << 64) - 1
 _AT_ONCE = 1 << 22
 Bytes = NDArray[np.uint8]
 
 
 def probes_for(fpp: float) -> int:
-    """How many bits a value sets: k.
+    """Return the number k of bits that a value sets.
 
     >>> probes_for(0.01), probes_for(0.5)
     (7, 1)
@@ -51,7 +51,7 @@ def probes_for(fpp: float) -> int:
 
 
 def bits_for(distinct: int, fpp: float) -> int:
-    """How many bits a filter of so many distinct values has.
+    """Return the size in bits of a filter of so many distinct values.
 
     >>> bits_for(0, 0.01), bits_for(1, 0.01), bits_for(1000, 0.01), bits_for(1100, 0.01)
     (0, 64, 12288, 12288)
@@ -67,7 +67,7 @@ def bits_for(distinct: int, fpp: float) -> int:
 
 
 def filter_of(hashes: Words, fpp: float) -> bytes | None:
-    """The filter that holds these distinct hashes; None where it would be larger than LARGEST."""
+    """Return the filter of distinct hashes; None if it would be larger than :data:`LARGEST`."""
     bits = bits_for(len(hashes), fpp)
     if bits > LARGEST:
         return None
@@ -79,7 +79,7 @@ def filter_of(hashes: Words, fpp: float) -> bytes | None:
 
 
 def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
-    """The same of each of some; small ones are made together, since most of the work on one of them is calls."""
+    """Return several filters; small ones are made together, since calls dominate the work on one of them."""
     sizes = [bits_for(len(each), fpp) for each in hashes]
     small = [number for number, size in enumerate(sizes) if size <= _SMALL]
     bits = np.array([sizes[number] for number in small], dtype=np.int64)
@@ -99,7 +99,7 @@ def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
 
 
 def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
-    """The places of all hashes, the first ones, the second ones, and so on; each may be for a filter of other bits."""
+    """Iterate over the first places of all hashes, the second ones, and so on; ``bits`` may differ by hash."""
     step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
     range_of = np.asarray(bits, dtype=np.uint64)
     for _ in range(probes):
@@ -109,7 +109,7 @@ def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
 
 @dataclass(frozen=True)
 class FilterGroup:
-    """The filters of one size: as slices, one row a bit (words of 64 files), or one row a filter where they are few."""
+    """The filters of one size: as slices, one row a bit (words of 64 files), or one row a filter if few."""
 
     bits: int
     owner: Ints
@@ -117,16 +117,16 @@ class FilterGroup:
     table: NDArray[np.uint64] | NDArray[np.uint8]
     sliced: bool
 
-    def holding(self, hashes: Words, probes: int) -> Ints:
-        """The files of which a filter, none of them sliced, may hold one of the values."""
+    def files_holding(self, hashes: Words, probes: int) -> Ints:
+        """Return the files of the filters that may hold one of the values; for filters in rows."""
         return self.owner[self._in_rows(np.stack(list(places_of(hashes, probes, self.bits)), axis=1))]
 
     def slices(self, hashes: Words, probes: int) -> Words:
-        """One bit a filter: may it hold one of the values?"""
+        """Return one bit a filter, set if it may hold one of the values; for filters in slices."""
         if len(hashes) == 1:
             chosen = _places_of_one(int(hashes[0]), probes, self.bits)
             found: Words
-            if self.table.shape[1] < _SHORT:  # a copy of them all is cheaper than a call each
+            if self.table.shape[1] < _SHORT:  # one copy of all is cheaper than a call a slice
                 found = np.bitwise_and.reduce(self.table.take(chosen, axis=0), axis=0)
                 return found
             found = self.table[chosen[0]].copy()
@@ -153,18 +153,18 @@ class FilterGroup:
 
 @dataclass(frozen=True)
 class BloomFilters:
-    """The filters of all files, grouped by size; a file may have several, one a part, and holds what any holds."""
+    """The filters of all files, grouped by size; a file may have several, one a part."""
 
     groups: tuple[FilterGroup, ...]
     unknown: Mask
     any_unknown: bool
     owner: Ints
-    """The files of all bits of all sliced groups, one group after the other, each padded to whole words."""
+    """The files of the bits of all sliced groups, one group after the other, each padded to whole words."""
     in_order: bool
-    """Is there one sliced group with one filter of each file, in their order, and nothing else?"""
+    """True if one sliced group has exactly one filter of each file, in the order of the files."""
 
     def may_hold(self, hashes: Words, probes: int) -> Mask:
-        """Which files may hold one of the values: never False for one that does."""
+        """Return one entry a file, False only if it holds none of the values."""
         if self.in_order and len(hashes):
             bits = self.groups[0].slices(hashes, probes).view(np.uint8)
             return np.unpackbits(bits, count=len(self.unknown), bitorder="little").view(np.bool_)
@@ -176,23 +176,23 @@ class BloomFilters:
             keep[self.owner[_places_in(np.concatenate(sliced))]] = True
         for group in self.groups:
             if not group.sliced:
-                keep[group.holding(hashes, probes)] = True
+                keep[group.files_holding(hashes, probes)] = True
         return keep
 
 
 def filters_of(files: Files, name: str, version: int) -> BloomFilters:
-    """The filters of an index: its fields ``filters`` (a list a file) and ``version``; derived once a snapshot."""
-    return files.cached((name, "bit slices"), lambda: _grouped(files, name, version))
+    """Return the filters of an index, grouped once a snapshot from its fields ``filters`` and ``version``."""
+    return files.cached((name, "bit slices"), lambda: _filters_by_size(files, name, version))
 
 
 def _places_of_one(value: int, probes: int, bits: int) -> list[int]:
-    """The places of one hash, as :func:`places_of` has them."""
+    """Return the places of one hash, those of :func:`places_of`."""
     step = (value * 0x9E3779B97F4A7C15) | 1
     return [((((value + number * step) & _WORD) >> 32) * bits) >> 32 for number in range(probes)]
 
 
 def _places_in(words: Words) -> Ints:
-    """The numbers of the bits that are set, 64 a word, the lowest first; most words have none or one."""
+    """Return the numbers of the bits that are set, 64 a word, lowest first; most words have none or one."""
     if len(words) < _SHORT:
         return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_).nonzero()[0]
     at = np.flatnonzero(words != 0)
@@ -209,7 +209,7 @@ def _places_in(words: Words) -> Ints:
     return np.concatenate([*found, at[ones >> 6] * 64 + (ones & 63)])
 
 
-def _grouped(files: Files, name: str, version: int) -> BloomFilters:
+def _filters_by_size(files: Files, name: str, version: int) -> BloomFilters:
     stored, versions = (_plain(files.summary(name, field)) for field in ("filters", "version"))
     if not pa.types.is_list(stored.type) or not pa.types.is_integer(versions.type):
         return BloomFilters((), np.ones(len(files), dtype=bool), True, np.zeros(0, dtype=np.int64), False)
@@ -231,7 +231,7 @@ def _grouped(files: Files, name: str, version: int) -> BloomFilters:
 
 
 def _rows(values: pa.Array, chosen: Ints, size: int) -> Bytes:
-    """The bytes of some filters of one size, one row each."""
+    """Return the bytes of some filters of one size, one row each."""
     taken = values if len(chosen) == len(values) else values.take(pa.array(chosen))
     first = int(np.frombuffer(taken.buffers()[1], dtype=np.int64)[taken.offset])
     data = np.frombuffer(taken.buffers()[2], dtype=np.uint8)
@@ -246,7 +246,7 @@ def _group(owner: Ints, rows: Bytes) -> FilterGroup:
 
 
 def _transposed(rows: Bytes) -> Words:
-    """One row a bit, one bit a filter: eight filters by eight bits at a time (Hacker's Delight, section 7-3)."""
+    """Transpose to one row a bit, one bit a filter: 8 by 8 bits at a time (Hacker's Delight, section 7-3)."""
     count, size = rows.shape
     eighths = -(-count // 64) * 8
     slices = np.zeros((size, 8, eighths), dtype=np.uint8)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from geoskip.bounds.sort_keys import IncomparableError, comparable, physical
 from geoskip.bounds.strings import encoded
 from geoskip.indexes.stored_bounds import ordered
-from geoskip.indexes.summary_cache import distinct, is_known, once
+from geoskip.indexes.summary_cache import distinct, is_shared, share
 from geoskip.predicates import Literal
 from geoskip.types import SqlType, sql_type
 
@@ -40,32 +40,32 @@ __all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_e
 VERSION = 1
 Words = NDArray[np.uint64]
 Key = int | float | bytes | tuple[int, int]
-"""What is hashed: an integer, a double, bytes, or a decimal as (unscaled, scale) where it is no integer of 64 bits."""
+"""A hashed value: an integer of 64 bits, a double, bytes, or another decimal as (unscaled, scale)."""
 
 _SHORT = 1 << 18
-"""Bytes of distinct values up to which arrays are hashed together, and how many of them at once."""
+"""Bytes of distinct values up to which arrays are hashed together; and the most arrays at once."""
 _TOGETHER = 256
 _MOST_NEAR = 16
-"""Numbers that may be rounded to one double, and are looked for: each adds its rate of false positives."""
+"""Numbers that round to one double, at most: each that is probed adds its rate of false positives."""
 _LONG = 512
 """Strings above this many bytes are hashed by BLAKE2b, one by one."""
 
 
 def hashes_of(array: pa.Array) -> Words | None:
-    """The hashes of the distinct values of an array but NULL; None where Spark's values are not these.
+    """Return the hashes of an array's distinct values without NULL; None where Spark's values are others.
 
     >>> one = [pa.array([1], kind) for kind in (pa.int8(), pa.int64(), pa.decimal128(5, 2))]
     >>> len({int(hashes_of(array)[0]) for array in one})
     1
     """
-    return once(array, "hashes", lambda: _hashes_of(array))
+    return share(array, "hashes", lambda: _hashes_of(array))
 
 
 def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
-    """The same of each of some arrays. Short ones are hashed together: most of the work on one of them is calls."""
+    """Return the hashes of several arrays; short ones together, since calls dominate the work on one."""
     together: dict[pa.DataType, list[tuple[pa.Array, pa.Array]]] = {}
     for array in arrays:
-        if _is_plain(array.type) and not is_known(array, "hashes"):
+        if _is_plain(array.type) and not is_shared(array, "hashes"):
             values = ordered(distinct(array))
             if values.nbytes <= _SHORT:
                 together.setdefault(values.type, []).append((array, values))
@@ -76,12 +76,12 @@ def hashes_of_each(arrays: Sequence[pa.Array]) -> list[Words | None]:
             words = _of_plain(pa.concat_arrays([values for _, values in several]))
             ends = np.cumsum([len(values) for _, values in several])
             for (array, _), each in zip(several, np.split(words, ends[:-1]), strict=True):
-                found[id(array)] = once(array, "hashes", lambda each=each: each)  # type: ignore[misc]
+                found[id(array)] = share(array, "hashes", lambda each=each: each)  # type: ignore[misc]
     return [found[id(array)] if id(array) in found else hashes_of(array) for array in arrays]
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Is a value's hash that of one integer, or of its bytes?"""
+    """True for types whose values are hashed as one integer, or as bytes."""
     if pa.types.is_timestamp(kind):
         return bool(kind.unit == "us")
     texts = pa.types.is_string(kind) or pa.types.is_binary(kind)
@@ -98,7 +98,7 @@ def _hashes_of(array: pa.Array) -> Words | None:
         if not scale:
             whole = pc.divide(values, 1000)
             if not pc.all(pc.equal(pc.multiply(whole, 1000), values)).as_py():
-                return None  # Spark would cut what is less than a microsecond off
+                return None  # Spark would truncate to microseconds
         values = pc.multiply(values, scale) if scale else whole
     if pa.types.is_decimal(values.type):
         return _of_decimals(values)
@@ -110,7 +110,7 @@ def _hashes_of(array: pa.Array) -> Words | None:
 
 
 def _of_plain(values: pa.Array) -> Words:
-    """The hashes of bytes and integers, one each."""
+    """Return the hashes of bytes or integers, one each."""
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return _of_bytes(values)
     if pa.types.is_boolean(values.type):
@@ -119,7 +119,7 @@ def _of_plain(values: pa.Array) -> Words:
 
 
 def hashes_of_keys(keys: Sequence[Key]) -> Words:
-    """The hashes of some keys, each once."""
+    """Return the distinct hashes of some keys."""
     words = [key for key in keys if type(key) is int]
     doubles = [key for key in keys if type(key) is float]
     texts = [key for key in keys if type(key) is bytes]
@@ -138,10 +138,10 @@ _NUMBER = int | float | Decimal
 
 
 def keys_of(kind: str, casts: Sequence[str], literal: Literal) -> list[Key]:
-    """The keys that a value of a column has when it is equal to a literal; none where no value can be.
+    """Return the keys of the values of a column that are equal to a literal; none if no value can be.
 
-    ``kind`` is the column's type, ``casts`` the types that it is cast to, one after the other. Raises Incomparable
-    where several values may be equal to the literal or nothing is known.
+    ``kind`` is the column's type, ``casts`` the types that the query casts it to, innermost first. Raises
+    IncomparableError if too many values may be equal to the literal, or types do not match.
 
     >>> (
     ...     keys_of("int", ["bigint"], Literal(1)),
@@ -191,9 +191,9 @@ def _number_keys(column: SqlType, casts: Sequence[str], value: Any) -> list[Key]
 
 
 def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
-    """The keys of the numbers of a type that a cast may round to this double.
+    """Return the keys of the numbers of a type that a cast may round to a double.
 
-    It is off by half of the last bit, and where decimals are divided by a power of ten by a few.
+    The cast is off by half of the last bit, and for decimals, divided by a power of ten, by a few bits.
     """
     if not math.isfinite(value):
         return []
@@ -212,7 +212,7 @@ def _keys_near(column: SqlType, value: float, *, single: bool) -> list[Key]:
 
 
 def _number_key(value: int | float | Decimal) -> Key | None:
-    """An exact number's key; None for those that no column holds."""
+    """Return an exact number's key; None for numbers that no column holds."""
     if isinstance(value, float):
         value = int(value)
     if isinstance(value, int):
@@ -229,7 +229,7 @@ def _number_key(value: int | float | Decimal) -> Key | None:
 
 
 def _reduced(unscaled: int, scale: int) -> Key:
-    """The key of a number without zeros at its end."""
+    """Return the key of a number without trailing zeros."""
     while scale > 0 and unscaled % 10 == 0:
         unscaled, scale = unscaled // 10, scale - 1
     return unscaled if scale == 0 and -(2**63) <= unscaled < 2**63 else (unscaled, scale)
@@ -244,8 +244,8 @@ def _as_double(value: int | float | Decimal, *, single: bool) -> float:
         return float(np.float32(double)) if single else double
 
 
-def _mixed(words: Words) -> Words:
-    """SplitMix64's finalizer: every bit of the result depends on every bit of the word."""
+def _mix(words: Words) -> Words:
+    """Apply SplitMix64's finalizer: every bit of the result depends on every bit of the word."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -253,29 +253,29 @@ def _mixed(words: Words) -> Words:
 
 
 def hash_integers(values: NDArray[np.int64]) -> Words:
-    """The hashes of integers, one each."""
-    return _mixed(np.ascontiguousarray(values).view(np.uint64))
+    """Return the hashes of integers, one each."""
+    return _mix(np.ascontiguousarray(values).view(np.uint64))
 
 
 def _of_doubles(values: NDArray[np.float64]) -> Words:
     values = values + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = math.nan
-    return _mixed(values.view(np.uint64))
+    return _mix(values.view(np.uint64))
 
 
 def _of_number(unscaled: int, scale: int) -> Words:
-    """A number that is no integer of 64 bits."""
+    """Return the hash of a number that is no integer of 64 bits."""
     if -(2**63) <= unscaled < 2**63:
         return _of_scaled(np.array([unscaled]), np.array([scale]))
     return _of_bytes(pa.array([f"{unscaled}e-{scale}".encode()], pa.large_binary()))
 
 
 def _of_scaled(unscaled: NDArray[np.int64], scale: NDArray[np.int64]) -> Words:
-    return _mixed(hash_integers(unscaled) ^ scale.astype(np.uint64))
+    return _mix(hash_integers(unscaled) ^ scale.astype(np.uint64))
 
 
 def _of_decimals(values: pa.Array) -> Words:
-    """Decimals by what remains when zeros at their end are dropped; those of more than 64 bits one by one."""
+    """Return the hashes of decimals without trailing zeros; those of more than 64 bits one by one."""
     values = values.cast(pa.decimal128(values.type.precision, values.type.scale))
     if not len(values):
         return np.zeros(0, dtype=np.uint64)
@@ -298,7 +298,7 @@ def _of_decimals(values: pa.Array) -> Words:
 
 
 def _of_bytes(values: pa.Array) -> Words:
-    """Strings by their length and their words of eight bytes, all strings at once, word by word."""
+    """Return the hashes of strings by length and words of eight bytes, all strings at once, word by word."""
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1] if offsets else None
@@ -310,7 +310,7 @@ def _of_bytes(values: pa.Array) -> Words:
         padded[:-8] = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
     at_byte = np.ndarray((len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
     starts = ends[:-1] - ends[0]
-    found = _mixed(lengths.astype(np.uint64))
+    found = _mix(lengths.astype(np.uint64))
     order = np.argsort(-lengths, kind="stable")
     order = order[np.searchsorted(-lengths[order], -_LONG) :]
     words = -(-lengths[order] // 8)
@@ -320,7 +320,7 @@ def _of_bytes(values: pa.Array) -> Words:
         read = at_byte[starts[active] + 8 * word]
         short = left < 8
         read[short] &= (np.uint64(1) << (np.uint64(8) * left[short].astype(np.uint64))) - np.uint64(1)
-        found[active] = _mixed(found[active] ^ read)
+        found[active] = _mix(found[active] ^ read)
     for number in np.flatnonzero(lengths > _LONG).tolist():
         text = padded[starts[number] : starts[number] + lengths[number]].tobytes()
         found[number] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

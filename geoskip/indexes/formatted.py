@@ -1,4 +1,4 @@
-r"""Formatted: the distinct values of what is extracted from formatted text (Extensible Data Skipping, table I and V-F).
+r"""Formatted: the distinct values of parts of formatted text (Extensible Data Skipping, table I and V-F).
 
 A user-agent string, a line of a log or a path has parts, and queries ask for a part by a function:
 ``get_agent_name(user_agent) = 'Hacker'``. The text itself has too many values to list, its parts have few.
@@ -9,13 +9,13 @@ A user-agent string, a line of a log or a path has parts, and queries ask for a 
 *Stored a file*: for each part the list of its distinct values, as in :mod:`geoskip.indexes.valuelist`, with NULL
 counted beside it.
 
-*Why skipping is sound*: a query meets the lists only if its own expression is the indexed one, and of that any
-deterministic condition is decided value by value as for ValueList. A function of the user's is the indexed one if its
-identity is: the version that its author declared, else a digest of its code and of all that it reaches, with the
-releases of the libraries that it calls (:mod:`geoskip.registry.fingerprint`). Another body, or another release of a
-parser's library, and nothing is skipped.
+*Why skipping is sound*: the lists serve a query only if its own expression is the indexed one, and a deterministic
+condition over that is decided value by value as for ValueList. A user's function is the indexed one if its identity
+is: the version that its author declared, else a digest of its code and of the code that it reaches, with the releases
+of the libraries that it calls (:mod:`geoskip.registry.fingerprint`). With another body, or another release of a
+parser's library, nothing is skipped.
 
-*How to ask for a part*: ``Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")`` knows
+*How to query a part*: ``Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")`` knows
 ``regexp_extract(line, r'...', 1)`` with the template's text and the group's number; :meth:`Formatted.part` writes it::
 
     log = Formatted("line", template=r"^(?<ip>\S+) \S+ \S+ \[(?<day>[^:]+)")
@@ -37,7 +37,7 @@ from geoskip.clauses import Clause, all_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.stored_bounds import bound_type
-from geoskip.indexes.valuelist import joined, list_clause, listed
+from geoskip.indexes.valuelist import list_clause, list_of, merged_list
 from geoskip.predicates import Predicate
 
 __all__ = ["Formatted"]
@@ -85,11 +85,11 @@ class Formatted(Index):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the template's parts; of an extractor one without a name."""
+        """The names of the template's parts; one empty name for an extractor."""
         return tuple(_groups(self.template)) if self.template is not None else ("",)
 
     def part(self, name: str = "") -> str:
-        """The SQL text of a part, as queries must write it to be served."""
+        """Return the SQL text of a part, which queries must use for the index to serve them."""
         if name not in self.parts:
             known = ", ".join(self.parts) if self.template is not None else "one without a name"
             raise InvalidSpecificationError(f"{self} has no part {name!r}; its parts are {known}")
@@ -100,7 +100,7 @@ class Formatted(Index):
         return extract.replace("{}", column) if "(" in extract else f"{extract}({column})"
 
     def expressions(self) -> tuple[str, ...]:
-        """The parts, as SQL."""
+        """Return the parts as SQL."""
         return tuple(map(self.part, self.parts))
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
@@ -112,21 +112,21 @@ class Formatted(Index):
         return pa.struct([*fields, ("rows", pa.int64())])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The distinct values of each part in one file, or in a part of it."""
-        return self._named_lists(listed(array, self.limit) for array in values)
+        """Return the distinct values of each part of the text, in one file or in a part of it."""
+        return self._named_lists(list_of(array, self.limit) for array in values)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """All values of the parts, once each."""
+        """Unite the values of each part of the text."""
         merged = []
         for prefix in self._prefixes():
             lists = [
                 {"values": s[f"{prefix}values"], "nulls": s[f"{prefix}nulls"], "rows": s["rows"]} for s in summaries
             ]
-            merged.append(joined(lists, self.limit))
+            merged.append(merged_list(lists, self.limit))
         return self._named_lists(merged)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """What a row must make TRUE, evaluated value by value of the part that the condition is over."""
+        """Return the condition that a vertex implies on the listed values of the part of the text that it reads."""
         found = [
             list_clause(str(self), over, node, prefix)
             for prefix, over in zip(self._prefixes(), self.bound, strict=True)
@@ -187,33 +187,33 @@ _TOKEN = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?|\]|\(\?<([A-Za-z][A-Za-z0-9]*
 
 
 def _groups(template: str) -> dict[str, int]:
-    r"""The numbers of the named groups of a regular expression of Java's, as ``regexp_extract`` counts them.
+    r"""Return the numbers of the named groups of a Java regular expression, as ``regexp_extract`` counts them.
 
     >>> _groups(r"(a(?<b>\(c)[(](?:d)(?<=e)(?<f>g))")
     {'b': 2, 'f': 3}
     """
-    found: dict[str, int] = {}
+    groups: dict[str, int] = {}
     number = depth = 0
     for token in _TOKEN.finditer(template):
         text = token[0]
         if text.startswith("["):
-            depth += 1  # Java's classes nest
+            depth += 1  # Java's character classes nest
         elif text == "]":
             depth -= depth > 0
         elif text.startswith("(") and depth == 0 and (text == "(" or token[1]):
             number += 1
             if token[1]:
-                found[token[1]] = number
-    return found
+                groups[token[1]] = number
+    return groups
 
 
 def _sql(text: str) -> str:
-    """A text as a raw literal of Spark's SQL."""
+    """Quote a text as a raw literal of Spark's SQL."""
     return f'r"{text}"' if "'" in text else f"r'{text}'"
 
 
 def _quoted(column: str) -> str:
-    """A column as SQL: one whose name is no plain word in backquotes, unless it is an expression.
+    """Return a column as SQL, in backquotes if its name is no plain word; an expression stays as it is.
 
     >>> _quoted("line"), _quoted("request.line"), _quoted("user agent"), _quoted("lower(line)")
     ('line', 'request.line', '`user agent`', 'lower(line)')

@@ -3,7 +3,7 @@
 A list is exact and small where a file has few values; a filter is small where it has many, at the price of files that
 are read in vain. Equality queries cost, in bits, what is read of metadata and of data: with v distinct values of b
 bits, a filter's rate of false positives f and the share psi of files that must be read at least, the list is the
-better one while::
+better one if::
 
     v * b  <  bits of the filter  +  (1 - psi) * f * 8 * bytes of the file
 
@@ -14,12 +14,11 @@ case: it was never listed whole.
 *Stored a file*: ``values`` as in :mod:`geoskip.indexes.valuelist` or ``filters`` and ``version`` as in
 :mod:`geoskip.indexes.bloom`, never both; ``nulls`` and ``rows``.
 
-*Collecting*: lists while they are of moderate size, hashes beyond. When all parts of a file are there and its size is
-known, the rule decides, and a list that costs too much is made into one filter.
+*Collecting*: lists while they are of moderate size, hashes beyond. When the summary of the whole file is complete and
+its size is known, the rule decides, and a list that costs too much becomes one filter.
 
-*Why skipping is sound*: each clause is that of the list and that of the filter in one. A file without a list is kept by
-the first, a file without filters by the second, so of every file that one decides which speaks about it; their own
-modules say why they are right.
+*Why skipping is sound*: each clause is the AND of the list's and the filter's. A file without a list is kept by the
+first, a file without filters by the second, so the one that is stored decides; their modules show why each is sound.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.bloom import BloomFilter, HashedPart
 from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.summary_cache import CachedSummary
-from geoskip.indexes.valuelist import bytes_of, in_order, joined, list_clause, list_type, listed
+from geoskip.indexes.valuelist import bytes_of, list_clause, list_of, list_type, merged_list, sort_values
 from geoskip.predicates import Predicate
 
 __all__ = ["Hybrid", "list_costs_less"]
@@ -86,23 +85,23 @@ class Hybrid(Index):
         return pa.struct([values, *(filters.field(number) for number in range(filters.num_fields))])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The list of one file's values, in no order yet, or of a part of them; hashes where it would be long."""
+        """Return the unsorted list of one file's values, or of a part of them; hashes where the list would be long."""
         (array,) = values
-        found = listed(array, _MOST_VALUES, _MOST_BYTES, lazily=True)
+        found = list_of(array, _MOST_VALUES, _MOST_BYTES, lazily=True)
         if found["values"] is not None:
             part = ListedPart(_with_list(found))
             part.array = weakref.ref(array)
             return part
-        hashed = HashedPart.collected(array, self.fpp)
+        hashed = HashedPart.from_array(array, self.fpp)
         return None if hashed is None else _without_list(hashed)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """One list of all parts, or the filters of all."""
-        found = joined(summaries, _MOST_VALUES, _MOST_BYTES)
+        """Return one list of all parts' values, or their filters."""
+        found = merged_list(summaries, _MOST_VALUES, _MOST_BYTES)
         if found["values"] is not None:
             return _with_list(found)
         parts = [part if part["values"] is None else self._as_filter(part) for part in summaries]
-        return _without_list(HashedPart.merged(parts, self.fpp))
+        return _without_list(HashedPart.from_parts(parts, self.fpp))
 
     def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> list[Summary]:
         """Keep each file's list if it costs less than a filter would; filters of small files are made together."""
@@ -113,14 +112,14 @@ class Hybrid(Index):
             if values is None:
                 continue
             if not values or list_costs_less(_bits_of(values), len(values), self.fpp, self.psi, size):
-                found[number] = {**summary, "values": in_order(values)}
+                found[number] = {**summary, "values": sort_values(values)}
                 continue
             array = summary.array() if isinstance(summary, ListedPart) else None
             if array is None:
                 found[number] = self._as_filter(summary)
             else:
                 arrays[number] = array
-        for number, part in zip(arrays, HashedPart.of_each(list(arrays.values()), self.fpp), strict=True):
+        for number, part in zip(arrays, HashedPart.from_arrays(list(arrays.values()), self.fpp), strict=True):
             assert part is not None
             found[number] = _without_list(part)
         return found
@@ -132,37 +131,49 @@ class Hybrid(Index):
         return f"{lists:,} lists of values, {filters:,} Bloom filters"
 
     def clause(self, node: Predicate) -> Clause | None:
-        """What a row must make TRUE: by the list where there is one, else by the filter."""
+        """Return the condition that a vertex implies on the list, if there is one, else on the filter."""
         found = [list_clause(str(self), self.bound[0], node), self._filters.clause(node)]
         clauses = [clause for clause in found if clause is not None]
         return all_of(clauses) if clauses else None
 
     @property
     def _filters(self) -> BloomFilter:
-        """The Bloom filters of this index, as an index over the same summaries."""
+        """An index over the Bloom filters in the same summaries."""
         filters = BloomFilter(self.expr, self.fpp).bind(self.bound)
         object.__setattr__(filters, "_text", str(self))
         assert isinstance(filters, BloomFilter)
         return filters
 
     def _as_filter(self, summary: Summary) -> HashedPart:
-        """The summary of parts with a filter in place of the list."""
-        # physical values hash alike, whatever type they are kept in
+        """Replace the list of a summary by a filter."""
+        # physical values have one hash in every type
         hashes = hashes_of(pa.array(list(summary["values"])))
         assert hashes is not None
         return _without_list(HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
 
 
 class ListedPart(CachedSummary):
-    """A summary with a list that remembers the values it was made of, as long as somebody else needs them: a large file
-    has many parts, which would fill the memory.
-    """
+    """A summary with a list that refers weakly to the array it was made of: many parts would fill the memory."""
 
     array: Callable[[], pa.Array | None] = staticmethod(lambda: None)
 
 
 def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, file_bytes: int) -> bool:
-    """Does a list of ``distinct`` values cost fewer bits than a filter of them and the files that it reads in vain?
+    """True if a list costs fewer bits than a filter and the files that it reads in vain.
+
+    Parameters
+    ----------
+    list_bits
+        The size of the list.
+    distinct
+        The number of values.
+    fpp
+        The rate of false positives of the filter.
+    psi
+        The share of the files that queries must read at least.
+    file_bytes
+        The size of the file.
+
 
     The paper's example: the longest list that pays has 10,088 values.
 
@@ -174,7 +185,7 @@ def list_costs_less(list_bits: float, distinct: int, fpp: float, psi: float, fil
 
 
 def _bits_of(values: Sequence[Any]) -> int:
-    """The bits of a list: of text and binary their bytes', of other values 64 each."""
+    """Return the bits of a list: those of the bytes of text and binary, 64 for any other value."""
     size = bytes_of(values)
     return 64 * len(values) if size is None else 8 * size
 
@@ -184,7 +195,7 @@ def _with_list(summary: Summary) -> Summary:
 
 
 def _without_list(part: HashedPart) -> HashedPart:
-    """The same beside no list; that of a Bloom filter of the same values stays as it is."""
+    """Return a copy without a list; the part itself may be shared with a BloomFilter."""
     part = part.copy()
     part["values"] = None
     return part

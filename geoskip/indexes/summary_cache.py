@@ -1,8 +1,8 @@
-"""What several indexes want to know of the same values, found out once for all of them.
+"""Shared results for the indexes of a build, which receive the very same arrays.
 
-The indexes of a build get the very same arrays of a file. Within :func:`sharing` what :func:`once` computed of an array
-for one of them is there for the others: the distinct values, their hashes, a filter of these. An index asks by calling
-functions such as :func:`distinct`, and nothing else changes for it; outside of the block each computes for itself.
+Within :func:`sharing`, results that :func:`share` computed of an array for one index are reused for the others: the
+distinct values, their hashes, a filter of these. An index only calls functions such as :func:`distinct`; outside of
+the block each index computes for itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from geoskip.indexes.stored_bounds import ordered
 
-__all__ = ["CachedSummary", "distinct", "is_known", "once", "sharing"]
+__all__ = ["CachedSummary", "distinct", "is_shared", "share", "sharing"]
 
 T = TypeVar("T")
 _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = ContextVar("known", default=None)
@@ -24,7 +24,7 @@ _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = Co
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """A block in which what is found out of an array is kept, and the array with it."""
+    """Open a block in which results are kept, with the arrays they were computed of."""
     token = _known.set({})
     try:
         yield
@@ -32,46 +32,46 @@ def sharing() -> Iterator[None]:
         _known.reset(token)
 
 
-def once(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
-    """What ``compute`` returns, or returned before of the very same array under this name; nobody may change it.
+def share(array: pa.Array, what: Hashable, compute: Callable[[], T]) -> T:
+    """Return the result of ``compute``, or the one kept of the very same array under this name; read only.
 
     >>> values, counted = pa.array([1, 2]), []
     >>> with sharing():
-    ...     [once(values, "length", lambda: counted.append(1) or len(values)) for _ in range(3)], counted
+    ...     [share(values, "length", lambda: counted.append(1) or len(values)) for _ in range(3)], counted
     ([2, 2, 2], [1])
     """
     known = _known.get()
     if known is None:
         return compute()
-    key = (id(array), what)  # which is no other array's, since it is kept
+    key = (id(array), what)  # an id of no other array, since this one is kept
     if key not in known:
         known[key] = (array, compute())
-    found: T = known[key][1]
-    return found
+    result: T = known[key][1]
+    return result
 
 
-def is_known(array: pa.Array, what: Hashable) -> bool:
-    """Was this found out of the very same array already?"""
+def is_shared(array: pa.Array, what: Hashable) -> bool:
+    """True if a result of the very same array is kept under this name."""
     known = _known.get()
     return known is not None and (id(array), what) in known
 
 
 def distinct(array: pa.Array) -> pa.Array:
-    """The distinct values but NULL; -0.0 and 0.0 are two."""
-    return once(array, "distinct", lambda: _distinct(array))
+    """Return the distinct values without NULL; -0.0 and 0.0 are two."""
+    return share(array, "distinct", lambda: _distinct(array))
 
 
 def _distinct(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
         array = array.cast(kind.value_type)
-    elif pa.types.is_float16(kind) or str(kind).endswith("_view"):  # of which Arrow finds no distinct values
+    elif pa.types.is_float16(kind) or str(kind).endswith("_view"):  # types of which Arrow finds no distinct values
         array = ordered(array)
     return array.drop_null().unique()
 
 
 class CachedSummary(dict[str, Any]):
-    """A summary that remembers what it was made of, until it is that of a whole file or leaves its process."""
+    """A summary with intermediate results, which it loses when it is complete or leaves its process."""
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

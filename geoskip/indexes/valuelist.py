@@ -57,19 +57,20 @@ __all__ = [
     "MOST_BYTES",
     "ValueList",
     "bytes_of",
-    "in_order",
+    "sort_values",
     "list_clause",
     "list_type",
-    "listed",
+    "list_of",
+    "merged_list",
     "ListMeets",
     "Postings",
     "distinct",
-    "lists_of",
+    "postings_of",
     "reals_as_bits",
 ]
 
 MOST_BYTES = 1 << 20
-"""Bytes of text or binary that a file's list may hold."""
+"""Bytes of text or binary in a file's list, at most."""
 
 
 @index
@@ -97,28 +98,41 @@ class ValueList(Index):
             )
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<values: list, nulls, rows>``; of collated text each spelling is a value, which Spark compares."""
+        """``struct<values: list, nulls, rows>``; collated text is listed by its spellings, which Spark compares."""
         (column,) = columns
         collated = sql_type(column.type).kind == "string collate"
         return list_type(replace(column, type="string") if collated else column, self.kind)
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """The distinct values of one file, or of a part of it."""
-        return listed(values[0], self.limit)
+        """Return the distinct values of one file, or of a part of it."""
+        return list_of(values[0], self.limit)
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """All values of the parts, once each; none where a part had too many."""
-        return joined(summaries, self.limit)
+        """Unite the parts' values; None if a part has too many."""
+        return merged_list(summaries, self.limit)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """What a row must make TRUE, evaluated value by value."""
+        """Return the condition on the values that a vertex implies."""
         return list_clause(str(self), self.bound[0], node)
 
 
 def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> ListMeets | None:
-    """The clause of a vertex over the lists of an expression's values.
+    """Return the clause of a vertex over the listed values of an expression, or None.
 
-    AND and OR need none: the clauses below them are merged value by value.
+    Parameters
+    ----------
+    name
+        The index.
+    over
+        The listed expression.
+    node
+        The vertex.
+    part
+        The beginning of the names of the fields, for an index with several lists a file.
+
+    Notes
+    -----
+    AND and OR need no clause: the clauses of their parts are merged value by value.
     """
     match node:
         case And() | Or():
@@ -131,14 +145,22 @@ def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> 
 
 
 def list_type(column: SourceColumn, kind: str) -> pa.DataType:
-    """The Arrow type of a file's list; raises UnsupportedColumnError with a way out."""
+    """Return the Arrow type of a file's list; raises UnsupportedColumnError with an alternative."""
     return pa.struct([("values", pa.list_(bound_type(column, kind))), ("nulls", pa.int64()), ("rows", pa.int64())])
 
 
-def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily: bool = False) -> dict[str, Any]:
-    """The summary of some values: physical, in an order of their own; ``values`` is None where there are too many.
+def list_of(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily: bool = False) -> dict[str, Any]:
+    """Return the summary of an array: its distinct physical values in order, and counts.
 
-    ``lazily`` they are :class:`LazyValues`, in no order.
+
+    Parameters
+    ----------
+    values
+        Any Arrow array of a type that :func:`list_type` takes.
+    limit, most_bytes
+        The most values, and the most bytes of text or binary; ``values`` of the summary is None beyond.
+    lazily
+        Return unordered :class:`LazyValues`.
     """
     rows, nulls = len(values), values.null_count
     plain = physical(distinct(values))
@@ -150,25 +172,25 @@ def listed(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily
         return _summary(None, limit, most_bytes, nulls, rows)
     ordered = found if lazily else found.take(pc.array_sort_indices(found))
     several = LazyValues(ordered.cast(pa.bool_()) if pa.types.is_boolean(values.type) else ordered)
-    return _summary(several if lazily else several.made, limit, most_bytes, nulls, rows)
+    return _summary(several if lazily else several.objects, limit, most_bytes, nulls, rows)
 
 
 class LazyValues(Sequence[Any]):
-    """Physical values that become Python's when one is asked for: those that a filter is made of never do."""
+    """Physical values that become Python objects on first access; those of a filter never do."""
 
     def __init__(self, array: pa.Array) -> None:
         self._array = array
 
     @cached_property
-    def made(self) -> list[Any]:
-        """The values."""
+    def objects(self) -> list[Any]:
+        """The values as Python objects."""
         # to_pylist makes a scalar of each first: 20 times slower
         found: list[Any] = self._array.to_numpy(zero_copy_only=False).tolist()
         return found
 
     @cached_property
     def bytes(self) -> int | None:
-        """How many bytes of text or binary they are; None of other values."""
+        """The bytes of text or binary together; None for other values."""
         array = self._array
         if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
             return None
@@ -181,25 +203,25 @@ class LazyValues(Sequence[Any]):
         return len(self._array)
 
     def __getitem__(self, number: Any) -> Any:
-        return self.made[number]
+        return self.objects[number]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.made)
+        return iter(self.objects)
 
     def __eq__(self, other: object) -> bool:
-        return self.made == (other.made if isinstance(other, LazyValues) else other)
+        return self.objects == (other.objects if isinstance(other, LazyValues) else other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self.made)
+        return repr(self.objects)
 
     def __reduce__(self) -> Any:
-        return list, (self.made,)
+        return list, (self.objects,)
 
 
 def bytes_of(values: Sequence[Any]) -> int | None:
-    """How many bytes of text or binary these are; None of other values.
+    """Return the bytes of text or binary values together; None for other values.
 
     >>> bytes_of([b"ab", b"c"]), bytes_of(LazyValues(pa.array([b"ab", b"c"]))), bytes_of([1]), bytes_of([])
     (3, 3, None, None)
@@ -209,26 +231,26 @@ def bytes_of(values: Sequence[Any]) -> int | None:
     return sum(map(len, values)) if values and isinstance(values[0], bytes) else None
 
 
-def joined(summaries: Sequence[Summary], limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
-    """The summary of a file from its parts'."""
+def merged_list(summaries: Sequence[Summary], limit: int, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """Return the summary of a file, given those of its parts."""
     nulls, rows = (sum(part[name] for part in summaries) for name in ("nulls", "rows"))
     lists = [part["values"] for part in summaries]
     if any(values is None for values in lists):
         return _summary(None, limit, most_bytes, nulls, rows)
     several = {repr(value) if type(value) is float else value: value for values in lists for value in values}
-    return _summary(in_order(list(several.values())), limit, most_bytes, nulls, rows)
+    return _summary(sort_values(list(several.values())), limit, most_bytes, nulls, rows)
 
 
-def in_order(values: Sequence[Any]) -> list[Any]:
-    """Physical values in the order of lists: numbers, -0.0 before 0.0 and NaN last; text by its bytes.
+def sort_values(values: Sequence[Any]) -> list[Any]:
+    """Sort physical values: -0.0 before 0.0 and NaN last; text by its bytes.
 
-    >>> in_order([float("nan"), 0.0, 2.0, -0.0]), in_order([b"b", b"a"])
+    >>> sort_values([float("nan"), 0.0, 2.0, -0.0]), sort_values([b"b", b"a"])
     ([-0.0, 0.0, 2.0, nan], [b'a', b'b'])
     """
-    return sorted(values, key=_place if values and type(values[0]) is float else None)
+    return sorted(values, key=_sort_key if values and type(values[0]) is float else None)
 
 
-def _place(value: Any) -> Any:
+def _sort_key(value: Any) -> Any:
     return (value != value, value, str(value)[:1] != "-") if type(value) is float else value
 
 
@@ -243,31 +265,34 @@ _WORDS = {IS_TRUE: "is TRUE", IS_FALSE: "is FALSE", IS_NULL: "is NULL"}
 
 @dataclass(frozen=True)
 class Postings:
-    """Every file's values as numbers of a dictionary's."""
+    """The units of all files: a dictionary of values, and the files of each unit."""
 
     values: CandidateValues
-    """The dictionary in Spark's order, and NULL at its end."""
+    """The dictionary in Spark's order, then NULL."""
     starts: Integers
-    """Where the files of each unit begin in ``owners``; one more for the end."""
+    """The place in ``owners`` of each unit's first file; one more for the end."""
     owners: NDArray[np.int32]
     """The files of all units, unit by unit."""
     sizes: NDArray[np.int32]
-    """How many units each file has."""
+    """The number of units of each file."""
 
     @property
     def units(self) -> int:
-        """The values, NULL, what is not listed, what is not known."""
+        """The number of units: the values, NULL, unlisted values, and unknown content."""
         return len(self.values) + 2
 
     def keep_units(self, found: Outcomes, wanted: int, *, unlisted: bool) -> Mask:
-        """The units that may give a wanted outcome, where the values and NULL give these."""
+        """Return the mask of the units that may give a wanted outcome.
+
+        ``found`` are the outcomes of the values and NULL; ``unlisted`` is True if unlisted values may give it.
+        """
         keep = np.empty(self.units, dtype=bool)
         np.not_equal(found & np.uint8(wanted), 0, out=keep[:-2])
         keep[-2:] = unlisted, True
         return keep
 
     def files_of(self, units: Mask) -> Mask:
-        """The files that hold one of the kept units."""
+        """Return the mask of the files that hold one of the kept units."""
         chosen = np.flatnonzero(units)
         if 2 * len(chosen) <= len(units):
             keep = np.zeros(len(self.sizes), dtype=bool)
@@ -279,7 +304,10 @@ class Postings:
         return keep
 
     def files_within(self, spans: Sequence[tuple[int, int]]) -> Mask:
-        """The files that hold a value from one of some places to another, or one that is not listed or not known."""
+        """Return the mask of the files with a value in one of the half-open ranges of the dictionary.
+
+        Files with unlisted values or unknown content are kept.
+        """
         keep = self._unlisted.copy()
         for low, high in spans:
             keep[self.owners[self.starts[low] : self.starts[high]]] = True
@@ -292,7 +320,7 @@ class Postings:
         return keep
 
     def _owners_of(self, units: Integers) -> NDArray[np.int32]:
-        """The files of these units, once a unit."""
+        """Return the files of these units, once a unit."""
         first, last = self.starts[units], self.starts[units + 1]
         if len(units) <= _FEW:
             parts = [self.owners[low:high] for low, high in zip(first.tolist(), last.tolist(), strict=True)]
@@ -305,12 +333,12 @@ class Postings:
 _FEW = 16
 
 
-def lists_of(files: Files, index: str, part: str = "") -> Postings:
-    """The lists of an index, made once for a set of files; ``part`` begins the names of its fields."""
-    return files.cached(("lists", index, part), lambda: _made(files, index, part))
+def postings_of(files: Files, index: str, part: str = "") -> Postings:
+    """Return the postings of an index, derived once a snapshot; ``part`` begins the names of its fields."""
+    return files.cached(("lists", index, part), lambda: _make_postings(files, index, part))
 
 
-def _made(files: Files, index: str, part: str) -> Postings:
+def _make_postings(files: Files, index: str, part: str) -> Postings:
     stored, listed = _stored(files.summary(index, f"{part}values"), len(files))
     (nulls, counted), (_, known) = counts_of(files, index, f"{part}nulls"), counts_of(files, index, "rows")
     known = known & counted
@@ -324,21 +352,21 @@ def _made(files: Files, index: str, part: str) -> Postings:
     units = np.concatenate([codes, *(np.full(len(some), count + at) for at, some in enumerate(special))])
     owners = np.concatenate([owner, *special])
     starts = np.concatenate([[0], np.cumsum(np.bincount(units, minlength=count + 3))])
-    pairs = np.sort(units << 32 | owners)  # quicker than to sort by one and take the other along
+    pairs = np.sort(units << 32 | owners)  # quicker than an argsort and a take
     with_null = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
     sizes = np.bincount(owners, minlength=len(files)).astype(np.int32)
     return Postings(CandidateValues(with_null, ascending=True), starts, (pairs & 0xFFFFFFFF).astype(np.int32), sizes)
 
 
 def _stored(array: Any, length: int) -> tuple[Any, Mask]:
-    """The stored lists, and which files have one."""
+    """Return the stored lists, and the mask of the files that have one."""
     if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
         return pa.nulls(length, pa.list_(pa.int64())), np.zeros(length, dtype=bool)
     return array, np.asarray(array.is_valid())
 
 
 def dictionary_of(flat: pa.Array) -> tuple[pa.Array, Integers]:
-    """The different ones of physical values without NULL, in Spark's order, and each value's number among them.
+    """Return the distinct physical values without NULL in Spark's order, and each value's number among them.
 
     -0.0 and 0.0 are two values, all NaN are one.
     """
@@ -354,7 +382,7 @@ def dictionary_of(flat: pa.Array) -> tuple[pa.Array, Integers]:
 
 
 def reals_as_bits(flat: pa.Array) -> pa.Array:
-    """The bits of doubles, one for all NaN."""
+    """Return the bits of doubles, with one pattern for all NaN."""
     plain = np.array(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
     plain[np.isnan(plain)] = np.nan
     return pa.array(plain.view(np.int64))
@@ -364,8 +392,8 @@ def reals_as_bits(flat: pa.Array) -> pa.Array:
 class ListMeets(UnitClause):
     """Some value, or NULL, may give the condition a wanted outcome.
 
-    What was found is kept for the files that it was found for: when a report asks again, the engine's expressions of
-    the query are gone.
+    The kept units are cached by snapshot: when a report evaluates the clause again, the engine's expressions of the
+    query no longer exist.
     """
 
     name: str
@@ -373,30 +401,30 @@ class ListMeets(UnitClause):
     node: Predicate
     wanted: int = IS_TRUE
     part: str = ""
-    """What begins the names of the fields, where an index has several lists a file."""
+    """The beginning of the names of the fields, for an index with several lists a file."""
     _found: list[tuple[Postings, Any]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def index(self) -> str:  # type: ignore[override]
-        """Whose units these are."""
+        """The name that clauses over the same units share."""
         return f"{self.name}.{self.part}" if self.part else self.name
 
     def keep(self, files: Files) -> Mask:
-        lists = lists_of(files, self.name, self.part)
+        lists = postings_of(files, self.name, self.part)
         spans = places_equal(self.node, self.over, lists.values) if self.wanted == IS_TRUE else None
         if spans is not None and self.unlisted():
             return lists.files_within(spans)
         return super().keep(files)
 
     def implies(self, other: UnitClause) -> bool:
-        """A value that is equal to another is not NULL."""
+        """True if an equality implies IS NOT NULL of the same values."""
         match self.node, other:
             case (Comparison("=") | In(), ListMeets(_, over, IsNull(child), wanted)) if self.wanted == IS_TRUE:
                 return over == child == self.over and wanted == IS_FALSE
         return False
 
     def keep_units(self, files: Files) -> Mask:
-        lists = lists_of(files, self.name, self.part)
+        lists = postings_of(files, self.name, self.part)
         for known, packed in self._found:
             if known is lists:
                 return np.unpackbits(packed, count=lists.units).view(bool)
@@ -406,10 +434,10 @@ class ListMeets(UnitClause):
         return keep
 
     def files_of(self, files: Files, units: Mask) -> Mask:
-        return lists_of(files, self.name, self.part).files_of(units)
+        return postings_of(files, self.name, self.part).files_of(units)
 
     def unlisted(self) -> bool:
-        """May a value that is not NULL give a wanted outcome, whatever it is?"""
+        """True if an unknown value that is not NULL may give a wanted outcome."""
         match self.node:
             case IsNull(child) | Not(IsNull(child)) if child == self.over:
                 is_null = isinstance(self.node, IsNull)
