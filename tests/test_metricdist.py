@@ -295,5 +295,5 @@ def test_lists_of_words_that_are_lost_or_damaged_keep() -> None:
     found = StringLists.of(lists)
     assert found.texts == ["a", "b", "c"]
     wanted = np.array([text == "b" for text in found.texts])
-    assert found.holding(wanted).tolist() == [True, True, True, True, False, True]
-    assert StringLists.of(pa.nulls(2)).holding(np.zeros(0, dtype=bool)).tolist() == [True, True]
+    assert found.files_holding(wanted).tolist() == [True, True, True, True, False, True]
+    assert StringLists.of(pa.nulls(2)).files_holding(np.zeros(0, dtype=bool)).tolist() == [True, True]

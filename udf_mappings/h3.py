@@ -58,7 +58,7 @@ OTHERS = tuple(
         *("is_pentagon", "is_res_class_III", "is_valid_cell"),
     )
 )
-"""Of one cell, ``(cell)`` or ``(cell, resolution)``."""
+"""Functions of one cell, ``(cell)`` or ``(cell, resolution)``."""
 LISTS = (MinMax, GapList, ValueList, Prefix)
 """Indexes over a cell's id."""
 
@@ -79,8 +79,8 @@ def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
     return isinstance(node, Call) and any(node.implementation == f"python:{identity(one)}" for one in functions)
 
 
-def asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
-    """Of ``cell = '85..'`` or ``cell IN (...)``: the expression, and the cells as text; nothing else is a cell."""
+def cells_of(node: Predicate) -> tuple[Predicate, list[str]] | None:
+    """Return the expression and the valid cells of ``cell = '85..'`` or ``cell IN (...)``, as text."""
     match node:
         case Comparison("=", child, Literal() as literal):
             literals: tuple[Literal, ...] = (literal,)
@@ -101,7 +101,7 @@ def asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
 @maps(*PLACES, index=GeoBox)
 def in_cells(node: Predicate, index: GeoBox) -> Clause | None:
     """``latlng_to_cell(lat, lng, 9) = '89...'``: the place lies in the circle around the cell."""
-    match asked(node):
+    match cells_of(node):
         case (Call(_, (latitude, longitude, Literal())) as call, cells) if _is_one_of(PLACES, call):
             return _within(index, latitude, longitude, cells, 1.0)
     return None
@@ -110,7 +110,7 @@ def in_cells(node: Predicate, index: GeoBox) -> Clause | None:
 @maps(*PARENTS, index=GeoBox)
 def in_descendants(node: Predicate, index: GeoBox) -> Clause | None:
     """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle around the cell's descendants."""
-    match asked(node):
+    match cells_of(node):
         case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if _is_one_of(
             PLACES, cell
         ):
@@ -135,7 +135,7 @@ def _around(place: GeometryThroughIndex | None, cells: list[str], spread: float)
 
 
 def circle(cell: str, spread: float) -> tuple[shapely.Point, float]:
-    """A cell's centre, and the angle in radians to its farthest corner, times ``spread``.
+    """Return a cap around a cell: its centre and the angle to its farthest corner, times ``spread``.
 
     >>> centre, angle = circle("851f8caffffffff", 1.0)
     >>> round(6371 * angle, 1)  # kilometres
@@ -148,9 +148,9 @@ def circle(cell: str, spread: float) -> tuple[shapely.Point, float]:
 
 
 def sides(cell: str) -> list[Cap]:
-    """For each edge of a cell the half of the globe, and a thousandth of the cell's radius, that it lies in.
+    """Return, for each edge of a cell, the hemisphere that holds the cell, with a margin of 1/1000 radius.
 
-    An edge beyond which corners lie, as at the edges of the icosahedron, is left out.
+    An edge with corners beyond it, as at the edges of the icosahedron, is left out.
 
     >>> [round(math.degrees(angle)) for _, _, angle in sides("851f8caffffffff")]
     [90, 90, 90, 90, 90, 90]
@@ -169,13 +169,13 @@ def sides(cell: str) -> list[Cap]:
 
 
 def _vector(latitude: float, longitude: float) -> tuple[float, float, float]:
-    """A place on the unit sphere."""
+    """Return the unit vector of a place."""
     phi, theta = math.radians(latitude), math.radians(longitude)
     return math.cos(phi) * math.cos(theta), math.cos(phi) * math.sin(theta), math.sin(phi)
 
 
 def coarsened(cells: Iterable[str], most: int) -> Iterable[str]:
-    """At most so many cells, ancestors of these or they themselves.
+    """Return at most so many cells that cover the given ones: these themselves, or ancestors.
 
     >>> sorted(coarsened(h3.cell_to_children("851f8caffffffff", 7), 8)) == sorted(
     ...     h3.cell_to_children("851f8caffffffff", 6)
@@ -199,7 +199,7 @@ def of_parents(node: Predicate, index: Index) -> Clause | None:
 
     The package's own function takes ids in any spelling, so it needs to be over the package's own cells.
     """
-    match asked(node):
+    match cells_of(node):
         case (Call(_, (cell, Literal())) as call, cells):
             made = _is_one_of(PLACES, cell)
             if made or _is_one_of(PARENTS[:1], call):
@@ -216,7 +216,7 @@ def _resolution(cell: Predicate) -> int | None:
 
 
 def _descends(cell: Predicate, ancestors: Iterable[str], resolution: int | None, index: Index) -> Clause | None:
-    """The clause of "the cell descends from one of these", at a resolution or at any."""
+    """Return the clause of "the cell descends from one of these", at a resolution or at any."""
     kind = cell.type or "string"
     if kind not in ("string", "bigint"):
         return None
@@ -228,7 +228,7 @@ def _descends(cell: Predicate, ancestors: Iterable[str], resolution: int | None,
 
 
 def intervals(cell: str, resolution: int | None) -> Iterator[tuple[int, int]]:
-    """The least and the greatest id that a cell's descendants have, itself among them, at each resolution or at one.
+    """Return the least and the greatest id of a cell and its descendants, at each resolution or at one.
 
     An id has its resolution in bits 52 to 55, and a digit of three bits for each resolution from 1 on; the digits of
     finer ones than its own are 7 (https://h3geo.org/docs/core-library/h3Indexing).
@@ -324,7 +324,7 @@ def in_a_cell_of_sedonas(node: Predicate, index: GeoBox) -> Clause | None:
             wanted = [h3.int_to_str(cell)]
         case Comparison(_, Call(_, (Call(_, (g, *_)) as cells, Literal(0 | 1), *_))) | In(
             Call(_, (Call(_, (g, *_)) as cells, Literal(0 | 1), *_))
-        ) if (found := asked(node)) is not None:
+        ) if (found := cells_of(node)) is not None:
             wanted = found[1]
         case _:
             return None

@@ -125,7 +125,7 @@ def one_difference(node: Predicate, index: MetricDist) -> Clause | None:
 def _answer(
     node: Predicate, index: MetricDist, offsets: Any, *, shape: str = "", nulls: str = "", sums: float | None = None
 ) -> Clause | None:
-    """The clause of the distance with these offsets, if there is one for each coordinate."""
+    """Return the clause of the distance with these offsets; None unless each coordinate has one."""
     if not offsets or None in offsets or sorted(o.axis for o in offsets) != list(range(len(index.bound))):
         return None
     point = [o.constant for o in sorted(offsets, key=lambda o: o.axis)]
@@ -157,14 +157,14 @@ def _absolute(node: Predicate, index: MetricDist) -> Offset | None:
     match uncast(node):
         case Call(_, (difference,)) as call if is_catalyst(call, "Abs"):
             offset = _offset(difference, index)
-            # of the least whole number there is no absolute value: it throws, or is that number itself
+            # the least whole number has no absolute value: it throws, or is that number itself
             least = sql_type(call.type or "bigint").values.stop or math.inf
             return offset and replace(offset, limit=min(offset.limit, least))
     return None
 
 
 def _squares(node: Predicate, index: MetricDist) -> list[Offset | None] | None:
-    """A sum of squared differences."""
+    """Return the clause of a sum of squared differences."""
     terms = _terms(uncast(node))
     if terms is None:
         return None
@@ -188,7 +188,7 @@ def _square(node: Predicate, index: MetricDist, count: int) -> Offset | None:
 
 
 def _terms(node: Predicate) -> tuple[list[Predicate], float] | None:
-    """The terms of a sum, and from which size of each on it may overflow; None where it computes badly."""
+    """Return the terms of a sum, and the size of each from which on it may overflow; None if inexact."""
     parts: list[Predicate] = []
     limit = math.inf
     waiting = [uncast(node)]
@@ -209,7 +209,7 @@ def _terms(node: Predicate) -> tuple[list[Predicate], float] | None:
 
 
 def _limit(call: Call) -> float | None:
-    """From which size of the result on arithmetic overflows; None where it is inexact or NULL then."""
+    """Return the size of the result from which on arithmetic overflows; None if inexact or NULL then."""
     kind = sql_type(call.type)
     if "TRY" in call.flags or not (kind.is_exact or kind.kind == "double") or kind.precision == 38:
         return None
@@ -322,7 +322,7 @@ def on_sphere(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _place(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, ...] | None:
-    """The constant point of a distance between it and the indexed coordinates, in the order of the index."""
+    """Return the constant point of a distance from the indexed coordinates, in the order of the index."""
     for row, constant in (sides, sides[::-1]):
         if isinstance(constant, Literal) and isinstance(constant.value, shapely.Point) and not constant.value.is_empty:
             axes = _axes(row, index)
@@ -344,14 +344,14 @@ def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
     return index.axes(meaning.x, meaning.y) if isinstance(meaning, Point) else ()
 
 
-# ---- arrays, and functions of our own
+# ---- arrays, and geoskip's own functions
 
 
 @maps(*catalyst("Subtract", "-"), *catalyst("Divide", "/"), index=MetricDist)
 def difference_of_sets(node: Predicate, index: MetricDist) -> Clause | None:
     """``1 - size(array_intersect(a, q)) / size(array_union(a, q))`` is Jaccard's distance, without the 1 - 1 less it.
 
-    Where the size of NULL is -1 (``spark.sql.legacy.sizeOfNull``), a NULL is at no distance.
+    Where the size of NULL is -1 (``spark.sql.legacy.sizeOfNull``), a NULL has no distance.
     """
     if index.measures != "jaccard":
         return None
@@ -364,7 +364,7 @@ def difference_of_sets(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _shared(node: Predicate, index: MetricDist) -> tuple[Any] | None:
-    """The constant set that a row's set is compared with; not an empty one, since 0 / 0 is none."""
+    """Return the constant set that a row's set is compared with; an empty one has no share (0 / 0)."""
     match node:
         case Call("/", (common, either)) as call if is_catalyst(call, "Divide"):
             sets = [_operands(common, "ArrayIntersect", index), _operands(either, "ArrayUnion", index)]
@@ -384,7 +384,7 @@ def _operands(node: Predicate, kind: str, index: MetricDist) -> tuple[Any, ...] 
 
 @maps(ours("haversine"), index=MetricDist)
 def great_circle(node: Predicate, index: MetricDist) -> Clause | None:
-    """``haversine(lng1, lat1, lng2, lat2)`` in metres, or with a radius of one's own."""
+    """``haversine(lng1, lat1, lng2, lat2)`` in metres, or in the unit of a given radius."""
     match subject(node):
         case Call(_, (a, b, c, d, *rest)) as call if index.measures == "haversine" and returns(call, "double"):
             radius = rest[0].value if rest and isinstance(rest[0], Literal) else None if rest else EARTH_RADIUS
@@ -401,7 +401,7 @@ def _our_pairs() -> Iterator[Function]:
 
 @maps(*_our_pairs(), index=MetricDist)
 def of_two(node: Predicate, index: MetricDist) -> Clause | None:
-    """The functions that are called as their metrics; of another type than their own, what they return is NULL."""
+    """The functions named like their metrics; registered with another type, they return NULL."""
     own = ("int", "bigint") if index.measures == "hamming" else ("double",)
     match subject(node):
         case Call(name, (a, b)) as call if name.lower() == index.measures and returns(call, *own):

@@ -56,7 +56,7 @@ def in_network(address: str | None, network: str | None) -> bool | None:
 
 @functools.lru_cache(maxsize=4096)
 def ends_of(network: str | None) -> tuple[bytes, bytes] | None:
-    """The first and the last address of a network, packed; None where it is none.
+    """Return the first and the last address of a network, packed; None if it is no network.
 
     >>> [end.hex()[20:] for end in ends_of("192.168.1.77/24")]
     ['ffffc0a80100', 'ffffc0a801ff']

@@ -42,7 +42,7 @@ from geoskip.registry import Function, maps
 from geoskip.types import sql_type
 
 BEGINNINGS = (MinMax, Prefix)
-"""Indexes that know what texts begin with."""
+"""Index types over the beginnings of texts."""
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 
 
@@ -52,7 +52,7 @@ def functions(kind: str, *names: str) -> list[Function]:
 
 
 def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None]) -> Clause | None:
-    """The OR of what a rule says of each value, where it says something of all."""
+    """Return the OR of a rule's clauses for each value; None if one of them is None."""
     found = [rule(value) for value in values if value.value is not None]
     return any_of(clause for clause in found if clause is not None) if None not in found else None
 
@@ -71,7 +71,7 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
         case Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)) if (
             len(start) < n and start.isascii()
         ):
-            return index.clause(Comparison("=", text, Literal(start, "string")))  # there is no more of it
+            return index.clause(Comparison("=", text, Literal(start, "string")))  # the text is no longer than this
         case Comparison("=", Call(_, (text, Literal(0 | 1), _)), Literal(str() as start)):
             return clause_for(StartsWith(text, start), [index])  # the text may be that of a date
         case In(Call(_, (text, Literal(0 | 1), _)), values):
@@ -145,7 +145,7 @@ def in_an_array(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-# ---- the order of texts that something is added to, or cut off
+# ---- the order of texts with additions or cuts
 
 _FEW = 16
 _LONGEST = 100
@@ -174,7 +174,7 @@ def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None
     found: Predicate = Comparison(op, text, Literal(rest, "string"))
     if op[0] == ">":
         heads = [rest[:n] for n in range(len(rest) + 1)]
-        if len(after) == len(args) - place - 1:  # all that follows is known
+        if len(after) == len(args) - place - 1:  # the rest is known
             heads = [head for head in heads if head + "".join(after) >= rest]
         found = Or((found, In(text, tuple(Literal(head, "string") for head in heads))))
     return clause_for(found, [index])

@@ -24,7 +24,7 @@ from geoskip.registry import maps
 from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions, trimmed_characters
 
 Part = tuple[Predicate, str | None]
-"""The text that a part is of, and what separates it from the rest; None where that is not known."""
+"""A text and the separator of its part; None for an unknown separator."""
 _FEW = 16
 _LONGEST = 100
 
@@ -84,7 +84,7 @@ def _part(node: Predicate, table: dict[str, Callable[[Call], Part | None]]) -> P
 
 
 def _sure(call: Predicate, text: str, place: int = 0) -> str:
-    """So much of the beginning of a text (of its end: ``place`` -1) as a call's result and its operand have in common.
+    """Return the beginning (``place`` -1: the end) that a call's result and its operand have in common.
 
     Splitting works on decoded texts, in which each byte that is not UTF-8 reads as U+FFFD.
     """
@@ -94,8 +94,8 @@ def _sure(call: Predicate, text: str, place: int = 0) -> str:
 _UNDECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 
-def _asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
-    """Of ``e = 'a'`` or ``e IN ('a', 'b')`` the expression and the texts."""
+def _equal_texts(node: Predicate) -> tuple[Predicate, list[str]] | None:
+    """Return the expression and the texts of ``e = 'a'`` or ``e IN ('a', 'b')``, or None."""
     match node:
         case Comparison("=", child, Literal(str() as value)):
             return child, [value]
@@ -107,14 +107,14 @@ def _asked(node: Predicate) -> tuple[Predicate, list[str]] | None:
 @maps(*(f for kind in BEGIN for f in functions(kind, *NAMES[kind])), index=BEGINNINGS)
 def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
     """A text starts with its beginning and is not below it; the separator or nothing follows."""
-    asked = _asked(node)
-    if asked is not None and (part := _part(asked[0], BEGIN)) is not None:
+    equality = _equal_texts(node)
+    if equality is not None and (part := _part(equality[0], BEGIN)) is not None:
         text, separator = part
         found: list[Predicate] = []
-        for value in asked[1]:
+        for value in equality[1]:
             if separator:
-                found.append(_equal(asked[0], text, value, StartsWith))
-            found.append(StartsWith(text, _sure(asked[0], value + (separator or ""))))
+                found.append(_equal(equality[0], text, value, StartsWith))
+            found.append(StartsWith(text, _sure(equality[0], value + (separator or ""))))
         return clause_for(Or(tuple(found)), [index]) if found else None
     match node:
         case Comparison(">" | ">=" as op, call, Literal(str() as value) as least) if part := _part(call, BEGIN):
@@ -128,15 +128,15 @@ def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
 
 @maps(*(f for kind in END for f in functions(kind, *NAMES[kind])), index=Suffix)
 def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
-    """The same from the end."""
-    asked = _asked(node)
-    if asked is not None and (part := _part(asked[0], END)) is not None:
+    """A text ends with its last part; the separator or nothing precedes."""
+    equality = _equal_texts(node)
+    if equality is not None and (part := _part(equality[0], END)) is not None:
         text, separator = part
         found: list[Predicate] = []
-        for value in asked[1]:
+        for value in equality[1]:
             if separator:
-                found.append(_equal(asked[0], text, value, EndsWith))
-            found.append(EndsWith(text, _sure(asked[0], (separator or "") + value, -1)))
+                found.append(_equal(equality[0], text, value, EndsWith))
+            found.append(EndsWith(text, _sure(equality[0], (separator or "") + value, -1)))
         return clause_for(Or(tuple(found)), [index]) if found else None
     match node:
         case EndsWith(call, end) if (part := _part(call, END)) is not None:
@@ -145,12 +145,12 @@ def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
 
 
 def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predicate, str], Predicate]) -> Predicate:
-    """The text is the value, as far as that is sure."""
+    """Return the condition that the text is the value, as far as that is sure."""
     sure = _sure(call, value, -1 if test is EndsWith else 0)
     return Comparison("=", text, Literal(value, "string")) if sure == value else test(text, sure)
 
 
-# ---- what may be cut off
+# ---- trims
 
 
 @maps(*functions("StringTrim", "trim"), *functions("StringTrimLeft", "ltrim"), index=BEGINNINGS)
@@ -166,7 +166,7 @@ def trimmed_after(node: Predicate, index: Suffix) -> Clause | None:
 
 
 def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Predicate]) -> Clause | None:
-    match _asked(node):
+    match _equal_texts(node):
         case (Call(_, (text, *rest)), values):
             if (cut := trimmed_characters(rest)) is not None and values:
                 return clause_for(Or(tuple(test(text, start) for start in [*values, *cut])), [index])
@@ -176,7 +176,7 @@ def _trimmed(node: Predicate, index: Index, test: Callable[[Predicate, str], Pre
 # ---- upper and lower case
 
 _CASED, _CASED_IN_ENTRIES = 3, 4
-"""Letters of which all spellings are asked for, of bounds and of entries, which are found sooner: each doubles them."""
+"""Letters whose spellings are all tried, with bounds and with entries: each letter doubles them."""
 _CHARACTERS = 16
 
 
@@ -185,7 +185,7 @@ def in_either_case(node: Predicate, index: Index) -> Clause | None:
     """``upper(s) LIKE 'ABC%'``: s begins with a spelling of ABC, or a non-ASCII character comes first.
 
     An ASCII letter has the case of the very letter, whatever stands around it. Other characters may turn into ASCII
-    ones: the Kelvin sign into k, ß into SS. Bytes that are not UTF-8 never do, so what is meant begins at U+0080.
+    ones: the Kelvin sign into k, ß into SS. Bytes that are not UTF-8 never do, so such characters begin at U+0080.
     """
     match node:
         case StartsWith(Call(_, (text,)), start):
@@ -193,10 +193,10 @@ def in_either_case(node: Predicate, index: Index) -> Clause | None:
         case Like(Call(_, (text,)), pattern, escape):
             starts = [literal_prefix(pattern, escape)[0]]
         case _:
-            asked = _asked(node)
-            if asked is None or not isinstance(asked[0], Call):
+            equality = _equal_texts(node)
+            if equality is None or not isinstance(equality[0], Call):
                 return None
-            (text,), starts = asked[0].args, asked[1]
+            (text,), starts = equality[0].args, equality[1]
     most = _CASED_IN_ENTRIES if isinstance(index, Prefix) and len(starts) == 1 else _CASED
     heads = [_head(start, most) for start in starts[: _FEW // 2 + 1]]
     if not heads or not all(heads) or len(heads) > _FEW // 2:
@@ -205,7 +205,7 @@ def in_either_case(node: Predicate, index: Index) -> Clause | None:
 
 
 def _head(start: str, letters: int) -> str:
-    """So much of a beginning as is ASCII and has few letters.
+    """Return the longest beginning that is ASCII and has few letters.
 
     >>> _head("san francisco", 5), _head("2024-06-30T23:59:59", 5), _head("straße", 5)
     ('san fr', '2024-06-30T23:59', 'stra')
@@ -240,7 +240,7 @@ def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | Non
             return _put_together(args, [start], index, StartsWith)
         case Like(Call(_, args), pattern, escape):
             return _put_together(args, [literal_prefix(pattern, escape)[0]], index, StartsWith)
-    match _asked(node):
+    match _equal_texts(node):
         case Call(_, args), texts:
             return _put_together(args, texts, index, None)
     return None
@@ -248,13 +248,13 @@ def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | Non
 
 @maps(*functions("Concat", "concat"), index=Index)
 def ends_with_what_is_put_last(node: Predicate, index: Index) -> Clause | None:
-    """The same from the end."""
+    """``concat(s, t, '/z') = 'a/z'``: the arguments are matched from the end."""
     match node:
         case EndsWith(Call(_, args), end):
             return _put_together(args, [end], index, EndsWith)
         case Like(Call(_, args), pattern, escape):
             return _put_together(args, [literal_suffix(pattern, escape)[0]], index, EndsWith)
-    match _asked(node):
+    match _equal_texts(node):
         case Call(_, args), texts:
             return _put_together(args, texts, index, None, backwards=True)
     return None
@@ -266,7 +266,7 @@ def _put_together(
 ) -> Clause | None:  # fmt: skip
     """Conditions on the first (or last) non-literal argument, if the whole is or begins with a text.
 
-    ``test`` is None where it is the whole text. Texts are ASCII, so that none is cut within a character.
+    ``test`` is None for the whole text. Texts are ASCII, so that none is cut within a character.
     """
     turned = slice(None, None, -1 if backwards or test is EndsWith else 1)
     args, texts = args[turned], [text[turned] for text in texts]
@@ -280,7 +280,7 @@ def _put_together(
     found: list[Predicate] = []
     for text in texts:
         if test is not None and before.startswith(text):
-            return None  # it begins so, whatever the argument is
+            return None  # it begins so with any argument
         if not text.startswith(before):
             continue
         rest = text[len(before) :]
@@ -344,7 +344,7 @@ def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
     The first group begins where the plain text before it ends, unless it is repeated. What does not match has the empty
     text, so of any other value of any group it follows that s matches. It is the decoded text that does.
     """
-    match _asked(node):
+    match _equal_texts(node):
         case (Call(_, (text, Literal(str() as pattern), Literal(int() as group))), values) if all(values) and values:
             found = _GROUP.match(pattern)
             if group == 1 and found and "|" not in pattern[found.end() :]:

@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, PlainFunction] = {}
 def damerau_levenshtein(a: str | None, b: str | None) -> int | None:
     """Insertions, deletions, substitutions, and transpositions of neighbours, also of texts edited before.
 
-    It is not what often goes by this name, optimal string alignment, which edits no part twice and is no metric.
+    Optimal string alignment, often called by this name, edits no part twice and is no metric.
     """
     return None if a is None or b is None else int(DamerauLevenshtein.distance(a, b))
 
@@ -71,7 +71,7 @@ def indel_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
 
 
 def _between(node: Predicate, index: MetricDist, least: float, most: float) -> Clause | None:
-    """The clause of ``f op n`` where Levenshtein's distance is from ``least * f`` to ``most * f``."""
+    """Return the clause of ``f op n`` if Levenshtein's distance is from ``least * f`` to ``most * f``."""
     if index.measures != "levenshtein":
         return None
     match node, subject(node):

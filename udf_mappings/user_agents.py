@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, PlainFunction] = {}
 CRAWLER = "Spider"
 """The device of crawlers."""
 DIGITS = tuple("0123456789")
-"""What the version in a name begins with."""
+"""First characters of the version in a name."""
 
 
 @offered(FUNCTIONS, "string")
@@ -92,12 +92,12 @@ def agent_is_bot(agent: str | None) -> bool | None:
 
 
 _VERSION = f"2 ua-parser {version('ua-parser')} builtins {version('ua-parser-builtins')}"
-for _entry in FUNCTIONS.values():  # what they reach are tables of another distribution, loaded when first needed
+for _entry in FUNCTIONS.values():  # they use tables of another distribution, loaded when first needed
     declare(_entry.function, version=_VERSION, null_in_null_out=True)
 
 
-def indexed(index: Index, parser: Callable[..., Any], agent: Predicate) -> Call | None:
-    """The call of a parser on a text, where the index is over it."""
+def indexed_call(index: Index, parser: Callable[..., Any], agent: Predicate) -> Call | None:
+    """Return the indexed call of a parser on a text, or None."""
     for bound in index.bound:
         if isinstance(bound, Call) and bound.implementation == f"python:{identity(parser)}" and bound.args == (agent,):
             return bound
@@ -106,11 +106,11 @@ def indexed(index: Index, parser: Callable[..., Any], agent: Predicate) -> Call 
 
 @maps(agent_is_bot, index=(Formatted, ValueList))
 def is_bot(node: Predicate, index: Index) -> Clause | None:
-    """A bot is what has the device ``Spider``; any other device, or none, is no bot's."""
+    """A bot has the device ``Spider``; any other device, or none, belongs to no bot."""
     match node:
-        case Call(_, (agent,)) if (device := indexed(index, agent_device, agent)) is not None:
+        case Call(_, (agent,)) if (device := indexed_call(index, agent_device, agent)) is not None:
             return clause_for(Comparison("=", device, Literal(CRAWLER, "string")), [index])
-        case Not(Call(_, (agent,))) if (device := indexed(index, agent_device, agent)) is not None:
+        case Not(Call(_, (agent,))) if (device := indexed_call(index, agent_device, agent)) is not None:
             return clause_for(Not(Comparison("<=>", device, Literal(CRAWLER, "string"))), [index])
     return None
 
@@ -128,7 +128,7 @@ def family_in_name(node: Predicate, index: Index) -> Clause | None:
             pass
         case _:
             return None
-    name = indexed(index, agent_name, agent)
+    name = indexed_call(index, agent_name, agent)
     if name is None:
         return None
     versions = [_with_version(name, family.value) for family in families]

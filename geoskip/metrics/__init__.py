@@ -86,14 +86,14 @@ def refusal(name: str) -> str | None:
     >>> refusal("JaroWinkler.distance").partition(",")[0]
     'JaroWinkler.distance is no metric (it breaks the triangle inequality)'
     """
-    why = _NONE_BECAUSE.get(_meant(name))
+    why = _NONE_BECAUSE.get(_normalise(name))
     if why is None:
         return None
     return f"{name} is no metric (it breaks the triangle inequality), so an index on it would lose rows: {why}"
 
 
-def _meant(name: str) -> str:
-    """A name as the tables have it: ``jaro_winkler_distance`` and ``JaroWinkler.distance`` are one."""
+def _normalise(name: str) -> str:
+    """Normalise a name: ``jaro_winkler_distance`` and ``JaroWinkler.distance`` are one."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.strip())
     plain = re.sub(r"[\s_.-]+", " ", words).lower()
     short = re.sub(r" (distance|similarity)$", "", plain)
@@ -108,7 +108,7 @@ def metric_named(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
-    meant = _meant(name)
+    meant = _normalise(name)
     if meant in METRICS:
         raise InvalidSpecificationError(f"there is no metric {name!r}; it is called {meant!r} here")
     if why := refusal(name):

@@ -25,13 +25,13 @@ _SHORTEST = 1e-100
 class Angular(Metric):
     """The angle between two vectors, in radians: ``acos`` of the cosine similarity.
 
-    Many points are a matrix of unit vectors, one a row. Of no angle are a zero vector, one with NULL or NaN, and one
-    of another dimension than the origins.
+    Many points are a matrix of unit vectors, one a row. A zero vector, one with NULL or NaN, and one of another
+    dimension than the pivots have no angle.
     """
 
     name: ClassVar[str] = "angular"
     slack: ClassVar[float] = 1e-6
-    """Radians: ``acos`` is off by the root of a rounding where the cosine is near 1."""
+    """Radians: where the cosine is near 1, the error of ``acos`` is the root of a rounding error."""
 
     def refusal(self, types: Sequence[str]) -> str | None:
         if len(types) == 1 and sql_type(types[0]).element.is_numeric:
@@ -84,7 +84,7 @@ def _commonest(lengths: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True)
 class _Sets:
-    """Many sets: the rows and element codes of all their elements, each once, and how large they are."""
+    """Many sets: the rows and codes of all their distinct elements, and their sizes."""
 
     rows: NDArray[np.int64]
     codes: NDArray[np.int64]
@@ -114,7 +114,7 @@ class Jaccard(Metric):
         lengths = np.asarray(present.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
         flat = present.flatten()
         if pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type):
-            flat = flat.cast(pa.large_binary())  # which need not be UTF-8
+            flat = flat.cast(pa.large_binary())  # elements need not be UTF-8
         encoded = flat.dictionary_encode(null_encoding="encode")
         elements = [_text(element) for element in encoded.dictionary.to_pylist()]
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)

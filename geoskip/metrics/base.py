@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Points:
-    """Some rows as points: those that have a distance, in the metric's own form, and how many have none."""
+    """Some rows as points in the metric's own form, and the counts of rows that have no distance."""
 
     data: Any
     rows: int
@@ -43,13 +43,13 @@ class Metric(ABC):
 
     name: ClassVar[str]
     whole: ClassVar[bool] = False
-    """Are all distances whole numbers, computed exactly?"""
+    """True if all distances are whole numbers, computed exactly."""
     outlined: ClassVar[Mapping[str, pa.DataType]] = {}
-    """The fields of what else is kept of a file, its outline, and their types."""
+    """The fields of a file's outline, which is kept beside distances, and their types."""
     relative: ClassVar[float] = 1e-9
-    """By how much of itself a distance, as a query computes it, may be off."""
+    """The relative error of a distance as a query computes it."""
     slack: ClassVar[float] = 1e-140
-    """By how much a distance, as a query computes it, may be off beside."""
+    """The absolute error of a distance as a query computes it."""
 
     @abstractmethod
     def refusal(self, types: Sequence[str]) -> str | None:
@@ -64,7 +64,7 @@ class Metric(ABC):
 
     @abstractmethod
     def point(self, constants: Sequence[Any], like: Any = None) -> Any:
-        """The point that some constants are, None if they are none."""
+        """Return the point of some constants, or None."""
 
     @abstractmethod
     def of(self, points: Sequence[Any]) -> Any:
@@ -76,10 +76,10 @@ class Metric(ABC):
 
     @abstractmethod
     def distances(self, origin: Any, data: Any) -> Floats:
-        """From one point to each of many."""
+        """Return the distances from one point to each of many."""
 
     def table(self, origins: Sequence[Any], data: Any) -> Floats:
-        """From each of some points, a row each, to each of many."""
+        """Return the distances from each of some points, a row each, to each of many."""
         return np.stack([self.distances(origin, data) for origin in origins])
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Metric(ABC):
         """Number of points."""
 
     def scale(self, point: Any) -> float:
-        """The largest coordinate, to which rounding is relative; 0 where there is no such thing."""
+        """Return the largest coordinate, to which rounding is relative; 0 for points without coordinates."""
         return 0.0
 
     def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
@@ -107,7 +107,7 @@ class Metric(ABC):
         return np.asarray(reach + self.scale(point))
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
-        """A range of distances, widened where a query computes them badly."""
+        """Widen a range of distances where a query computes them inexactly."""
         return low, high
 
     def outline(self, data: Any) -> dict[str, Any]:
@@ -115,11 +115,11 @@ class Metric(ABC):
         return {}
 
     def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The outline of a file from those of its parts."""
+        """Return the outline of a file, given those of its parts."""
         return {}
 
     def outlines(self, fields: Sequence[pa.Array]) -> Any:
-        """The outlines of all files in the form that :meth:`between` takes."""
+        """Return the outlines of all files in the form that :meth:`between` takes."""
         return None
 
     def between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
@@ -137,12 +137,12 @@ class Metric(ABC):
         return None
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:
-        """Origins where no row is there to choose from."""
+        """Return pivots for a dataset without rows to choose from."""
         return ()
 
 
 def null_rows(values: Sequence[pa.Array]) -> tuple[Mask, Mask]:
-    """In which rows any of the expressions is NULL, and in which all are."""
+    """Return the masks of the rows in which any expression is NULL, and in which all are."""
     some = np.zeros(len(values[0]), dtype=bool)
     every = np.ones(len(values[0]), dtype=bool)
     for value in values:
@@ -156,10 +156,16 @@ def null_rows(values: Sequence[pa.Array]) -> tuple[Mask, Mask]:
 
 
 class UserMetric(Metric):
-    """The metric of a Python function. Many points are a list of tuples, one entry an expression."""
+    """The metric of a Python function that was declared to be one.
+
+    It takes the coordinates of one point and then those of the other, as a query calls it: ``f(a, b)`` over one
+    expression, ``f(x1, y1, x2, y2)`` over two. A build calls it once a distinct point and pivot, with finite numbers
+    only: rows with NaN or an infinity are odd, as they are to the metrics over numbers. Many points are a list of
+    tuples, one entry an expression.
+    """
 
     relative: ClassVar[float] = 1e-6
-    """It may compute in single precision."""
+    """Six digits, since it may compute in single precision."""
     slack: ClassVar[float] = 1e-12
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -203,7 +209,7 @@ class UserMetric(Metric):
         return np.array([math.nan if distance is None else distance for distance in found], dtype=np.float64)
 
     def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
-        """The distances themselves: nothing else is known of the function."""
+        """Return the distances themselves: the function's arithmetic is unknown."""
         return np.asarray((away[:, None] + high).min(axis=0))
 
     def count(self, data: list[Any]) -> int:
@@ -218,7 +224,7 @@ class UserMetric(Metric):
 
 
 def _is_plain(kind: SqlType) -> bool:
-    """True where a build, a literal of a query and Spark give Python the same plain values of this type."""
+    """True for types whose values a build, a literal and Spark pass to Python alike."""
     while kind.kind == "array":
         kind = kind.element
     return kind.is_integral or kind.is_floating or kind.kind in ("boolean", "string")
@@ -229,12 +235,12 @@ def _hashable(value: Any) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """NaN and infinities are at no distance from themselves by most functions."""
+    """True without NaN and infinities, which have no distance from themselves by most functions."""
     if isinstance(value, tuple):
         return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _given(value: Any) -> Any:
-    """A value as Spark hands it to a Python function: an array is a list."""
+    """Return a value as Spark passes it to a Python function: an array is a list."""
     return list(map(_given, value)) if isinstance(value, tuple) else value

@@ -35,11 +35,11 @@ _BEGIN = 3
 GROUP = pa.struct([("letters", pa.int64()), ("shortest", pa.int64()), ("longest", pa.int64())])
 _ANY = {"letters": -1, "shortest": 0, "longest": 2**62}
 _MOST_COMPARED = 1 << 15
-"""Heads that one query compares in full, some 2 ms; of more only their beginnings are looked at."""
+"""Heads that one query compares in full, some 2 ms; of more, only the beginnings are compared."""
 
 
 def parted(texts: Iterable[str], most: int) -> dict[str, list[str]]:
-    """Some distinct strings by at most ``most`` beginnings, of which the commonest are made longer first.
+    """Group distinct strings by at most ``most`` beginnings; the commonest are lengthened first.
 
     >>> parted(["smile", "smith", "smoke", "snake"], 3)
     {'smi': ['smile', 'smith'], 'smoke': ['smoke'], 'snake': ['snake']}
@@ -63,7 +63,7 @@ def parted(texts: Iterable[str], most: int) -> dict[str, list[str]]:
 
 
 def outline_of(texts: Sequence[str]) -> dict[str, Any]:
-    """The heads of some distinct strings, and the group of each.
+    """Return the heads of some distinct strings, and the group of each.
 
     >>> outline_of(["ab", "b"])["groups"]
     [{'letters': 6, 'shortest': 2, 'longest': 2}, {'letters': 4, 'shortest': 1, 'longest': 1}]
@@ -83,7 +83,7 @@ def _group(letters: int, shortest: int, longest: int) -> dict[str, int]:
 
 
 def united(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The outline of a file from those of its parts."""
+    """Return the outline of a file, given those of its parts."""
     groups: dict[str, dict[str, int]] = {}
     for part in parts:
         for head, group in zip(part["outline"], part["groups"], strict=True):
@@ -105,7 +105,7 @@ def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _DistinctStrings:
-    """Some strings, each distinct one once: a row of code points a place, and how long they are."""
+    """Distinct strings: a row of code points a place, and the lengths."""
 
     points: NDArray[np.uint32]
     lengths: NDArray[np.int64]
@@ -121,7 +121,7 @@ class _DistinctStrings:
         return _DistinctStrings(self.points[:, places], self.lengths[places])
 
     def near(self, text: str, distance: int) -> NDArray[np.bool_]:
-        """Which are within a distance of some beginning of the text; cells off the diagonal by more are not."""
+        """Return the mask of the strings within a distance of some beginning of the text (banded dynamic programme)."""
         beyond = np.full(len(self.lengths), distance + 1, dtype=np.int8)
         row = {j: np.full(len(self.lengths), j, dtype=np.int8) for j in range(min(distance, len(text)) + 1)}
         near = self.lengths == 0
@@ -141,7 +141,7 @@ class _DistinctStrings:
 
 @dataclass(frozen=True)
 class StringHeads:
-    """The heads of all files, the beginnings of the heads, and which files have which."""
+    """The heads of all files, the beginnings of the heads, and the files of each."""
 
     heads: _DistinctStrings
     begins: _DistinctStrings
@@ -150,13 +150,13 @@ class StringHeads:
     owner: NDArray[np.int64]
     unknown: NDArray[np.bool_]
     letters: NDArray[np.int64]
-    """Of each head in each file the letters of its group, and the lengths."""
+    """The letters and the lengths of the group, for each head in each file."""
     shortest: NDArray[np.int64]
     longest: NDArray[np.int64]
 
     @classmethod
     def of(cls, lists: pa.Array, groups: pa.Array) -> StringHeads:
-        """From lists of strings, and of their groups, one a file; files whose list is null or empty have none.
+        """Return the heads given lists of strings and of their groups, one a file; null and empty lists have none.
 
         Metadata of earlier versions have no groups: then letters and lengths may be any.
         """
@@ -181,7 +181,7 @@ class StringHeads:
         )
 
     def within(self, text: str, distance: int) -> NDArray[np.bool_]:
-        """Which files may hold a string within a distance (below :data:`LONGEST`) of this one."""
+        """Return the mask of the files that may hold a string within a distance below :data:`LONGEST` of a text."""
         start = text[: LONGEST + distance]
         near = self.begins.near(start, distance)[self.begin_of]
         left = np.flatnonzero(near)

@@ -40,7 +40,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BoxTransform:
-    """How the box of an expression follows from the indexed box: first exchanged, then moved, then grown.
+    """The box of an expression as a function of the indexed box: axes exchanged, then moved, then grown.
 
     >>> BoxTransform().flipped().shifted(1, 0).boxes(Boxes.of([(0, 5, 1, 6)])).xmin.round(3).tolist()
     [6.0]
@@ -51,47 +51,47 @@ class BoxTransform:
     dy: float = 0.0
     radius: float = 0.0
     slack: bool = False
-    """Computed by floating-point operations: compare with a margin."""
+    """True if computed by floating-point operations: comparisons take a margin."""
     total: bool = True
-    """EMPTY or invalid only where the indexed geometry is, what ``valid`` says aside."""
+    """True if EMPTY or invalid only where the indexed geometry is, apart from ``valid``."""
     valid: bool = True
-    """No coordinate was rounded: far away, a tiny polygon that is moved has all of its corners in one place."""
+    """True if no coordinate was rounded: rounding may move all corners of a tiny polygon to one place."""
     point: bool = True
-    """A point wherever the indexed geometry is one."""
+    """True if a point wherever the indexed geometry is one."""
     least: float = np.inf
-    """The least radius by which it was grown."""
+    """The least radius by which the box was grown."""
     if_point: bool = False
-    """Known only where the indexed geometry is a point."""
+    """True if known only where the indexed geometry is a point."""
     centre: bool = False
-    """The centroid: known only where the geometry is valid."""
+    """True for the centroid, which is known only where the geometry is valid."""
 
     def flipped(self) -> BoxTransform:
-        """The view with x and y exchanged on top."""
+        """Return the view with x and y exchanged."""
         return replace(self, flip=not self.flip, dx=self.dy, dy=self.dx)
 
     def shifted(self, dx: float, dy: float) -> BoxTransform:
-        """The view moved on top."""
+        """Return the view moved by an offset."""
         return replace(self, dx=self.dx + dx, dy=self.dy + dy, slack=True, valid=False)
 
     def grown(self, radius: float) -> BoxTransform:
-        """The view of a buffer; by 0 it can make points and lines EMPTY."""
+        """Return the view of a buffer; one of radius 0 can make points and lines EMPTY."""
         total, least = self.total and radius > 0, min(self.least, radius)
         return replace(self, radius=self.radius + radius, least=least, slack=True, total=total, point=False)
 
     def vertex(self) -> BoxTransform:
-        """The view of one of its coordinates, never EMPTY; the box is no longer the least."""
+        """Return the view of one of the coordinates, never EMPTY; the box is no longer the least."""
         return replace(self, slack=True, total=True, point=True)
 
     def within(self) -> BoxTransform:
-        """The view of something inside."""
+        """Return the view of something inside the box."""
         return replace(self, slack=True, total=False, point=False)
 
     def vanishes(self, scale: float) -> bool:
-        """May it be EMPTY or invalid where the indexed geometry is not: was it grown by less than rounding leaves?"""
+        """True if a buffer smaller than the rounding error may be EMPTY or invalid; ``scale`` as in :meth:`back`."""
         return self.least <= LOOSENESS * (scale + self._size - self.radius)
 
     def boxes(self, boxes: Boxes) -> Boxes:
-        """The boxes of the viewed expression."""
+        """Return the boxes of the viewed expression."""
         if self.flip:
             boxes = boxes.flipped()
         if self.dx or self.dy:
@@ -101,7 +101,7 @@ class BoxTransform:
         return boxes
 
     def back(self, envelope: Envelope, scale: float) -> Envelope:
-        """An envelope such that a viewed box meets the given one only if the indexed box meets this one.
+        """Return an envelope such that a viewed box meets the given one only if the indexed box meets this one.
 
         ``scale`` is the largest absolute coordinate of the indexed boxes.
         """
@@ -122,7 +122,7 @@ class BoxTransform:
 
 @dataclass(frozen=True)
 class GeoClause(UnitClause):
-    """What all clauses of GeoBox share: the index's text, the counts that it stores, and the view."""
+    """The base of GeoBox's clauses: the index's text, the counts that it stores, and the view."""
 
     index: str
     counts: tuple[str, ...]
@@ -132,7 +132,7 @@ class GeoClause(UnitClause):
         return tuple((self.index, name) for name in ("boxes", *self.counts))
 
     def keep_units(self, files: Files) -> Mask:
-        with np.errstate(all="ignore"):  # views of huge coordinates may overflow, to what keeps
+        with np.errstate(all="ignore"):  # views of huge coordinates may overflow to infinities, which keep
             return self.keep_of(units_of(files, self.index, self.counts))
 
     def files_of(self, files: Files, units: Mask) -> Mask:
@@ -140,37 +140,37 @@ class GeoClause(UnitClause):
 
     @abstractmethod
     def keep_of(self, units: BoxUnits) -> Mask:
-        """One entry a unit."""
+        """Return the mask of the kept units."""
 
-    def _keeping(self, units: BoxUnits, candidates: Integers, kept: Mask) -> Mask:
-        """The mask of a clause for which only some candidates can be kept; the kept ones of them."""
+    def _mask_keeping(self, units: BoxUnits, candidates: Integers, kept: Mask) -> Mask:
+        """Return the mask of a clause that can keep only some candidates, given the kept ones of them."""
         keep = units.nothing()
         keep[candidates[kept]] = True
         if self.view.if_point or self.view.centre:
-            keep[: units.boxless.start] |= ~self._known(units, np.arange(units.boxless.start))
+            keep[: units.boxless.start] |= ~self._known_boxes(units, np.arange(units.boxless.start))
         return keep
 
-    def _dropping(self, units: BoxUnits, candidates: Integers, dropped: Mask) -> Mask:
-        """The mask of a clause for which only some candidates can be dropped; the dropped ones of them."""
+    def _mask_dropping(self, units: BoxUnits, candidates: Integers, dropped: Mask) -> Mask:
+        """Return the mask of a clause that can drop only some candidates, given the dropped ones of them."""
         keep = units.everything()
-        dropped &= self._valid(units, candidates) & self._known(units, candidates)
+        dropped &= self._valid_boxes(units, candidates) & self._known_boxes(units, candidates)
         keep[candidates[dropped]] = False
         keep[units.boxless] = units.boxless_of(NoBoxReason.EMPTY)
         return keep
 
-    def _known(self, units: BoxUnits, places: Integers) -> Mask:
-        """Which of some boxes are of files of which the view is known."""
+    def _known_boxes(self, units: BoxUnits, places: Integers) -> Mask:
+        """Return the mask of those boxes whose files have a known view."""
         known = units.only_points(places) if self.view.if_point else np.ones(len(places), dtype=bool)
-        return known & self._valid(units, places) if self.view.centre else known
+        return known & self._valid_boxes(units, places) if self.view.centre else known
 
-    def _valid(self, units: BoxUnits, places: Integers) -> Mask:
-        """Which of some boxes are of files where every geometry, as viewed, is valid."""
+    def _valid_boxes(self, units: BoxUnits, places: Integers) -> Mask:
+        """Return the mask of those boxes in whose files every geometry, as viewed, is valid."""
         if self.view.vanishes(units.scale):
             return np.zeros(len(places), dtype=bool)
         return units.all_valid(places) if self.view.valid else units.only_points(places)
 
-    def _meeting(self, units: BoxUnits, envelope: Envelope) -> Integers:
-        """The places of the boxes that, as viewed, may meet an envelope."""
+    def _boxes_near(self, units: BoxUnits, envelope: Envelope) -> Integers:
+        """Return the places of the boxes that, as viewed, may meet an envelope."""
         return units.meeting(self.view.back(envelope, units.scale))
 
     def _seen(self, units: BoxUnits, places: Integers) -> Boxes:
@@ -179,15 +179,15 @@ class GeoClause(UnitClause):
 
 @dataclass(frozen=True)
 class BoxMeets(GeoClause):
-    """Some box shares a point with the shape: for whatever needs a common point, which NULL and EMPTY never have."""
+    """Some box shares a point with the shape: for relations that need a common point; NULL, EMPTY have none."""
 
     shape: Shape
 
     def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._meeting(units, self.shape.envelope)
+        candidates = self._boxes_near(units, self.shape.envelope)
         if self.view.slack:
             candidates = candidates[self._seen(units, candidates).meeting(self.shape.envelope)]
-        return self._keeping(units, candidates, self.shape.meets(self._seen(units, candidates)))
+        return self._mask_keeping(units, candidates, self.shape.meets(self._seen(units, candidates)))
 
     def __str__(self) -> str:
         return f"{self.index}: a box meets {self.shape}"
@@ -195,15 +195,15 @@ class BoxMeets(GeoClause):
 
 @dataclass(frozen=True)
 class BoxEncloses(GeoClause):
-    """Some box contains the shape's envelope: whatever contains a shape that is not EMPTY."""
+    """Some box contains the shape's envelope, as a geometry does that contains a shape that is not EMPTY."""
 
     shape: Shape
 
     def keep_of(self, units: BoxUnits) -> Mask:
         envelope = self.shape.envelope
-        candidates = self._meeting(units, envelope.grown(envelope.scale * LOOSENESS))
+        candidates = self._boxes_near(units, envelope.grown(envelope.scale * LOOSENESS))
         loose = self._seen(units, candidates).loosened()
-        return self._keeping(units, candidates, loose.containing(envelope))
+        return self._mask_keeping(units, candidates, loose.containing(envelope))
 
     def __str__(self) -> str:
         return f"{self.index}: a box contains the envelope of {self.shape}"
@@ -213,13 +213,13 @@ class BoxEncloses(GeoClause):
 class BoxEquals(BoxEncloses):
     """Some box contains the shape's envelope, as what equals a shape does, or some row is invalid.
 
-    Sedona holds those to be equal whose symmetric difference is EMPTY. JTS makes that of a line and of a polygon
-    without an area too, wherever else the line goes; an overlay of valid ones leaves nothing out.
+    To Sedona, geometries are equal if their symmetric difference is EMPTY. JTS may return EMPTY for a line and a
+    polygon without an area too, wherever else the line goes; an overlay of valid geometries is complete.
     """
 
     def keep_of(self, units: BoxUnits) -> Mask:
         keep = super().keep_of(units)
-        keep[: units.boxless.start] |= ~self._valid(units, np.arange(units.boxless.start))
+        keep[: units.boxless.start] |= ~self._valid_boxes(units, np.arange(units.boxless.start))
         return keep
 
     def __str__(self) -> str:
@@ -238,12 +238,12 @@ class BoxLeaves(GeoClause):
     openly: bool
 
     def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._meeting(units, self.shape.envelope)
+        candidates = self._boxes_near(units, self.shape.envelope)
         boxes = self._seen(units, candidates)
         inside = boxes.inside(self.shape.envelope)
         candidates, boxes = candidates[inside], boxes.take(inside)
         covered = self.shape.holds_inside(boxes) if self.openly else self.shape.covers(boxes)
-        return self._dropping(units, candidates, covered)
+        return self._mask_dropping(units, candidates, covered)
 
     def __str__(self) -> str:
         return f"{self.index}: a box is not {'in the interior of' if self.openly else 'within'} {self.shape}"
@@ -253,16 +253,16 @@ class BoxLeaves(GeoClause):
 class BoxDiffers(GeoClause):
     """Some row's distance to the shape may be another than this: at 0, some row may be disjoint.
 
-    It is this one for all rows of a box that is one point where rounding changes nothing; at 0, for all valid rows of
-    a box that lies in the polygon, and for one that is alone in its file and of whose box the polygon covers a side:
-    a geometry touches every side of its own box.
+    All rows of a box that is one point, not moved by rounding, have one distance. At 0, all valid rows of a box that
+    lies in the polygon have distance 0, and so has a row that is alone in its file if the polygon covers a side of its
+    box: a geometry touches every side of its own box.
     """
 
     shape: Shape
     distance: float
 
     def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._meeting(units, self.shape.envelope.grown(self.distance * (1 + LOOSENESS)))
+        candidates = self._boxes_near(units, self.shape.envelope.grown(self.distance * (1 + LOOSENESS)))
         boxes = self._seen(units, candidates)
         same = np.zeros(len(candidates), dtype=bool)
         if self.distance == 0 and self.shape.polygonal:
@@ -273,7 +273,7 @@ class BoxDiffers(GeoClause):
                 same[alone] |= self.shape.covers(side)
         elif not self.view.slack:
             same = self.shape.is_exactly_at(boxes, self.distance)
-        return self._dropping(units, candidates, same)
+        return self._mask_dropping(units, candidates, same)
 
     def __str__(self) -> str:
         if self.distance == 0:
@@ -283,7 +283,7 @@ class BoxDiffers(GeoClause):
 
 @dataclass(frozen=True)
 class BoxComesWithin(GeoClause):
-    """Some box comes within a distance of the shape, or some row is EMPTY: JTS says 0 for its distances."""
+    """Some box comes within a distance of the shape, or some row is EMPTY, whose distances are 0 in JTS."""
 
     shape: Shape
     distance: float
@@ -292,9 +292,9 @@ class BoxComesWithin(GeoClause):
         if self.view.vanishes(units.scale):
             return units.everything()
         reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, units.scale), self.distance))
-        candidates = self._meeting(units, self.shape.envelope.grown(max(reach, 0.0)))
+        candidates = self._boxes_near(units, self.shape.envelope.grown(max(reach, 0.0)))
         boxes = self._seen(units, candidates)
-        keep = self._keeping(units, candidates, self.shape.comes_within(boxes, self.distance))
+        keep = self._mask_keeping(units, candidates, self.shape.comes_within(boxes, self.distance))
         keep[units.boxless] = units.boxless_of(NoBoxReason.EMPTY)
         return keep
 
@@ -310,10 +310,10 @@ class BoxGoesBeyond(GeoClause):
     distance: float
 
     def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._meeting(units, self.shape.envelope.grown(max(self.distance, 0.0)))
+        candidates = self._boxes_near(units, self.shape.envelope.grown(max(self.distance, 0.0)))
         boxes = self._seen(units, candidates)
         least = self.distance - margin(np.maximum(boxes.scale(), self.shape.envelope.scale), self.distance)
-        return self._dropping(units, candidates, self.shape.farthest(boxes) < np.minimum(least, LARGEST))
+        return self._mask_dropping(units, candidates, self.shape.farthest(boxes) < np.minimum(least, LARGEST))
 
     def __str__(self) -> str:
         return f"{self.index}: a box has a point beyond {self.distance:g} of {self.shape}"
@@ -321,9 +321,10 @@ class BoxGoesBeyond(GeoClause):
 
 @dataclass(frozen=True)
 class BoxCompares(GeoClause):
-    """Some box has a coordinate that may satisfy a comparison; ``low`` and ``high`` are doubles around the literals.
+    """Some box has a coordinate that may satisfy a comparison with one of the literals.
 
-    A row without a box may still have this coordinate: the row (lng NULL, lat 50) matches ``lat > 49``.
+    ``bounds`` are the doubles around each literal. A row without a box may still have this coordinate: the row
+    (lng NULL, lat 50) matches ``lat > 49``.
     """
 
     axis: int
@@ -367,7 +368,7 @@ class BoxCompares(GeoClause):
 
 @dataclass(frozen=True)
 class BoxHasRows(GeoClause):
-    """Some row is of these boxless sorts, or, ``boxed``, has a box: for IS NULL and IS NOT NULL, by the counts."""
+    """Some row has no box for one of these reasons, or (``boxed``) has a box: for IS NULL and its negation."""
 
     sorts: tuple[NoBoxReason, ...]
     boxed: bool

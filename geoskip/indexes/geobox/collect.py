@@ -57,7 +57,7 @@ GEOMETRY_TYPE = pa.struct(
     [*_COMMON, ("nulls", pa.int64()), ("empties", pa.int64()), ("invalid", pa.int64()), ("types", pa.int64())]
 )
 POINT_BIT = 1 << 1
-_POLYGONS = (3, 6, 7)  # of shapely's type numbers: only these and collections can be invalid
+_POLYGONS = (3, 6, 7)  # shapely's type numbers: only these and collections can be invalid
 _WKB_NUMBER = np.array([1, 2, 2, 3, 4, 5, 6, 7])  # by shapely's type number: point, line, ring, polygon, multi...
 _EXACT = 2.0**53
 
@@ -65,7 +65,7 @@ Summary = dict[str, Any]
 
 
 def collect_pairs(x: pa.Array, y: pa.Array, most: int) -> Summary:
-    """The summary of two arrays of numbers."""
+    """Return the summary of two arrays of numbers, with at most ``most`` boxes."""
     no_x, no_y = x.null_count > 0, y.null_count > 0
     x_low, x_high = _numbers(x)
     y_low, y_high = _numbers(y)
@@ -94,7 +94,7 @@ def collect_pairs(x: pa.Array, y: pa.Array, most: int) -> Summary:
 
 
 def _numbers(values: pa.Array) -> tuple[Floats, Floats]:
-    """Doubles around each number, from below and above (the very same array where they are exact); NaN for NULL."""
+    """Return the doubles below and above each number (the same array if exact); NaN for NULL."""
     kind = values.type
     if pa.types.is_decimal(kind):
         number = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
@@ -113,7 +113,7 @@ def _numbers(values: pa.Array) -> tuple[Floats, Floats]:
 
 
 def collect_geometries(values: pa.Array, most: int) -> Summary | None:
-    """The summary of WKB geometries; None where one of them cannot be read."""
+    """Return the summary of WKB geometries; None if one of them cannot be read."""
     wkb = np.asarray(values.to_numpy(zero_copy_only=False), dtype=object)
     try:
         geometries = np.asarray(shapely.from_wkb(wkb), dtype=object)
@@ -146,7 +146,7 @@ def collect_geometries(values: pa.Array, most: int) -> Summary | None:
 
 
 def _bounds(geometries: NDArray[np.object_]) -> tuple[Boxes, Mask]:
-    """The box of all coordinates of each geometry, and which of them are finite."""
+    """Return the box of all coordinates of each geometry, and the mask of the finite ones."""
     if len(geometries) == 0:
         return Boxes.of([]), np.ones(0, dtype=bool)
     xy, owner = shapely.get_coordinates(geometries, return_index=True)
@@ -172,7 +172,7 @@ def _invalid(geometries: NDArray[np.object_], number: NDArray[Any]) -> int:
 
 
 def merge(summaries: Sequence[Mapping[str, Any]], most: int) -> Summary:
-    """The summary of a file from those of its parts: counts add, types unite, boxes are chosen anew."""
+    """Return the summary of a file: counts add up, types unite, boxes are chosen from those of the parts."""
     rows = [box for summary in summaries for box in summary["boxes"]]
     boxes = Boxes.of((b["xmin"], b["ymin"], b["xmax"], b["ymax"]) for b in rows)
     merged: Summary = {"boxes": _rows(split(boxes, most)) if len(summaries) > 1 else rows}
@@ -194,7 +194,7 @@ _GRID = 64
 _WORTH = 0.05
 _TINY = 8
 _FEW = 256
-"""So many rows are cut one by one, more by their cells."""
+"""Rows up to which single rows are cut, and not cells of the grid."""
 _LEAST = 1e-290  # below it, _GRID / extent would overflow
 
 Ends = NDArray[np.float64]
@@ -204,7 +204,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Region:
-    """Some rows, ordered along x and along y, with the cut that saves most: none where they are one row."""
+    """Some rows, ordered along x and along y, with the cut that saves most; a single row has none."""
 
     order: Rows
     saving: float = 0.0
@@ -217,7 +217,7 @@ class _Region:
 
 
 def split(boxes: Boxes, most: int = DEFAULT_BOXES) -> Boxes:
-    """At most ``most`` boxes that cover the given ones, each of which lies wholly in one of them.
+    """Return at most ``most`` boxes; each of the given boxes lies wholly in one of them.
 
     >>> split(Boxes.of([(0, 0, 1, 1), (0, 1, 1, 2), (50, 50, 51, 51)])).xmax.tolist()
     [1.0, 51.0]
@@ -246,8 +246,10 @@ def _chosen(boxes: Boxes, most: int) -> Ends:
     counts = np.add.reduceat(cells.counts.take(order), starts)
     most_rows = int(counts.argmax())
     tiny = ((chosen[:2, most_rows] + chosen[2:, most_rows]) * units).max() < _TINY
-    if tiny and len(regions) < most and 2 * counts[most_rows] >= len(boxes):  # an outlier hides nothing
-        inner = _chosen(_taken(boxes, cells.rows_of(regions[most_rows])), most - len(regions) + 1)
+    if (
+        tiny and len(regions) < most and 2 * counts[most_rows] >= len(boxes)
+    ):  # an outlier must not make all others one cell
+        inner = _chosen(_select(boxes, cells.rows_of(regions[most_rows])), most - len(regions) + 1)
         chosen = np.concatenate([chosen[:, :most_rows], inner, chosen[:, most_rows + 1 :]], axis=1)
     return chosen
 
@@ -256,8 +258,8 @@ def _are_points(boxes: Boxes) -> bool:
     return boxes.xmin is boxes.xmax and boxes.ymin is boxes.ymax
 
 
-def _taken(boxes: Boxes, rows: Rows) -> Boxes:
-    """Some boxes; points stay points, with two arrays instead of four."""
+def _select(boxes: Boxes, rows: Rows) -> Boxes:
+    """Select boxes; points stay points, with two arrays instead of four."""
     if not _are_points(boxes):
         return boxes.take(rows)
     x, y = boxes.xmin[rows], boxes.ymin[rows]
@@ -266,18 +268,18 @@ def _taken(boxes: Boxes, rows: Rows) -> Boxes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cells:
-    """What is cut: single rows, or the occupied cells of the grid."""
+    """The items that are cut: single rows, or the occupied cells of the grid."""
 
     ends: Ends
     counts: Rows
-    """How many rows each has."""
+    """The number of rows of each item."""
     number: Rows | None = None
-    """Each one's number on the grid."""
+    """The number of each item on the grid."""
     place: NDArray[np.int16] | None = None
-    """The number on the grid of every row's cell."""
+    """The number on the grid of each row's cell."""
 
     def rows_of(self, region: _Region) -> Rows:
-        """The rows of a region."""
+        """Return the rows of a region."""
         if self.number is None or self.place is None:
             return region.rows
         inside = np.zeros(_GRID * _GRID, dtype=bool)
@@ -294,7 +296,7 @@ def _each(boxes: Boxes) -> _Cells:
 
 
 def _on_grid(boxes: Boxes, whole: Floats, units: Floats) -> _Cells:
-    """The exact bounds of the rows in each cell; a row lies in the cell of its centre."""
+    """Return the cells of a grid with the exact bounds of their rows; a row lies in the cell of its centre."""
     place = _bins(boxes.xmin, boxes.xmax, whole[0], units[0]) * np.int16(_GRID)
     place += _bins(boxes.ymin, boxes.ymax, whole[1], units[1])
     counts = np.bincount(place, minlength=_GRID * _GRID)
@@ -320,7 +322,7 @@ def _bins(low: Floats, high: Floats, least: float, unit: float) -> NDArray[np.in
 
 def _regions(ends: Ends, most: int) -> list[_Region]:
     centre = ends[2:] - ends[:2]
-    regions = [_looked_at(ends, np.argsort(centre, axis=1))]
+    regions = [_region(ends, np.argsort(centre, axis=1))]
     total = _cost(ends.max(axis=1))
     while len(regions) < most:
         at = max(range(len(regions)), key=lambda number: regions[number].saving)
@@ -330,7 +332,7 @@ def _regions(ends: Ends, most: int) -> list[_Region]:
         total -= region.saving
         last = len(regions) + 1 == most  # no cut of these parts would be made
         regions[at : at + 1] = [
-            _Region(order) if last else _looked_at(ends, order) for order in _parts(region, ends.shape[1])
+            _Region(order) if last else _region(ends, order) for order in _parts(region, ends.shape[1])
         ]
     return regions
 
@@ -339,8 +341,8 @@ def _cost(whole: NDArray[np.float64]) -> float:
     return float((whole[0] + whole[2] + 1) * (whole[1] + whole[3] + 1))
 
 
-def _looked_at(ends: Ends, order: Rows) -> _Region:
-    """A region with its best cut."""
+def _region(ends: Ends, order: Rows) -> _Region:
+    """Return a region with its best cut."""
     count = order.shape[1]
     if count == 1:
         return _Region(order)
@@ -357,7 +359,7 @@ def _looked_at(ends: Ends, order: Rows) -> _Region:
 
 
 def _parts(region: _Region, count: int) -> tuple[Rows, Rows]:
-    """The orders of the rows before the cut and after it."""
+    """Return the orders of the rows on both sides of the cut."""
     along, across = region.order[region.axis], region.order[1 - region.axis]
     before = np.zeros(count, dtype=bool)
     before[along[: region.place]] = True

@@ -24,12 +24,12 @@ __all__ = ["Cap", "Earth", "GlobeComesWithin", "GlobeGoesBeyond"]
 
 
 Cap = tuple[float, float, float]
-"""All places within an angle, in radians, of a place: its longitude, its latitude, the angle."""
+"""A spherical cap: longitude and latitude of its centre in degrees, and its angle in radians."""
 
 
 @dataclass(frozen=True)
 class Earth:
-    """How metres (or another unit) follow from central angles: between ``least`` and ``most`` of them a radian.
+    """Bounds of the metres (or another unit) in a radian of central angle: ``least`` and ``most``.
 
     >>> Earth.of_radius(6371008.0).least
     6371008.0
@@ -40,12 +40,12 @@ class Earth:
 
     @classmethod
     def of_radius(cls, radius: float) -> Earth:
-        """A sphere, in the unit of its radius."""
+        """Return a sphere, measured in the unit of its radius."""
         return cls(radius, radius)
 
     @classmethod
     def wgs84(cls) -> Earth:
-        """The WGS84 spheroid, in metres: a geodesic per radian of central angle of its geodetic coordinates."""
+        """Return the WGS84 spheroid: metres of geodesic a radian of central angle of geodetic coordinates."""
         return cls(sphere.SPHEROID_LEAST, sphere.SPHEROID_MOST)
 
 
@@ -57,28 +57,28 @@ class _Globe(GeoClause):
     earth: Earth
 
     def _angular_slack(self, angle: Any) -> Any:
-        """What rounding can do to a central angle: haversine loses half of its digits towards the antipode."""
+        """Bound the rounding error of a central angle: haversine loses half of its digits towards the antipode."""
         return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
 
-    def _around(self, units: BoxUnits, angle: float) -> Integers:
-        """The places of the boxes within an angle, and of some others."""
+    def _boxes_around(self, units: BoxUnits, angle: float) -> Integers:
+        """Return the places of all boxes within an angle of a place; others may be among them."""
         angle += math.radians(4 * ROUNDING * min(units.scale, 360.0))
         windows = sphere.windows(self.longitude, self.latitude, angle, units.scale)
-        found = [self._meeting(units, window) for window in windows]
+        found = [self._boxes_near(units, window) for window in windows]
         return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
 
-    def _centred(self, units: BoxUnits, places: Integers) -> Mask:
-        """Which of some boxes are of files where every geometry has its centroid near its box."""
-        return self._valid(units, places) & self._known(units, places)
+    def _near_centroids(self, units: BoxUnits, places: Integers) -> Mask:
+        """Return the mask of those boxes in whose files every geometry has its centroid near its box."""
+        return self._valid_boxes(units, places) & self._known_boxes(units, places)
 
-    def _holding_centres(self, units: BoxUnits, places: Integers) -> Boxes:
-        """Boxes in which the centroids are: grown by what rounding does, but for points, which are their own."""
+    def _centroid_boxes(self, units: BoxUnits, places: Integers) -> Boxes:
+        """Return boxes of the centroids: grown by the rounding error, except for points, their own centroids."""
         boxes = self._seen(units, places)
         return boxes.grown(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
 
     def _off_globe(self, units: BoxUnits) -> Integers:
         everywhere = np.arange(units.boxless.start)
-        known = sphere.on_sphere(self.view.boxes(units.boxes)) & self._centred(units, everywhere)
+        known = sphere.on_sphere(self.view.boxes(units.boxes)) & self._near_centroids(units, everywhere)
         return np.flatnonzero(~known)
 
     def _where(self) -> str:
@@ -93,18 +93,18 @@ class GlobeComesWithin(_Globe):
 
     def keep_of(self, units: BoxUnits) -> Mask:
         angle = self.distance / self.earth.least
-        candidates = self._around(units, angle)
-        boxes = self._holding_centres(units, candidates)
+        candidates = self._boxes_around(units, angle)
+        boxes = self._centroid_boxes(units, candidates)
         near = self._in_cap(boxes, (self.longitude, self.latitude, angle))
         for cap in self.caps:
             near[near] = self._in_cap(boxes.take(near), cap)
-        keep = self._keeping(units, candidates, near)
+        keep = self._mask_keeping(units, candidates, near)
         keep[units.derived(("off the globe", self.view), lambda: self._off_globe(units))] = True
         keep[units.boxless] = units.boxless_of(NoBoxReason.EMPTY)
         return keep
 
     def _in_cap(self, boxes: Boxes, cap: Cap) -> Mask:
-        """Which boxes meet it."""
+        """Return the mask of the boxes that meet a cap."""
         longitude, latitude, angle = cap
         lower = sphere.lower_angle(boxes, longitude, latitude)
         return np.asarray(lower - self._angular_slack(lower) <= angle)
@@ -123,12 +123,12 @@ class GlobeGoesBeyond(_Globe):
 
     def keep_of(self, units: BoxUnits) -> Mask:
         angle = self.distance / self.earth.most
-        candidates = self._around(units, angle)
-        boxes = self._holding_centres(units, candidates)
+        candidates = self._boxes_around(units, angle)
+        boxes = self._centroid_boxes(units, candidates)
         upper = sphere.upper_angle(boxes, self.longitude, self.latitude)
         inside = (upper + self._angular_slack(upper) < angle) & (upper < math.pi - 1e-6)
-        inside &= sphere.on_sphere(self._seen(units, candidates)) & self._centred(units, candidates)
-        return self._dropping(units, candidates, inside)
+        inside &= sphere.on_sphere(self._seen(units, candidates)) & self._near_centroids(units, candidates)
+        return self._mask_dropping(units, candidates, inside)
 
     def __str__(self) -> str:
         return f"{self.index}: a box has a point beyond {self._where()}"

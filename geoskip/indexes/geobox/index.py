@@ -7,12 +7,12 @@ an answer for every family of spatial predicates and its negation::
     GeoBox("geom")                   one geometry
     GeoBox("ST_GeomFromWKB(geom)")   one geometry, computed
 
-What an expression of a query is to the index, :meth:`GeoBox.sees` finds out: the indexed expression itself, a point
-made of the pair, or something whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g, 5)``, ``ST_Boundary(g)``), as
-declared by denotations (:mod:`geoskip.geometry.denotations`). The result, a :class:`GeometryThroughIndex`, answers in
-the words of the clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
+:meth:`GeoBox.sees` relates an expression of a query to the index: the indexed expression itself, a point made of the
+pair, or an expression whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g, 5)``, ``ST_Boundary(g)``), as declared
+by denotations (:mod:`geoskip.geometry.denotations`). Methods of the result, a :class:`GeometryThroughIndex`, return
+clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
 
-Comparisons of what is computed from a pair's coordinates are :mod:`geoskip.indexes.geobox.arithmetic`'s.
+Comparisons of values computed from a pair's coordinates are served by :mod:`geoskip.indexes.geobox.arithmetic`.
 
 Rows without a box are one more box, files with non-finite coordinates are kept (SEMANTICS section 8).
 """
@@ -71,76 +71,100 @@ _COMPARISONS = ("<", "<=", ">", ">=", "in", "not in")
 _CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
 
 
-class _GeometryQuestions(ABC):
-    """Questions about a geometry seen through an index; None where nothing is known."""
+class _GeometryClauses(ABC):
+    """Clauses about a geometry seen through an index; None where its box is not known well enough."""
 
     @abstractmethod
-    def _at(self) -> tuple[GeoBox, BoxTransform]:
-        """The index, and how it sees the geometry."""
+    def _view(self) -> tuple[GeoBox, BoxTransform]:
+        """Return the index, and the geometry's box as a function of the indexed box."""
 
     def meets(self, shape: Any) -> Clause | None:
-        """May a row share a point with the shape? For Intersects, Touches, Within(g, Q), Contains(Q, g) and others."""
-        return self._shaped(BoxMeets, shape, invalid_too=True)
+        """Some row may share a point with the shape: for Intersects, Touches, Within(g, Q), Contains(Q, g)."""
+        return self._shape_clause(BoxMeets, shape, invalid_too=True)
 
     def encloses(self, shape: Any) -> Clause | None:
-        """May a row contain or cover the shape? What is equal to it in each coordinate does."""
-        return self._shaped(BoxEncloses, shape)
+        """Some row may contain or cover the shape, or equal it in each coordinate."""
+        return self._shape_clause(BoxEncloses, shape)
 
     def equals(self, shape: Any) -> Clause | None:
-        """May the difference of a row and the shape be EMPTY? Of an invalid row's nothing is known."""
-        return self._shaped(BoxEquals, shape, total=True)
+        """Some row may have an EMPTY difference from the shape; invalid rows always may."""
+        return self._shape_clause(BoxEquals, shape, total=True)
 
     def leaves(self, shape: Any) -> Clause | None:
-        """May a row not be covered by the polygon? For NOT Covers."""
-        return self._shaped(BoxLeaves, shape, False, polygonal=True, total=True)
+        """Some row may not be covered by the polygon: for NOT Covers."""
+        return self._shape_clause(BoxLeaves, shape, False, polygonal=True, total=True)
 
     def leaves_interior(self, shape: Any) -> Clause | None:
-        """May a row not be contained by the polygon? A point on its boundary is covered and not contained."""
-        return self._shaped(BoxLeaves, shape, True, polygonal=True, total=True)
+        """Some row may not be contained by the polygon; a point on its boundary is covered, but not contained."""
+        return self._shape_clause(BoxLeaves, shape, True, polygonal=True, total=True)
 
     def comes_within(self, shape: Any, distance: Any) -> Clause | None:
-        """May a row's planar distance to the shape be at most this?"""
+        """Some row may have at most this planar distance to the shape."""
         number = _number(distance)
-        return None if number is None else self._shaped(BoxComesWithin, shape, number, invalid_too=True, total=True)
+        return (
+            None if number is None else self._shape_clause(BoxComesWithin, shape, number, invalid_too=True, total=True)
+        )
 
     def goes_beyond(self, shape: Any, distance: Any) -> Clause | None:
-        """May a row's planar distance to the shape be at least this?"""
+        """Some row may have at least this planar distance to the shape."""
         number = _number(distance)
-        return None if number is None else self._shaped(BoxGoesBeyond, shape, number, total=True)
+        return None if number is None else self._shape_clause(BoxGoesBeyond, shape, number, total=True)
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
-        """May a row's planar distance to the shape be another than this? At 0, for Disjoint, NOT Intersects."""
+        """Some row may have another planar distance to the shape; at 0, for Disjoint and NOT Intersects."""
         number, found = _number(distance), Shape.of(shape)
         if number is None or found is None or number < 0 or (number > 0 and found.geometry.geom_type != "Point"):
             return None
-        return self._shaped(BoxDiffers, shape, number, total=True)
+        return self._shape_clause(BoxDiffers, shape, number, total=True)
 
     def where_points(self) -> GeometryThroughIndex | None:
-        """The same sight, of which nothing is known but where all rows are points; None for what is made of points."""
-        found, view = self._at()
+        """Return the view restricted to files of points only; None for an expression that is no point there."""
+        found, view = self._view()
         return GeometryThroughIndex(found, replace(view, if_point=True)) if view.point else None
 
     def comes_within_on(self, earth: Earth, shape: Any, distance: Any, *caps: Cap) -> Clause | None:
-        """May a centroid come within this on the globe of that of the shape, and be in all of these caps?"""
-        return self._on_globe(GlobeComesWithin, earth, shape, distance, 1, caps)
+        """Some centroid may be within a distance on the globe of the shape's centroid, and in all caps.
+
+        Parameters
+        ----------
+        earth
+            The sphere or spheroid, which also sets the unit of the distance.
+        shape
+            A geometry in degrees of longitude and latitude.
+        distance
+            A number in the unit of ``earth``.
+        caps
+            Further regions that the centroid must lie in.
+        """
+        return self._globe_clause(GlobeComesWithin, earth, shape, distance, 1, caps)
 
     def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
-        """May a centroid's distance on the globe to that of the shape be at least this?"""
-        return self._on_globe(GlobeGoesBeyond, earth, shape, distance, -1)
+        """Some centroid may have at least this distance on the globe to the shape's centroid."""
+        return self._globe_clause(GlobeGoesBeyond, earth, shape, distance, -1)
 
     def compares(self, axis: int, op: str, *literals: Any) -> Clause | None:
-        """May a coordinate (0 for x, 1 for y) satisfy ``op``: an order comparison, "=", "<>", "in" or "not in"?"""
-        return self._compares(axis, op, literals) if self._at()[1].point else None
+        """Some row may have a coordinate that satisfies a comparison.
+
+        Parameters
+        ----------
+        axis
+            0 for x, 1 for y.
+        op
+            An order comparison, "=", "<>", "in" or "not in".
+        literals
+            Numbers; several for "in" and "not in".
+        """
+        return self._compare(axis, op, literals) if self._view()[1].point else None
 
     def reaches(self, axis: int, op: str, *literals: Any) -> Clause | None:
-        """May an end of a row's extent (its least or greatest x or y) satisfy ``op``? EMPTY's may be anything."""
-        found, view = self._at()
-        clause = self._compares(axis, op, literals) if view.total else None
+        """Some row may have an end of its extent (least or greatest x or y) that satisfies ``op``, or be EMPTY."""
+        found, view = self._view()
+        clause = self._compare(axis, op, literals) if view.total else None
         empty = BoxHasRows(str(found), found.counts, BoxTransform(), (NoBoxReason.EMPTY,), False)
         return None if clause is None else any_of([clause, empty])
 
-    def _compares(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
-        found, view = self._at()
+    def _compare(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
+        found, view = self._view()
         bounds = [_neighbours(value) for value in literals]
         kind = {"=": "in", "<>": "not in"}.get(op, op)
         if not bounds or view.if_point or view.centre or None in bounds or kind not in _COMPARISONS:
@@ -148,11 +172,11 @@ class _GeometryQuestions(ABC):
         sides = tuple(b for b in bounds if b is not None)
         return BoxCompares(str(found), found.counts, view, axis, kind, sides)
 
-    def _shaped(
+    def _shape_clause(
         self, kind: Callable[..., Clause], value: Any, *rest: Any,
         invalid_too: bool = False, polygonal: bool = False, total: bool = False,
     ) -> Clause | None:  # fmt: skip
-        found, view = self._at()
+        found, view = self._view()
         shape = Shape.of(value)
         if shape is None or not (shape.valid or invalid_too):
             return None
@@ -160,10 +184,10 @@ class _GeometryQuestions(ABC):
             return None
         return kind(str(found), found.counts, view, shape, *rest)
 
-    def _on_globe(
+    def _globe_clause(
         self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, outward: int, *rest: Any
     ) -> Clause | None:
-        found, view = self._at()
+        found, view = self._view()
         shape, number = Shape.of(value), _number(distance)
         if shape is None or number is None or not view.point or not view.total or not earth.least > 0:
             return None
@@ -174,19 +198,19 @@ class _GeometryQuestions(ABC):
 
 
 @dataclass(frozen=True)
-class GeometryThroughIndex(_GeometryQuestions):
-    """An expression of a query as the index sees it; made by :meth:`GeoBox.sees`."""
+class GeometryThroughIndex(_GeometryClauses):
+    """An expression of a query, seen through the index; made by :meth:`GeoBox.sees`."""
 
     through: GeoBox
     view: BoxTransform
 
-    def _at(self) -> tuple[GeoBox, BoxTransform]:
+    def _view(self) -> tuple[GeoBox, BoxTransform]:
         return self.through, self.view
 
 
 @index
 @dataclass(frozen=True)
-class GeoBox(_GeometryQuestions, Index):
+class GeoBox(_GeometryClauses, Index):
     """Boxes of points (two numeric expressions) or of geometries (one geometry expression), up to ``boxes`` a file.
 
     >>> str(GeoBox("lng", "lat")), str(GeoBox("geom", boxes=4))
@@ -196,7 +220,7 @@ class GeoBox(_GeometryQuestions, Index):
     x: str
     y: str | None = None
     boxes: int | None = None
-    """At most so many boxes a file; None lets what they save decide, at most 8."""
+    """The most boxes a file; None for as many as pay, at most 8."""
     kind: ClassVar[str] = "geobox"
 
     def __post_init__(self) -> None:
@@ -218,12 +242,12 @@ class GeoBox(_GeometryQuestions, Index):
 
     @property
     def is_pair(self) -> bool:
-        """Is it over two numbers, and not over one geometry?"""
+        """True if the index is over two numbers, and not over one geometry."""
         return self.y is not None
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """The counts stored beside the boxes."""
+        """The names of the counts stored beside the boxes."""
         return tuple(field.name for field in (PAIR_TYPE if self.is_pair else GEOMETRY_TYPE) if field.name != "boxes")
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
@@ -257,23 +281,23 @@ class GeoBox(_GeometryQuestions, Index):
         return merge(summaries, self.boxes or DEFAULT_BOXES)
 
     def reads(self, node: Predicate) -> bool:
-        """Is this expression the indexed geometry, or one with the same box, NULLs and type?"""
+        """True if an expression is the indexed geometry, or one with the same box, NULLs and type."""
         return self._sees(node) == BoxTransform()
 
     def sees(self, node: Predicate | d.Denotation) -> GeometryThroughIndex | None:
-        """An expression, or what it denotes, through this index; None where its box does not follow from the indexed.
+        """Return an expression, or a denotation, seen through this index; None if its box does not follow.
 
         ``index.sees(Point(lng, lat))`` serves functions that take the coordinates one by one.
         """
         view = self._sees(node)
         return None if view is None else GeometryThroughIndex(self, view)
 
-    def _at(self) -> tuple[GeoBox, BoxTransform]:
+    def _view(self) -> tuple[GeoBox, BoxTransform]:
         return self, BoxTransform()
 
     def _sees(self, node: Predicate | d.Denotation) -> BoxTransform | None:
-        node = _itself(node) if isinstance(node, Call) else node
-        if len(self.bound) == 1 and node == _itself(self.bound[0]):
+        node = _strip(node) if isinstance(node, Call) else node
+        if len(self.bound) == 1 and node == _strip(self.bound[0]):
             return BoxTransform()
         meaning = current().denotation(node) if isinstance(node, Call) else node
         if isinstance(meaning, d.Point):
@@ -301,38 +325,38 @@ class GeoBox(_GeometryQuestions, Index):
         return None
 
     def axis(self, node: Predicate) -> int | None:
-        """Which coordinate of the pair an expression is, casts that keep the value aside."""
+        """Return the coordinate of the pair (0 or 1) that an expression is, apart from casts that keep the value."""
         if len(self.bound) != 2:
             return None
         plain = uncast(node)
         return next((axis for axis, bound in enumerate(self.bound) if plain == uncast(bound)), None)
 
     def clause(self, node: Predicate) -> Clause | None:
-        found = self._plain(node)
+        found = self._coordinate_clause(node)
         return computed(self, node) if found is None and self.is_pair else found
 
-    def _plain(self, node: Predicate) -> Clause | None:
-        """Of comparisons of a coordinate itself, and of NULL."""
+    def _coordinate_clause(self, node: Predicate) -> Clause | None:
+        """Return the clause of a comparison of a coordinate itself, or of IS NULL."""
         match node:
             case IsNull(child):
                 return self._null(child, negated=False)
             case Not(IsNull(child)):
                 return self._null(child, negated=True)
             case Comparison(op, left, Literal(value)) if (axis := self.axis(left)) is not None:
-                return self.compares(axis, *self._rounded(axis, left, op, value))
+                return self.compares(axis, *self._round_comparison(axis, left, op, value))
             case Not(Comparison("=", left, Literal(value))) if (axis := self.axis(left)) is not None:
-                return self.compares(axis, *self._rounded(axis, left, "<>", value))
+                return self.compares(axis, *self._round_comparison(axis, left, "<>", value))
             case In(left, values) if (axis := self.axis(left)) is not None:
                 return self.compares(axis, "in", *(v.value for v in values))
             case Not(In(left, values)) if (axis := self.axis(left)) is not None:
-                return self.compares(axis, *self._rounded(axis, left, "not in", *(v.value for v in values)))
+                return self.compares(axis, *self._round_comparison(axis, left, "not in", *(v.value for v in values)))
         return None
 
-    def _rounded(self, axis: int, node: Predicate, op: str, *values: Any) -> tuple[Any, ...]:
-        """What a comparison of a number says of the double that it was rounded to, where that is what is indexed.
+    def _round_comparison(self, axis: int, node: Predicate, op: str, *values: Any) -> tuple[Any, ...]:
+        """Return the comparison of the indexed double that a comparison of the unrounded number implies.
 
-        0.10 is at most 0.10, and above it as a double: ``<`` and ``<=`` need one of at most the next double, and all
-        numbers but one may be rounded to the double of that one.
+        The decimal 0.10 is at most 0.10, but above it as a double: ``<`` and ``<=`` imply at most the next double, and
+        other numbers may be rounded to the double of an excluded one.
         """
         if rounds(node) or not rounds(self.bound[axis]):
             return op, *values
@@ -357,15 +381,15 @@ class GeoBox(_GeometryQuestions, Index):
         return BoxHasRows(str(self), self.counts, BoxTransform(), sorts, negated)
 
 
-def _itself(node: Predicate) -> Predicate:
-    """An expression without the functions over it that change neither coordinates nor type: from WKB and to it."""
+def _strip(node: Predicate) -> Predicate:
+    """Strip functions that change neither coordinates nor type: conversions from WKB and to it."""
     while isinstance(node, Call) and isinstance(meaning := current().denotation(node), d.SameGeometry):
         node = meaning.child
     return node
 
 
 def _number(value: Any) -> float | None:
-    """A finite number as a double, or None."""
+    """Return a finite number as a double, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     number = float(value)
@@ -373,7 +397,7 @@ def _number(value: Any) -> float | None:
 
 
 def _neighbours(value: Any) -> tuple[float, float] | None:
-    """The doubles next to a number from below and above, equal where it is one; None for NaN, NULL and other types.
+    """Return the doubles next to a number from below and above; None for NaN, NULL and other types.
 
     >>> _neighbours(3), _neighbours(Decimal("0.1")) == (0.09999999999999999, 0.1)
     ((3.0, 3.0), True)

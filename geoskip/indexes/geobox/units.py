@@ -31,10 +31,10 @@ _DERIVED = 16
 
 
 class NoBoxReason(IntEnum):
-    """Why rows have no box."""
+    """The reasons for which rows have no box."""
 
     NULL = 0
-    """The geometry, or both coordinates, are NULL."""
+    """The geometry is NULL, or both coordinates are."""
     ONLY_X = 1
     ONLY_Y = 2
     EMPTY = 3
@@ -77,39 +77,39 @@ class BoxUnits:
         return len(self.unit_file)
 
     def nothing(self) -> Mask:
-        """A mask that keeps what no box can speak for, the wild and the unknown, and nothing else."""
+        """Return a mask that keeps only files with non-finite coordinates and unknown files."""
         keep = np.zeros(len(self), dtype=bool)
         keep[self.wild.start :] = True
         return keep
 
     def everything(self) -> Mask:
-        """A mask that keeps all units."""
+        """Return a mask that keeps all units."""
         return np.ones(len(self), dtype=bool)
 
     def meeting(self, envelope: Envelope) -> Integers:
-        """The places of the boxes that share a point with an envelope."""
+        """Return the places of the boxes that share a point with an envelope."""
         if self._blocks is not None:
             return self._blocks.meeting(envelope)
         return np.flatnonzero(self.boxes.meeting(envelope))
 
     def boxless_of(self, *sorts: NoBoxReason) -> Mask:
-        """Which boxless units are of these sorts."""
+        """Return the mask of the boxless units with one of these reasons."""
         return np.isin(self.boxless_sort, sorts)
 
     def only_points(self, places: Integers) -> Mask:
-        """Which of some boxes are of files whose geometries are points only."""
+        """Return the mask of those boxes in whose files all geometries are points."""
         if "types" not in self.count_of:
             return np.ones(len(places), dtype=bool)
         return np.asarray(self.count_of["types"][self.box_file[places]] == POINT_BIT)
 
     def all_valid(self, places: Integers) -> Mask:
-        """Which of some boxes are of files without an invalid geometry."""
+        """Return the mask of those boxes in whose files no geometry is invalid."""
         if "invalid" not in self.count_of:
             return np.ones(len(places), dtype=bool)
         return np.asarray(self.count_of["invalid"][self.box_file[places]] == 0)
 
     def alone(self, places: Integers) -> Mask:
-        """Which of some boxes are of files with one geometry, which therefore touches every side of its box."""
+        """Return the mask of those boxes whose file has one geometry, which touches every side of its box."""
         if "types" not in self.count_of:
             return np.zeros(len(places), dtype=bool)
         return np.asarray(self.derived("alone", self._alone)[places])
@@ -120,7 +120,7 @@ class BoxUnits:
         return np.asarray(one[self.box_file])
 
     def derived(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """What ``compute`` returned the first time; some recent keys are remembered."""
+        """Return the cached result of ``compute``; only some recent keys are kept."""
         found = self._derived.get(key)
         if found is None:
             if len(self._derived) >= _DERIVED:
@@ -129,14 +129,14 @@ class BoxUnits:
         return found
 
     def files_with(self, units: Mask) -> Mask:
-        """The files of which at least one unit is kept."""
+        """Return the mask of the files with a kept unit."""
         keep = np.zeros(self.files, dtype=bool)
         keep[self.unit_file[np.flatnonzero(units)]] = True
         return keep
 
 
 class _Blocks:
-    """Boxes sorted along a space-filling curve, in blocks with a box of their own, so that few are compared."""
+    """Boxes sorted along a space-filling curve, in blocks with a bounding box, so that few are compared."""
 
     def __init__(self, boxes: Boxes):
         self.order = np.argsort(_curve(boxes), kind="stable")
@@ -150,7 +150,7 @@ class _Blocks:
         )
 
     def meeting(self, envelope: Envelope) -> Integers:
-        """The places, in the original order's numbers, of the boxes that meet an envelope."""
+        """Return the places, in the original order, of the boxes that meet an envelope."""
         met = self.blocks.meeting(envelope)
         whole = met & self.blocks.inside(envelope)
         some = np.flatnonzero(met & ~whole)
@@ -165,7 +165,7 @@ class _Blocks:
 
 
 def _curve(boxes: Boxes) -> NDArray[np.uint16]:
-    """The Morton code of each box's centre on a grid of 256 x 256 quantiles: absurd coordinates squeeze nothing."""
+    """Return the Morton codes of the boxes' centres on 256 x 256 quantiles, which outliers do not distort."""
     code = np.zeros(len(boxes), dtype=np.uint16)
     for shift, (low, high) in enumerate(((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))):
         centre = (low + high) / 2
@@ -178,12 +178,12 @@ def _curve(boxes: Boxes) -> NDArray[np.uint16]:
 
 
 def units_of(files: Files, index: str, counts: tuple[str, ...]) -> BoxUnits:
-    """The units of an index, made once for a set of files."""
+    """Return the units of an index, derived once a snapshot."""
     return files.cached(("geobox units", index), lambda: BoxUnits(files, index, counts))
 
 
 def _boxless(counts: dict[str, Integers]) -> dict[NoBoxReason, Integers]:
-    """How many rows of each sort every file has."""
+    """Return the number of rows without a box by reason, one entry a file."""
     if "empties" in counts:
         return {NoBoxReason.NULL: counts["nulls"], NoBoxReason.EMPTY: counts["empties"]}
     boxless, no_x, no_y = counts["boxless"], counts["null_x"], counts["null_y"]
@@ -195,7 +195,7 @@ def _boxless(counts: dict[str, Integers]) -> dict[NoBoxReason, Integers]:
 
 
 def _counts(array: Any, length: int) -> Integers:
-    """A count a file, -1 where unknown."""
+    """Return a count a file, -1 where unknown."""
     array = _plain(array)
     if len(array) != length or not pa.types.is_integer(array.type):
         return np.full(length, -1)
@@ -203,7 +203,7 @@ def _counts(array: Any, length: int) -> Integers:
 
 
 def _boxes(array: Any, length: int) -> tuple[Boxes, Integers, Mask]:
-    """All boxes, the file of each, and of which files they are known."""
+    """Return all boxes, the file of each, and the mask of the files whose boxes are known."""
     array = _plain(array)
     if len(array) != length or not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return Boxes.of([]), np.zeros(0, dtype=np.int64), np.zeros(length, dtype=bool)

@@ -1,9 +1,9 @@
-"""The clauses of MetricDist: what the triangle inequality says of a file's distances from the origins.
+"""Clauses of MetricDist: the triangle inequality applied to a file's distances from the pivots.
 
-Let D be the distance from an origin o to the constant q. A row x whose distance to q lies in [a, b] has its distance to
-o in ``[max(a - D, D - b), D + b]``; so a file is skipped where that range misses all of its rings around some origin.
-What is stored and what is asked are widened by 1e-9 of themselves (1e-6 where the function is a user's), unless
-distances are whole and exact.
+Let D be the distance from a pivot o to the constant q. A row x whose distance to q lies in [a, b] has its distance to
+o in ``[max(a - D, D - b), D + b]``; so a file is skipped if that range misses all of its rings around some pivot.
+Stored and computed distances are widened by 1e-9 of themselves (1e-6 for a user's function), unless distances are
+whole and exact.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ Gaps = tuple[NDArray[np.int64], Floats, Floats]
 
 @dataclass(frozen=True)
 class Pivots:
-    """The origins of one index, and where it keeps the distances from them."""
+    """The pivots of one index, and its stored distances from them."""
 
     name: str
     metric: Metric
     points: tuple[Any, ...]
 
     def away(self, point: Any) -> Floats:
-        """The distance of each origin from a point."""
+        """Return the distance of each pivot from a point."""
         return self.metric.distances(point, self.metric.of(self.points))
 
     def table(self, files: Files) -> _Table:
-        """The distances of all files, widened; computed once."""
+        """Return the distances of all files, widened; derived once a snapshot."""
         return files.cached((self.name, "distances", self.points), lambda: _table(files, self))
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The metadata that clauses read."""
+        """The metadata that the clauses read."""
         fields = ("lo", "hi", "gaps", *self.metric.outlined, *COUNTS)
         return tuple((self.name, field) for field in fields)
 
     def outlines(self, files: Files) -> Any:
-        """The outlines of all files."""
+        """Return the outlines of all files."""
         read, names = self.metric.outlines, self.metric.outlined
         return files.cached((self.name, "outlines"), lambda: read([files.summary(self.name, name) for name in names]))
 
@@ -77,14 +77,14 @@ class Pivots:
 @dataclass(frozen=True)
 class _Table:
     low: Floats
-    """One row an origin, one column a file; above ``high`` in a file without points."""
+    """One row a pivot, one column a file; above ``high`` in a file without points."""
     high: Floats
     gaps: list[Gaps]
-    """By origin: the files' numbers and the ends of their gaps."""
+    """By pivot, the files' numbers and the ends of their gaps."""
     points: Mask
     """Files with a row that has a distance."""
     unclear: Mask
-    """Files of which too little is known, or that hold a row without NULL and without a distance."""
+    """Files that are kept: without a complete summary, or with a row without NULL and without a distance."""
     nulls: Mask
     partly: Mask
     """Files with a row in which some expression is NULL and another is not."""
@@ -106,7 +106,7 @@ def _table(files: Files, origins: Pivots) -> _Table:
     gaps = _gaps(files.summary(origins.name, "gaps"), count)
     held = points & whole_low & whole_high
     reach = np.full(length, np.inf)
-    for number, point in enumerate(origins.points):  # one by one: large arrays between would take most of the time
+    for number, point in enumerate(origins.points):  # in place: temporary arrays would take most of the time
         scale = metric.scale(point)
         np.minimum(reach, np.where(held, high[number], 0.0) + scale, out=reach)
         if not metric.whole:
@@ -119,12 +119,12 @@ def _table(files: Files, origins: Pivots) -> _Table:
 
 
 def _counts(values: pa.Array) -> NDArray[np.int64]:
-    """Counts, -1 where they are not known."""
+    """Return counts, -1 where unknown."""
     return np.asarray(values.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False))
 
 
 def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
-    """Lists of equal length as one row an entry, and which files have all entries."""
+    """Return lists of one length as one row an entry, and the mask of the files that have all entries."""
     lengths = np.full(length, -1)
     if pa.types.is_list(lists.type):
         lengths = np.asarray(lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False))
@@ -146,7 +146,7 @@ def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
 
 
 def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
-    """The gaps of all files, origin by origin."""
+    """Return the gaps of all files, pivot by pivot."""
     nothing: Gaps = (np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
     if not pa.types.is_list(lists.type):
         return [nothing] * count
@@ -164,14 +164,14 @@ def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
 
 @dataclass(frozen=True)
 class DistanceMeets(Clause):
-    """The distance of some row to a point may lie in [low, high]; in no range at all where low > high."""
+    """The distance of some row to a point may lie in [low, high], which is empty if low > high."""
 
     origins: Pivots
     point: Any
     low: float
     high: float
     limit: float = math.inf
-    """From this size of coordinates on, the query's own arithmetic may overflow, so that anything may come out."""
+    """Coordinates from which on the query's own arithmetic may overflow, to any result."""
     nulls: str = ""
     """Rows that may match though an expression is NULL: "all" with any NULL, "partly" unless all are NULL."""
 
@@ -212,7 +212,7 @@ class DistanceMeets(Clause):
         return kept
 
     def targets(self) -> list[tuple[float, float]]:
-        """By origin, between which distances from it the rows that match lie."""
+        """Return, by pivot, the range of its distances to matching rows."""
         metric = self.origins.metric
         away = self.origins.away(self.point)
         nearest = np.maximum(self.low - away, away - self.high)
@@ -221,7 +221,7 @@ class DistanceMeets(Clause):
             ends = max(abs(self.low), abs(self.high) if math.isfinite(self.high) else 0.0)
             slack = metric.relative * (away + ends) + _OF_SCALE * metric.scale(self.point) + metric.slack
             nearest, farthest = nearest - slack, farthest + slack
-        unknown = np.isnan(nearest) | np.isnan(farthest)  # a user's function may fail for an origin
+        unknown = np.isnan(nearest) | np.isnan(farthest)  # a user's function may fail for a pivot
         nearest, farthest = np.where(unknown, -np.inf, nearest), np.where(unknown, np.inf, farthest)
         return list(zip(nearest.tolist(), farthest.tolist(), strict=True))
 
@@ -269,7 +269,7 @@ class DistanceLeaves(Clause):
 
 @dataclass(frozen=True)
 class HasNullDistance(Clause):
-    """Some row has no distance, because an expression is NULL or it is no point; or, turned, some row may have one."""
+    """Some row has no distance, being NULL or no point of the metric; or (``turned``) some row may have one."""
 
     origins: Pivots
     turned: bool = False
@@ -294,20 +294,20 @@ def _shown(point: Any) -> str:
 
 @dataclass(frozen=True)
 class Distance:
-    """The distance of a row to a constant point, as a query computes it; made by :meth:`MetricDist.distance_to`."""
+    """The distance of a row to a constant point, as a query computes it (:meth:`MetricDist.distance_to`)."""
 
     index: MetricDist
     constants: tuple[Any, ...]
     unit: float = 1.0
     limit: float = math.inf
-    """From this size of coordinates on, the query's arithmetic may overflow."""
+    """Coordinates from which on the query's arithmetic may overflow."""
     nulls: str = ""
-    """Which rows with a NULL may match: none, "all", or "partly" (unless all expressions are NULL)."""
+    """Rows with a NULL that may match: none (""), "all", or "partly" (unless all expressions are NULL)."""
     shape: str = ""
     """The query's value: the distance, its square ("squared"), or 1 less it ("similarity")."""
 
     def answers(self, node: Predicate) -> Clause | None:
-        """The clause of a vertex about this distance: a comparison, IN, IS NULL, or their negation."""
+        """Return the clause of a vertex about this distance: a comparison, IN, IS NULL, or their negation."""
         if not self.index.is_resolved or not self.index.origins or self._point() is None:
             return None
         match node:
@@ -329,7 +329,15 @@ class Distance:
         return self.index.required().point(self.constants, self.index.origins[0])
 
     def compares(self, op: str, value: Any) -> Clause | None:
-        """May the distance of some row stand in ``op`` (or "<>") to a number? None where nothing is known."""
+        """Return a clause for files in which the distance of some row may satisfy a comparison; None if unknown.
+
+        Parameters
+        ----------
+        op
+            An order comparison, "=" or "<>".
+        value
+            The number that the query compares with, in the query's unit and shape.
+        """
         number = _number(value)
         if number is None or not self.index.is_resolved or not self.index.origins or not self.unit > 0:
             return None
@@ -339,13 +347,13 @@ class Distance:
             op, number = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), 1.0 - number
         if self.shape == "squared":
             number = math.sqrt(number) if number >= 0 else -1.0
-        origins, point = self.index.kept_origins(), self._point()
+        origins, point = self.index.pivots(), self._point()
         if point is None:
             return None
-        if origins.metric.whole and number != value:  # 2.00000000000000000001 is above 2, and no double
+        if origins.metric.whole and number != value:  # 2.00000000000000000001 is above 2, but no double
             return None
         number /= self.unit
-        # where one coordinate is NULL, the arithmetic of another may still throw
+        # the arithmetic of one coordinate may throw though another is NULL
         nulls = self.nulls or ("partly" if self.limit < math.inf else "")
         if op == "<>":
             return DistanceLeaves(origins, point, number, nulls)
@@ -357,18 +365,18 @@ class Distance:
 
 
 def any_known(clauses: Iterable[Clause | None]) -> Clause | None:
-    """The OR of clauses, if all are there."""
+    """Return the OR of clauses; None if one is None."""
     found = list(clauses)
     return any_of(c for c in found if c is not None) if None not in found else None
 
 
 def all_known(clauses: Iterable[Clause | None]) -> Clause | None:
-    """The AND of those that are there."""
+    """Return the AND of the clauses that are not None."""
     return all_of(c for c in clauses if c is not None)
 
 
 def subject(node: Predicate) -> Predicate | None:
-    """What a boolean vertex compares with constants, casts that keep numbers aside.
+    """Return the expression that a vertex compares with constants, without casts that keep numbers.
 
     >>> from geoskip.predicates import Call, Column
     >>> subject(Not(Comparison("=", Call("f", (Column("x"),)), Literal(1))))
@@ -389,14 +397,14 @@ def is_of_null(node: Predicate) -> bool:
 
 
 def _range(op: str, number: float) -> tuple[float, float]:
-    """The distances that stand in ``op`` to a number, its ends with them."""
+    """Return the closed range of distances that satisfy a comparison with a number."""
     if op in ("<", "<="):
         return 0.0, number
     return (number, number) if op == "=" else (number, math.inf)
 
 
 def _whole_range(op: str, number: float) -> tuple[float, float]:
-    """The same for whole distances.
+    """Return the range of whole distances that satisfy a comparison with a number.
 
     >>> _whole_range("<", 2.0), _whole_range(">", 2.5), _whole_range("=", 1.0)
     ((0.0, 1), (3, inf), (1.0, 1.0))

@@ -27,14 +27,14 @@ _BINS = 64
 _LEAST_BINS = 8
 _MOST_GAPS = 3
 _AT_ONCE = 1 << 16
-"""Distances that are looked at together."""
+"""Distances that are handled together."""
 
 Summary = dict[str, Any]
 Ring = tuple[float, float]
 
 
 def summary_type(metric: Metric) -> pa.DataType:
-    """The struct stored a file."""
+    """Return the struct type stored a file."""
     kind = pa.int32() if metric.whole else pa.float64()
     gap = pa.struct([("origin", pa.int16()), ("low", kind), ("high", kind)])
     ranges = [("lo", pa.list_(kind)), ("hi", pa.list_(kind)), ("gaps", pa.list_(gap))]
@@ -42,7 +42,7 @@ def summary_type(metric: Metric) -> pa.DataType:
 
 
 def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) -> Summary:
-    """The summary of some rows."""
+    """Return the summary of some rows, given the pivots and one array an expression."""
     points = metric.points(values, origins[0])
     counts = {"rows": points.rows, "nulls": points.nulls, "blanks": points.blanks, "odd": points.odd}
     rings: list[list[Ring]] = []
@@ -57,12 +57,12 @@ def collect(metric: Metric, origins: Sequence[Any], values: Sequence[pa.Array]) 
 
 
 def merge(metric: Metric, summaries: Sequence[Mapping[str, Any]]) -> Summary:
-    """The summary of a file from those of its parts: distances unite, counts add."""
+    """Return the summary of a file: distances of its parts unite, counts add up."""
     counts = {name: sum(summary[name] for summary in summaries) for name in COUNTS}
     holding = [summary for summary in summaries if summary["lo"]]
     count = len(holding[0]["lo"]) if holding else 0
     rings = [sorted(ring for summary in holding for ring in _rings_of(summary, number)) for number in range(count)]
-    found = _summary([list(_widest(_united(ring), metric.whole)) for ring in rings], metric, **counts)
+    found = _summary([list(_widest_gaps(_unite(ring), metric.whole)) for ring in rings], metric, **counts)
     return {**found, **(metric.outline_of(holding) if holding else {})}
 
 
@@ -82,8 +82,8 @@ def _summary(rings: Sequence[Sequence[Ring]], metric: Metric, **counts: int) -> 
 
 
 def _rings(distances: Floats, whole: bool) -> list[list[Ring]] | None:
-    """Of each origin's distances the ranges that hold them, apart from one another; None where one is no number."""
-    low, high = distances.min(axis=1), distances.max(axis=1)  # NaN where one of them is
+    """Return the separate ranges of each pivot's distances; None if one is no number."""
+    low, high = distances.min(axis=1), distances.max(axis=1)  # NaN if one of them is
     if not np.all(high < np.inf):
         return None
     found = [[ring] for ring in zip(low.tolist(), high.tolist(), strict=True)]
@@ -103,12 +103,12 @@ def _rings(distances: Floats, whole: bool) -> list[list[Ring]] | None:
             below = places[origin] <= occupied[number]
             ends += [float(own[below].max()), float(own[~below].min())]
         ends.append(float(high[origin]))
-        found[origin] = list(_widest(list(zip(ends[::2], ends[1::2], strict=True)), whole))
+        found[origin] = list(_widest_gaps(list(zip(ends[::2], ends[1::2], strict=True)), whole))
     return found
 
 
-def _widest(rings: Sequence[Ring], whole: bool) -> Iterator[Ring]:
-    """The rings with only those gaps between them that pay."""
+def _widest_gaps(rings: Sequence[Ring], whole: bool) -> Iterator[Ring]:
+    """Return the rings with only those gaps between them that pay."""
     span = rings[-1][1] - rings[0][0]
     sizes = [outer[0] - inner[1] for inner, outer in itertools.pairwise(rings)]
     pays = [size >= max(span * _LEAST_BINS / _BINS, 2 if whole else 0) and size > 0 for size in sizes]
@@ -129,10 +129,10 @@ def _rings_of(summary: Mapping[str, Any], origin: int) -> list[Ring]:
     return list(zip(ends[::2], ends[1::2], strict=True))
 
 
-def _united(rings: Sequence[Ring]) -> list[Ring]:
-    """Sorted ranges with those that overlap as one.
+def _unite(rings: Sequence[Ring]) -> list[Ring]:
+    """Unite sorted ranges that overlap.
 
-    >>> _united([(0, 2), (1, 1), (2, 3), (5, 6)])
+    >>> _unite([(0, 2), (1, 1), (2, 3), (5, 6)])
     [(0, 3), (5, 6)]
     """
     found: list[Ring] = []
@@ -149,7 +149,7 @@ _TRIED = 12
 
 
 def choose(metric: Metric, data: Any, count: int) -> list[Any]:
-    """At most ``count`` points of a sample, each as far as can be from those before it (farthest first)."""
+    """Choose at most ``count`` points of a sample as pivots, each farthest from those before it."""
     total = metric.count(data)
     if not total:
         return []
@@ -168,7 +168,7 @@ def choose(metric: Metric, data: Any, count: int) -> list[Any]:
 
 
 def counter_example(metric: Metric, data: Any) -> str | None:
-    """Points of a sample on which a function breaks a law of metrics, in words."""
+    """Describe points of a sample on which a function breaks a law of metrics; None if it keeps all."""
     total = metric.count(data)
     if not total:
         return None

@@ -1,20 +1,21 @@
-"""MetricDist: how far each file's rows are from some origins, for any metric (Extensible Data Skipping, table I).
+"""MetricDist: distances of each file's rows from pivots, for any metric (Extensible Data Skipping, table I).
 
-The paper keeps one origin a dataset and the range of distances from it (section V, metric distance); one says next to
-nothing beyond two dimensions, so there are several here, chosen far apart from a sample of the dataset, and a file is
-skipped as soon as one of them excludes it. What is stored: :mod:`geoskip.indexes.metricdist.collect`.
+The paper keeps one pivot a dataset, called origin, and the range of distances from it (section V, metric distance).
+One pivot excludes next to nothing beyond two dimensions, so there are several here, chosen far apart from a sample of
+the dataset; a file is skipped if one of them excludes it. :mod:`geoskip.indexes.metricdist.collect` describes the
+stored summaries.
 
-*Why skipping is sound*: with origin o, constant q and row x, the triangle inequality gives
+*Why skipping is sound*: with pivot o, constant q and row x, the triangle inequality gives
 ``|d(o, q) - d(q, x)| <= d(o, x) <= d(o, q) + d(q, x)``: a row within r of q lies between ``d(o, q) - r`` and
 ``d(o, q) + r`` from o. A row with a NULL has no distance and matches no comparison; a row that is no point of the
 metric (NaN, beyond 1e150, not UTF-8) keeps its file. Only true metrics are taken (:mod:`geoskip.metrics`).
 
-*What it costs*: two numbers an origin and file, one distance an origin and row when it is built; for ``levenshtein`` a
-file's distinct texts too, up to 1,024 of 8 KiB together, or else their beginnings. Origins are chosen once
+*What it costs*: two numbers a pivot and file, one distance a pivot and row when it is built; for ``levenshtein`` a
+file's distinct texts too, up to 1,024 of 8 KiB together, or else their beginnings. Pivots are chosen once
 (:meth:`MetricDist.prepare`) and then part of the specification's JSON, not of its text.
 
-Mappings turn a query's expression into :meth:`MetricDist.distance_to` a constant, and its answer to the vertex is the
-clause (:mod:`udf_mappings.metrics`)::
+Mappings turn a query's expression into :meth:`MetricDist.distance_to` a constant, which returns the clause of the
+vertex (:mod:`udf_mappings.metrics`)::
 
     @maps(km_between, index=MetricDist)
     def in_kilometres(node, index):
@@ -76,7 +77,7 @@ class MetricDist(Index):
     metric: str
     origins: Any
     function: str | None
-    """The identity of the declared function, None for a metric of geoskip's own."""
+    """The identity of the declared function; None for geoskip's own metrics."""
     kind: ClassVar[str] = "metricdist"
 
     def __init__(
@@ -91,21 +92,21 @@ class MetricDist(Index):
         name, found, known = _metric(metric, function)
         for field, value in (("exprs", texts), ("metric", name), ("function", known), ("_metric", found)):
             object.__setattr__(self, field, value)
-        object.__setattr__(self, "origins", self._checked(origins))
-        if not exprs and not self.origins:  # none is what is left to a sample of nulls alone
+        object.__setattr__(self, "origins", self._check_origins(origins))
+        if not exprs and not self.origins:  # a sample of nulls alone leaves none
             raise InvalidSpecificationError(f"{self} needs an origin at least, got none; origins='auto' chooses them")
 
     def to_json(self) -> dict[str, Any]:
-        """Kind, expressions, metric, origins and the function's identity."""
+        """Return kind, expressions, metric, origins and the function's identity."""
         spec = {"kind": self.kind, "exprs": self.exprs, "metric": self.metric, "function": self.function or ""}
-        return {**spec, "origins": _written(self.origins) if self.is_resolved else self.origins}
+        return {**spec, "origins": _origins_to_json(self.origins) if self.is_resolved else self.origins}
 
     def _named(self) -> str:
         return f"{self.kind}({', '.join(self.exprs)}, metric={self.metric})"
 
     @property
     def is_resolved(self) -> bool:
-        """Are its origins points, and not still to be chosen?"""
+        """True if the origins are points, and not yet to be chosen."""
         return isinstance(self.origins, tuple)
 
     # --- building --------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class MetricDist(Index):
         return summary_type(self.required())
 
     def prepare(self, *sample: pa.Array) -> Index:
-        """The index with its origins chosen from a sample, far apart from one another.
+        """Return the index with origins chosen from a sample, far apart from one another.
 
         Raises InvalidSpecificationError for a declared function that is no metric on that sample.
         """
@@ -148,14 +149,14 @@ class MetricDist(Index):
         return merge(self.required(), summaries)
 
     def required(self) -> Metric:
-        """The metric; raises InvalidSpecificationError where the declared function is not the one it was built with."""
+        """Return the metric; raises InvalidSpecificationError if the declared function is another one now."""
         found: Metric | None = self.__dict__["_metric"]
         if found is None:
             raise InvalidSpecificationError(f"{self}: {self.unavailable()}")
         return found
 
     def unavailable(self) -> str | None:
-        """A declared function that is another one here, or none; asked in the driver, where things are declared."""
+        """Return the reason if the declared function is another one in this process, or not declared."""
         if not self.function or _metric(self.metric, self.function)[1] is not None:
             return None
         return (
@@ -163,8 +164,8 @@ class MetricDist(Index):
             f"(geoskip.declare({self.metric}, metric=True)), or create the index anew"
         )
 
-    def _checked(self, origins: Any) -> Any:
-        """Origins as the metric's points."""
+    def _check_origins(self, origins: Any) -> Any:
+        """Return origins as points of the metric; raises InvalidSpecificationError for others."""
         if origins == "auto" or (type(origins) is int and 1 <= origins <= _MOST_ORIGINS):
             return origins
         if not isinstance(origins, tuple | list):
@@ -173,7 +174,7 @@ class MetricDist(Index):
                 f"got {origins!r}"
             )
         metric: Metric | None = self.__dict__["_metric"]
-        read = tuple(map(_read, origins))
+        read = tuple(map(_origin_from_json, origins))
         if metric is None:
             return read
         points: list[Any] = []
@@ -194,32 +195,32 @@ class MetricDist(Index):
 
     @property
     def measures(self) -> str:
-        """The name of geoskip's own metric; "" where it is a declared function, whatever that is called."""
+        """The name of geoskip's own metric; "" for a declared function, whatever its name."""
         return "" if self.function else self.metric
 
     # --- querying --------------------------------------------------------------------------------------------------
 
     def axis(self, node: Predicate) -> int | None:
-        """Which of the indexed expressions this is, casts that keep numbers aside; None for another."""
+        """Return the number of the indexed expression that a node is, apart from casts that keep numbers; or None."""
         plain = uncast(node)
         return next((i for i, bound in enumerate(self.bound) if node == bound or plain == uncast(bound)), None)
 
     def axes(self, *nodes: Predicate) -> tuple[int | None, ...]:
-        """Which of the indexed expressions these are."""
+        """Return the numbers of the indexed expressions that some nodes are."""
         return tuple(map(self.axis, nodes))
 
     def distance_to(self, constants: Sequence[Any], *, unit: float = 1.0) -> Distance:
-        """The distance of a row to the point of these constants, in the order of the indexed expressions.
+        """Return the distance of a row to the point of some constants, in the order of the indexed expressions.
 
-        ``unit`` is what one of the metric's own units is in the query's: the radius of the sphere for haversine.
+        ``unit`` is the metric's unit in that of the query: the radius of the sphere for haversine.
         """
         return Distance(self, tuple(constants), unit)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Comparisons of a declared function; of a text or a whole number: ``=``, ``<>``, IN and IS NULL."""
+        """Return the clause of a comparison of a declared function; for a text or whole number, of ``= <> IN`` too."""
         metric: Metric | None = self.__dict__["_metric"]
         if isinstance(metric, UserMetric):
-            return self._of_declared(node, metric)
+            return self._declared_clause(node, metric)
         if len(self.bound) != 1 or metric is None:
             return None
         match node:
@@ -237,9 +238,9 @@ class MetricDist(Index):
                 return all_known(self.distance_to((v.value,)).compares(">", 0) for v in values)
         return None
 
-    def _of_declared(self, node: Predicate, metric: UserMetric) -> Clause | None:
+    def _declared_clause(self, node: Predicate, metric: UserMetric) -> Clause | None:
         called = subject(node)
-        if not isinstance(called, Call) or not self._is_called(called) or is_of_null(node):
+        if not isinstance(called, Call) or not self._is_own_call(called) or is_of_null(node):
             return None
         half = len(self.bound)
         for rows, others in (
@@ -254,8 +255,8 @@ class MetricDist(Index):
                 return replace(self.distance_to(constants), nulls=nulls, limit=wraps or math.inf).answers(node)
         return None
 
-    def _is_called(self, call: Call) -> bool:
-        """Is this the very function, called so that its distances are not rounded?"""
+    def _is_own_call(self, call: Call) -> bool:
+        """True for a call of the declared function itself whose distances are not rounded."""
         if self.function is None or call.implementation != f"python:{self.function}":
             return False
         whole = sql_type(call.type).is_integral  # without Arrow, 2.5 becomes NULL and not 2
@@ -264,18 +265,18 @@ class MetricDist(Index):
         )
 
     def has_null_distance(self, *, turned: bool = False) -> Clause | None:
-        """May some row have no distance? Turned: may some row have one?"""
-        return HasNullDistance(self.kept_origins(), turned) if self.is_resolved and self.origins else None
+        """Some row may have no distance; if turned, some row may have one."""
+        return HasNullDistance(self.pivots(), turned) if self.is_resolved and self.origins else None
 
-    def kept_origins(self) -> Pivots:
-        """The origins, and where the distances from them are."""
+    def pivots(self) -> Pivots:
+        """Return the origins with their stored distances."""
         return Pivots(str(self), self.required(), self.origins)
 
 
 def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:
-    """The metric of a specification: its name, itself if it can be had here, the declared function's identity."""
+    """Return the name of a specification's metric, the metric or None, and the declared function's identity."""
     declared = current().metric(plain_function(metric)) if recorded != "" else None
-    if recorded:  # read from metadata, where "" is a metric of our own
+    if recorded:  # from metadata, where "" is one of geoskip's own metrics
         if declared is not None and identity(declared) == recorded:
             return str(metric), UserMetric(str(metric), declared), recorded
         return str(metric), None, recorded
@@ -296,14 +297,14 @@ def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str 
     )
 
 
-def _written(origins: tuple[Any, ...]) -> list[Any]:
-    """Origins as JSON holds them."""
-    return [_written(o) if isinstance(o, tuple) else value_to_json(o) for o in origins]
+def _origins_to_json(origins: tuple[Any, ...]) -> list[Any]:
+    """Return origins as JSON values."""
+    return [_origins_to_json(o) if isinstance(o, tuple) else value_to_json(o) for o in origins]
 
 
-def _read(origin: Any) -> Any:
+def _origin_from_json(origin: Any) -> Any:
     if isinstance(origin, list | tuple):
-        return tuple(map(_read, origin))
+        return tuple(map(_origin_from_json, origin))
     try:
         return value_from_json(origin) if isinstance(origin, dict) else origin
     except MetadataError as error:

@@ -46,7 +46,7 @@ def _origins_of(entry: IndexEntry) -> Pivots | None:
     if not (isinstance(index, MetricDist) and index.is_resolved and index.origins):
         return None
     try:
-        return index.kept_origins()
+        return index.pivots()
     except InvalidSpecificationError:  # the declared function has changed
         return None
 
