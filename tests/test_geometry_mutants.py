@@ -120,7 +120,7 @@ def touching_as_lying_inside(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("cover: a box contains the envelope of Q", geometries)
 def covering_as_lying_inside(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, Boxes, "holding", Boxes.inside)
+    attribute(patch, Boxes, "containing", Boxes.inside)
 
 
 @mutant("boxes are tested for containment after growing", geometries)
@@ -128,7 +128,7 @@ def a_box_must_be_larger_than_what_it_holds(patch: pytest.MonkeyPatch) -> None:
     def strictly(boxes: Boxes, other: Envelope) -> Any:
         return (boxes.xmin < other.xmin - 1e-6) & (boxes.xmax > other.xmax + 1e-6)
 
-    attribute(patch, Boxes, "holding", strictly)
+    attribute(patch, Boxes, "containing", strictly)
 
 
 @mutant("inside, negated: every box lies in Q itself, not in its envelope", geometries)

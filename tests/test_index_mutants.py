@@ -185,7 +185,7 @@ def the_filter_of_the_first_part_is_the_files(patch: pytest.MonkeyPatch) -> None
     def merged(original: Any, parts: Any, fpp: float) -> Any:
         return {**original(parts, fpp), "filters": parts[0]["filters"]} if parts else original(parts, fpp)
 
-    before(patch, HashedPart, "merged", merged)
+    before(patch, HashedPart, "from_parts", merged)
 
 
 @mutant("1: unknown is KEEP", BloomFilter, "day")

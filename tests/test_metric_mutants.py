@@ -348,7 +348,7 @@ def the_words_of_some_parts_stand_for_the_file(patch: pytest.MonkeyPatch) -> Non
 
 @mutant("1: a null cell keeps", words)
 def a_file_without_words_has_none(patch: pytest.MonkeyPatch) -> None:
-    before(patch, StringLists, "holding", lambda original, self, wanted: original(self, wanted) & self.known)
+    before(patch, StringLists, "files_holding", lambda original, self, wanted: original(self, wanted) & self.known)
 
 
 @mutant("a head is compared with every beginning", words)
