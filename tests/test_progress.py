@@ -28,7 +28,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def shown(spark: Any, seconds: float = 0.6) -> None:
-    with progress.progress_shown(spark, "indexing 40 files", 4):
+    with progress.show_progress(spark, "indexing 40 files", 4):
         time.sleep(seconds)
 
 

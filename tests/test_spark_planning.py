@@ -59,7 +59,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(place, name, call)
 
-    for place, name in ((Bridge, "_decide"), (module, "decide"), (module, "unusable"), (module, "parts_of")):
+    for place, name in ((Bridge, "_decide"), (module, "decide"), (module, "reason_unusable"), (module, "parts_of")):
         counted(place, name)
     return found
 
@@ -98,13 +98,13 @@ def test_scans_that_are_written_alike_and_differ_are_decided_each(spark: Any, wi
 def test_the_same_question_is_decided_once_while_nothing_changes(spark: Any, wide: Path, counts: Counter[str]) -> None:
     query = "SELECT c1 FROM wide WHERE c0 > 25 AND c1 < 35"
     assert kept(spark, query) == [2]
-    assert counts["unusable"] == 4, "two columns with two indexes each, of 150"
+    assert counts["reason_unusable"] == 4, "two columns with two indexes each, of 150"
     assert counts["parts_of"] == 1
     before = dict(counts)
     assert kept(spark, query) == [2]
     assert counts - Counter(before) == Counter(decide=1), "it is asked, and nothing is computed"
     assert kept(spark, "SELECT c1 FROM wide WHERE c0 > 35 AND c1 < 35") == [1]
-    assert counts["unusable"] == 4, "indexes are checked once a snapshot and environment"
+    assert counts["reason_unusable"] == 4, "indexes are checked once a snapshot and environment"
 
 
 def test_questions_with_subqueries_are_decided_once(spark: Any, wide: Path, counts: Counter[str]) -> None:

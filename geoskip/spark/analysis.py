@@ -35,14 +35,14 @@ from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.dependencies import (
     DEFINITION_OF,
     corrupt_record,
-    declined,
     depends_on,
     options_that_matter,
-    struct_asked_for,
+    reason_declined,
+    struct_tested_for_null,
 )
 from geoskip.spark.rule.compile import JvmBridge
 from geoskip.spark.rule.translate import UNIDENTIFIED, Translator, quoted
-from geoskip.spark.settings import CHANGED, recorded
+from geoskip.spark.settings import CHANGED, recorded_settings
 from geoskip.types import sql_type
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
     "arrow_type",
     "bind",
     "columns_for",
-    "quietly",
+    "without_error_log",
     "sentence",
     "relation_of",
     "texts_of",
@@ -82,7 +82,7 @@ class FileRelation:
             "schema": self.schema,
             "partitions": list(self.partitions),
             "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")}
-            | {CHANGED: recorded(self.settings.get(CHANGED))},
+            | {CHANGED: recorded_settings(self.settings.get(CHANGED))},
         }
 
 
@@ -127,7 +127,7 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[
         found["settings"],
         root_of(found["roots"]),
     )
-    if (why := declined(relation.file_format, relation.options, relation.settings, relation.schema)) is not None:
+    if (why := reason_declined(relation.file_format, relation.options, relation.settings, relation.schema)) is not None:
         raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that")
     return relation
 
@@ -181,9 +181,9 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
     twice = sorted(name for name, count in Counter(map(str, indexes)).items() if count > 1)
     if twice:
         raise InvalidSpecificationError(f"{', '.join(twice)} is named twice; name each index once")
-    together = _analysed(jvm, frame, indexes) if len(indexes) > 1 else None
+    together = _analyse(jvm, frame, indexes) if len(indexes) > 1 else None
     if together is None:  # alone, each gives its own error
-        together = [_analysed_alone(jvm, frame, index) for index in indexes]
+        together = [_analyse_alone(jvm, frame, index) for index in indexes]
     entries = [_entry(relation, index, found) for index, found in zip(indexes, together, strict=True)]
     meant: dict[Any, str] = {}
     for entry in entries:
@@ -200,15 +200,15 @@ def _meaning(entry: IndexEntry) -> tuple[Any, ...]:
     return (entry.index.bound, repr(options))
 
 
-Analysed = list[tuple[Json, T.StructField]]
+Analysis = list[tuple[Json, T.StructField]]
 """Analysed node and field of each expression of an index."""
 
 
-def _analysed(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysed] | None:
+def _analyse(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysis] | None:
     """Analysis of the expressions of all indexes at once; None where one of them cannot be analysed."""
     texts = [text for index in indexes for text in texts_of(index)]
     try:
-        with quietly():
+        with without_error_log():
             selected = frame.select(*columns_for(frame, texts))
     except (AnalysisException, ParseException):
         if len(indexes) == 1:
@@ -221,11 +221,11 @@ def _analysed(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> lis
     return [list(islice(found, len(index.expressions()))) for index in indexes]
 
 
-def _analysed_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysed:
+def _analyse_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysis:
     try:
-        found = _analysed(jvm, frame, [index])
+        found = _analyse(jvm, frame, [index])
     except (AnalysisException, ParseException) as error:
-        raise _unresolved(index, frame, error) from None
+        raise _analysis_error(index, frame, error) from None
     if found is None:
         raise InvalidSpecificationError(
             f"{index} is over more than one file's row (an aggregate, a window, a subquery or a generator); "
@@ -234,7 +234,7 @@ def _analysed_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysed:
     return found[0]
 
 
-def _entry(relation: FileRelation, index: Index, found: Analysed) -> IndexEntry:
+def _entry(relation: FileRelation, index: Index, found: Analysis) -> IndexEntry:
     bound = [Translator().predicate(node) for node, _ in found]
     for predicate in bound:
         _check(index, predicate, relation)
@@ -254,7 +254,7 @@ def _entry(relation: FileRelation, index: Index, found: Analysed) -> IndexEntry:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def without_error_log() -> Iterator[None]:
     """Context without PySpark 4.0's log of the stack of an analysis error."""
     try:
         from pyspark.logger import PySparkLogger
@@ -279,7 +279,7 @@ def sentence(error: Exception) -> str:
     return re.sub(r"^\[[A-Z0-9_.]+\] *", "", plain).strip(" ;.")
 
 
-def _unresolved(index: Index, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
+def _analysis_error(index: Index, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
     """Error for a text that Spark could not analyse."""
     message = sentence(error)
     known = ", ".join(frame.columns[:20]) + (", ..." if len(frame.columns) > 20 else "")
@@ -342,7 +342,7 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
             f"{index} reads {corrupt}, the column of records that could not be parsed: which those are depends on the "
             "columns that a query reads beside it; index other columns"
         )
-    if (struct := struct_asked_for([predicate], relation.file_format)) is not None:
+    if (struct := struct_tested_for_null([predicate], relation.file_format)) is not None:
         raise InvalidSpecificationError(
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"

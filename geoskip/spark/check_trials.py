@@ -21,7 +21,7 @@ from geoskip.checking.synthetic_files import IndexedExpression
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import SPELLINGS, Function, current
-from geoskip.spark.analysis import quietly
+from geoskip.spark.analysis import without_error_log
 from geoskip.types import sql_type
 
 __all__ = ["Argument", "alike", "arguments_for", "expressions_of", "literal_sql", "named", "sql_of"]
@@ -125,7 +125,7 @@ def arguments_for(
 def _fits(frame: DataFrame, name: str, arguments: Sequence[Argument]) -> bool:
     text = f"{name}({', '.join(a.sql for a in arguments)})"
     try:
-        with quietly():
+        with without_error_log():
             frame.selectExpr(text)
     except (AnalysisException, ParseException):
         return False
@@ -196,7 +196,7 @@ def rows_of(
 def collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
     """The values of some SQL for each row, in the order of the rows; None where Spark fails."""
     selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
-    with suppress(PySparkException), quietly():
+    with suppress(PySparkException), without_error_log():
         return pa.Table.from_batches(selected._collect_as_arrow())
     return None
 

@@ -17,21 +17,21 @@ from typing import Any
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
-from geoskip.spark.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, difference, of_scopes
+from geoskip.spark.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
 from geoskip.stores.log_files import local_path
 
 __all__ = [
     "corrupt_record",
-    "declined",
+    "reason_declined",
     "depends_on",
     "is_json",
     "options_that_matter",
-    "redefined",
+    "reasons_of_functions",
     "renamer",
-    "retyped",
-    "struct_asked_for",
+    "reasons_of_types",
+    "struct_tested_for_null",
     "top_level_columns",
-    "unusable",
+    "reason_unusable",
 ]
 
 Json = Mapping[str, Any]
@@ -100,7 +100,7 @@ def _is_avro(file_format: str) -> bool:
     return file_format.endswith(".AvroFileFormat")
 
 
-def declined(
+def reason_declined(
     file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None] | None = None, schema: str = ""
 ) -> str | None:
     """Reason why files read in this way cannot be indexed, or None.
@@ -118,7 +118,7 @@ def declined(
     schema
         The schema as JSON.
 
-    >>> declined("x.CSVFileFormat", {"mode": "dropMalformed"})
+    >>> reason_declined("x.CSVFileFormat", {"mode": "dropMalformed"})
     'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
     """
     matter = options_that_matter(file_format, options)
@@ -177,7 +177,7 @@ def corrupt_record(
     return name if any(name.lower() in top_level_columns(expression) for expression in expressions) else None
 
 
-def struct_asked_for(expressions: Iterable[Predicate], file_format: str) -> str | None:
+def struct_tested_for_null(expressions: Iterable[Predicate], file_format: str) -> str | None:
     """Struct of Parquet whose being NULL one of some expressions depends on, or None.
 
     Where a file lacks the struct's fields that a query reads, Spark takes the struct for NULL; these fields depend on
@@ -288,7 +288,7 @@ def _is_temporal(kind: str | None) -> bool:
     return bool(kind) and any(word in (kind or "") for word in ("date", "timestamp"))
 
 
-def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
+def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str | None:
     """Reason why an index does not apply to the files and settings of a query, or None.
 
     Parameters
@@ -312,9 +312,11 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
         return "it was built by another definition of its type than there is now; refresh_index('full')"
     settings = request["settings"]
-    if (why := declined(request["format"], request["options"], settings, request.get("schema") or "")) is not None:
+    if (
+        why := reason_declined(request["format"], request["options"], settings, request.get("schema") or "")
+    ) is not None:
         return why
-    if (struct := struct_asked_for(entry.index.bound, request["format"])) is not None:
+    if (struct := struct_tested_for_null(entry.index.bound, request["format"])) is not None:
         return f"whether {struct} is NULL depends on which of its fields a query reads"
     options = options_that_matter(request["format"], request["options"])
     if options != options_that_matter(request["format"], source.get("options") or {}):
@@ -332,7 +334,7 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
             continue
         if name.startswith(SETTINGS_OF):
             now = of_scopes(settings.get(CHANGED), name.removeprefix(SETTINGS_OF).split())
-            if (differs := difference(value, now)) is not None:
+            if (differs := settings_difference(value, now)) is not None:
                 return differs
             continue
         if _setting_text(name, settings.get(name)) == _setting_text(name, value):
@@ -345,16 +347,16 @@ def unusable(root: str, header: Header, entry: IndexEntry, request: Json) -> str
     if _is_orc(request["format"]):
         if "true" in (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower()):
             return f"with {_POSITIONAL} columns are found by their position"
-        return _moved(entry, json.loads(source["schema"]), json.loads(request["schema"]))
+        return _orc_difference(entry, json.loads(source["schema"]), json.loads(request["schema"]))
     if request.get("schema") and source["class"].endswith(".CSVFileFormat"):
-        return _other_positions(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
+        return _csv_difference(json.loads(source["schema"]), json.loads(request["schema"]), sensitive)
     return None
 
 
-def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
+def _csv_difference(built: Json, read: Json, sensitive: bool) -> str | None:
     """Reason why CSV columns differ, whose positions must agree in both schemas, or None.
 
-    A column's type matters to its own values alone: :func:`retyped` compares the types of indexed columns.
+    A column's type matters to its own values alone: :func:`reasons_of_types` compares the types of indexed columns.
     """
     for ours, theirs in zip(built["fields"], read["fields"], strict=False):
         same = ours["name"] == theirs["name"] or (not sensitive and ours["name"].lower() == theirs["name"].lower())
@@ -363,7 +365,7 @@ def _other_positions(built: Json, read: Json, sensitive: bool) -> str | None:
     return None
 
 
-def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
+def _orc_difference(entry: IndexEntry, built: Json, read: Json) -> str | None:
     """Reason why ORC columns differ, which files of Hive have by position alone, or None."""
     for name in sorted(set().union(*map(top_level_columns, entry.index.bound))):
         before, now = (
@@ -375,7 +377,7 @@ def _moved(entry: IndexEntry, built: Json, read: Json) -> str | None:
     return None
 
 
-def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
+def reasons_of_types(header: Header, predicate: Predicate) -> Iterator[str]:
     """Reasons why indexes over columns that the query reads as another type are not used.
 
     The values of a column as one type do not follow from those as another: text is parsed as the requested type, and
@@ -388,7 +390,7 @@ def retyped(header: Header, predicate: Predicate) -> Iterator[str]:
                 yield f"{entry.name} is not used: it was built over {name} as {kind}, the query reads {read[name]}"
 
 
-def redefined(header: Header, predicate: Predicate) -> Iterator[str]:
+def reasons_of_functions(header: Header, predicate: Predicate) -> Iterator[str]:
     """Reasons why indexes over Python functions with another body or version in the query are not used."""
     calls = (vertex for vertex in walk(predicate) if isinstance(vertex, Call))
     now = {call.name: call.implementation for call in calls if (call.implementation or "").startswith("python:")}

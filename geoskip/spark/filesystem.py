@@ -64,7 +64,7 @@ class HadoopFolder:
         self.location = uri.rstrip("/")
 
     def names(self, sub: str) -> list[str]:
-        with _translated():
+        with _os_errors():
             jvm, system = self._system()
             try:
                 found = system.listStatus(self._path(jvm, sub))
@@ -75,7 +75,7 @@ class HadoopFolder:
             return _names(jvm, found)
 
     def read(self, name: str, limit: int) -> bytes:
-        with _translated():
+        with _os_errors():
             jvm, system = self._system()
             stream = system.open(self._path(jvm, name))
             try:
@@ -84,28 +84,28 @@ class HadoopFolder:
                 stream.close()
 
     def create(self, name: str, data: bytes) -> None:
-        with _translated():
+        with _os_errors():
             jvm, system = self._system()
             path = self._path(jvm, name)
             scheme = str(system.getUri().getScheme())
             if scheme in _RENAMES_EXCLUSIVELY:
-                self._renamed(jvm, system, path, data)
+                self._create_by_rename(jvm, system, path, data)
             elif scheme in _CREATES_EXCLUSIVELY:
                 _write(system.create(path, False), data)
             elif not (is_s3a(system) and self._put_new(system, path, name, data)):
-                self._checked(system, path, name, data)
+                self._create_and_check(system, path, name, data)
 
-    def _renamed(self, jvm: Any, system: Any, path: Any, data: bytes) -> None:
+    def _create_by_rename(self, jvm: Any, system: Any, path: Any, data: bytes) -> None:
         if system.exists(path):
-            raise self._exists(path)
-        if (here := _mounted(system, path)) is not None:
+            raise self._exists_error(path)
+        if (here := _mounted_folder(system, path)) is not None:
             LocalFolder(here).create(path.getName(), data)
             return
         scratch = _class(jvm, _PATH)(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}.tmp")
         try:
             _write(system.create(scratch, False), data)
             if not system.rename(scratch, path):
-                raise self._exists(path)
+                raise self._exists_error(path)
         finally:
             with contextlib.suppress(Py4JJavaError):
                 system.delete(scratch, False)
@@ -118,14 +118,14 @@ class HadoopFolder:
                 return True
             raise
 
-    def _checked(self, system: Any, path: Any, name: str, data: bytes) -> None:
+    def _create_and_check(self, system: Any, path: Any, name: str, data: bytes) -> None:
         """Create a file where creation is not exclusive."""
         if system.exists(path):
-            raise self._exists(path)
+            raise self._exists_error(path)
         warn_of(str(system.getUri().toString()))
         _write(system.create(path, False), data)
         if not self._holds(name, data):
-            raise self._exists(path)
+            raise self._exists_error(path)
 
     def _holds(self, name: str, data: bytes) -> bool:
         try:
@@ -133,11 +133,11 @@ class HadoopFolder:
         except FileNotFoundError:
             return False
 
-    def _exists(self, path: Any) -> FileExistsError:
+    def _exists_error(self, path: Any) -> FileExistsError:
         return FileExistsError(f"{path.getName()} exists in {self.location}")
 
     def put(self, name: str, source: Path) -> None:
-        with _translated():
+        with _os_errors():
             jvm, system = self._system()
             local = _class(jvm, _PATH)(f"file:{source.absolute()}")
             system.copyFromLocalFile(False, True, local, self._path(jvm, name))
@@ -147,7 +147,7 @@ class HadoopFolder:
         try:
             os.utime(kept)
         except FileNotFoundError:
-            with _translated():
+            with _os_errors():
                 jvm, system = self._system()
                 scratch = kept.with_name(uuid.uuid4().hex)
                 target = _class(jvm, _PATH)(f"file:{scratch}")
@@ -157,12 +157,12 @@ class HadoopFolder:
         return kept
 
     def delete(self, name: str) -> None:
-        with _translated():
+        with _os_errors():
             jvm, system = self._system()
             system.delete(self._path(jvm, name), True)
 
     def exists(self, name: str) -> bool:
-        with _translated():
+        with _os_errors():
             jvm, system = self._system()
             return bool(system.exists(self._path(jvm, name)))
 
@@ -194,7 +194,7 @@ def _names(jvm: Any, statuses: Any) -> list[str]:
     return [path.rpartition("/")[2] for path in joined.split("\0") if path]
 
 
-def _mounted(system: Any, path: Any) -> str | None:
+def _mounted_folder(system: Any, path: Any) -> str | None:
     """Local folder that a mount table maps a path's parent to, created if missing; None for other paths."""
     if str(system.getUri().getScheme()) != "viewfs":
         return None
@@ -215,7 +215,7 @@ def _write(stream: Any, data: bytes) -> None:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _os_errors() -> Iterator[None]:
     """Context that turns Java's exceptions into Python's OSError and its subclasses."""
     try:
         yield

@@ -191,7 +191,7 @@ def _check_workers(spark: SparkSession) -> None:
     found = shutil.which(python) or python
     if os.path.realpath(found) == os.path.realpath(sys.executable) and found == sys.executable:
         return
-    why = _missing(found)
+    why = _worker_problem(found)
     if why:
         warnings.warn(
             f"the session's Python workers run {python}, which {why}; queries skip as they should, but building an "
@@ -202,7 +202,7 @@ def _check_workers(spark: SparkSession) -> None:
 
 
 @lru_cache(maxsize=8)
-def _missing(python: str) -> str | None:
+def _worker_problem(python: str) -> str | None:
     probe = "import sys, pyarrow, numpy, shapely, geoskip; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([python, "-c", probe], capture_output=True, text=True, timeout=60, check=False)

@@ -27,14 +27,14 @@ __all__ = [
     "FORMATS",
     "PYTHON",
     "SETTINGS_OF",
-    "difference",
+    "settings_difference",
     "kind_of",
-    "look_up_again",
-    "most_looked_at",
+    "cache_ttl",
+    "max_rechecks",
     "of_scopes",
-    "recorded",
-    "share_memory",
-    "unread",
+    "recorded_settings",
+    "apply_cache_size",
+    "setting_problems",
     "values_of",
 ]
 
@@ -45,55 +45,55 @@ _LOOK_UP_AGAIN = 1.0
 _TIME = re.compile(r"(.*?)(ms|s|m|min)?$")
 
 
-def look_up_again(settings: Mapping[str, Any]) -> float:
+def cache_ttl(settings: Mapping[str, Any]) -> float:
     """Seconds for which queries use the last known snapshot of a distant store."""
     return _number(settings, "metadata.cacheTtl", _LOOK_UP_AGAIN)
 
 
-def most_looked_at(settings: Mapping[str, Any]) -> float:
+def max_rechecks(settings: Mapping[str, Any]) -> float:
     """Number of skipped local files whose fingerprints a query checks at most."""
     return _number(settings, "fingerprint.maxRechecks", _MOST_LOOKED_AT)
 
 
-def share_memory(settings: Mapping[str, Any]) -> None:
+def apply_cache_size(settings: Mapping[str, Any]) -> None:
     """Set the memory of this process for metadata to the session's setting."""
     size = bytes_of(settings.get(_PREFIX + "metadata.cacheSize") or "")
     if size is not None and size != BUDGET.limit:
         BUDGET.limit = size
 
 
-def unread(settings: Mapping[str, Any]) -> Iterable[str]:
+def setting_problems(settings: Mapping[str, Any]) -> Iterable[str]:
     """Sentences on unknown settings and unreadable values.
 
-    >>> list(unread({"spark.geoskip.audit": "2%", "spark.geoskip.planning.budget": "500ms"}))
+    >>> list(setting_problems({"spark.geoskip.audit": "2%", "spark.geoskip.planning.budget": "500ms"}))
     ["spark.geoskip.audit should be a share from 0 to 1 such as 0.02, got '2%'"]
-    >>> list(unread({"spark.geoskip.budget.planning": "5", "spark.geoskip.enabled": "yes"}))[1]
+    >>> list(setting_problems({"spark.geoskip.budget.planning": "5", "spark.geoskip.enabled": "yes"}))[1]
     'spark.geoskip.budget.planning is no setting of geoskip; the nearest is spark.geoskip.planning.budget'
     """
-    for name, wanted, reads in _READ:
+    for name, wanted, reads in _SETTINGS:
         value = settings.get(_PREFIX + name)
         if value and not reads(str(value).strip()):
-            yield _warned(f"{_PREFIX}{name} should be {wanted}, got {value!r}")
-    names = ["encryption.keyRing", *(name for name, _, _ in _READ)]
+            yield _log_once(f"{_PREFIX}{name} should be {wanted}, got {value!r}")
+    names = ["encryption.keyRing", *(name for name, _, _ in _SETTINGS)]
     for name in sorted(settings.keys() - {_PREFIX + name for name in names}):
         if name.startswith(_PREFIX):
             near = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), names, 1, 0.0)
-            yield _warned(f"{name} is no setting of geoskip; the nearest is {_PREFIX}{near[0]}")
+            yield _log_once(f"{name} is no setting of geoskip; the nearest is {_PREFIX}{near[0]}")
 
 
 @lru_cache(1000)
-def _warned(text: str) -> str:
+def _log_once(text: str) -> str:
     """Log a text once, and return it."""
     _LOG.warning("%s", text)
     return text
 
 
 def _number(settings: Mapping[str, Any], name: str, default: float) -> float:
-    found = _read(settings.get(_PREFIX + name) or "")
+    found = _parse_number(settings.get(_PREFIX + name) or "")
     return default if found is None or found < 0 else found
 
 
-def _read(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         found = float(text)
     except ValueError:
@@ -103,14 +103,14 @@ def _read(text: str) -> float | None:
 
 def _is_time(text: str) -> bool:
     found = _TIME.match(text)
-    return found is not None and (_read(found[1]) or 0) > 0
+    return found is not None and (_parse_number(found[1]) or 0) > 0
 
 
 def _is_between(least: float, most: float) -> Callable[[str], bool]:
-    return lambda text: (found := _read(text)) is not None and least <= found <= most
+    return lambda text: (found := _parse_number(text)) is not None and least <= found <= most
 
 
-_READ = (
+_SETTINGS = (
     (
         "enabled",
         "true or false (all but false, no, off and 0 switch it on)",
@@ -260,7 +260,7 @@ def _counts(name: str, scopes: frozenset[str]) -> bool:
     return EXPRESSIONS in scopes
 
 
-def recorded(text: str | None) -> str:
+def recorded_settings(text: str | None) -> str:
     """All settings that count in some scope, as the metadata of a dataset record them."""
     return of_scopes(text, (EXPRESSIONS, PYTHON, *FORMATS))
 
@@ -271,10 +271,10 @@ def values_of(text: str | None) -> Mapping[str, str]:
     return found
 
 
-def difference(then: str, now: str) -> str | None:
+def settings_difference(then: str, now: str) -> str | None:
     """Sentence on the first setting that differs, or None.
 
-    >>> difference('{"spark.sql.icu.caseMappings.enabled": "false"}', "{}")
+    >>> settings_difference('{"spark.sql.icu.caseMappings.enabled": "false"}', "{}")
     'it was built with spark.sql.icu.caseMappings.enabled=false, the session has its default'
     """
     if then == now:

@@ -45,7 +45,7 @@ from geoskip.spark.build.arrow_reader import (
 )
 from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
 from geoskip.spark.build.listing import ListedFile, SourceState
-from geoskip.spark.build.spark_jobs import progress_shown, reason_of, unless_cancelled, worker_errors_explained
+from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_errors, reason_of, show_progress
 from geoskip.spark.build.spark_reader import arrow_columns, payload_batch, tasks_for
 from geoskip.stores.log_files import local_path
 
@@ -146,15 +146,15 @@ def compute_expressions(
         given = [T.StructField(field.name, field.dataType) for field in typed]
         schema = T.StructType([T.StructField(_PAYLOAD, T.BinaryType()), *given])
         types = [arrow_type(field) for field in typed]
-        read = spark.range(0, tasks, 1, tasks).mapInArrow(_reader(share, plan, types, case_sensitive), schema)
+        read = spark.range(0, tasks, 1, tasks).mapInArrow(_reading_task(share, plan, types, case_sensitive), schema)
         selected = read.select(_PAYLOAD, *arrow_columns(read, plan.expressions()))
-        job = selected.mapInArrow(_collector(plan), "payload binary")
-        with progress_shown(spark, f"indexing {len(files):,} files", tasks), worker_errors_explained():
+        job = selected.mapInArrow(_summarising_task(plan), "payload binary")
+        with show_progress(spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
             return [each for row in job.collect() for each in pickle.loads(row["payload"])]
     except KeyError:
         return None
     except (PySparkException, Py4JJavaError) as error:
-        unless_cancelled(reason_of(error))
+        check_not_cancelled(reason_of(error))
         return None
 
 
@@ -216,7 +216,7 @@ class _FileGroup:
     files: list[tuple[FileResult, list[RowNumbers] | None]]
 
 
-def _reader(
+def _reading_task(
     share: Sequence[Sequence[tuple[str, str]]], plan: ExpressionPlan, types: Sequence[pa.DataType], case_sensitive: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that reads groups of files as rows of distinct values; the first row holds the files."""
@@ -324,11 +324,11 @@ def _shortest_value(column: pa.Array) -> tuple[int, int]:
 # --- the tasks that summarise -----------------------------------------------------------------------------------------
 
 
-def _collector(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _summarising_task(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that summarises the expressions of each group's files, once all rows of the group have arrived."""
     texts = plan.expressions()
     plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in plan.entries]
-    bound = {text: found for entry in plan.entries for text, found in _bound(entry)}
+    bound = {text: found for entry in plan.entries for text, found in _bound_texts(entry)}
     over = [plan.columns.index(column) for text in texts for column in _columns(bound[text])]
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -353,7 +353,7 @@ def _collector(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch]], Ite
     return collect
 
 
-def _bound(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:
+def _bound_texts(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:
     return zip(texts_of(entry.index), entry.index.bound, strict=True)
 
 

@@ -111,11 +111,11 @@ class SchemaLayouts:
         """Layout of a file; raises ReadersDiffer where Arrow and Spark might read it differently."""
         arrow, parquet, last = file.schema_arrow, file.schema, self._last
         if last is None or not (last.arrow.equals(arrow) and last.parquet.equals(parquet)):
-            names = {name: self._resolved(arrow, name, kind) for name, kind in self._columns}
+            names = {name: self._resolve(arrow, name, kind) for name, kind in self._columns}
             last = self._last = SchemaLayout(arrow, parquet, names, _leaves(parquet, set(names.values())))
         return last
 
-    def _resolved(self, schema: pa.Schema, name: str, kind: str) -> str:
+    def _resolve(self, schema: pa.Schema, name: str, kind: str) -> str:
         """Name of a column in the file, resolved as Spark does; raises ReadersDiffer where that is ambiguous."""
         plain = unquoted(name)
         found: list[str] = [n for n in schema.names if n == plain]

@@ -31,7 +31,7 @@ from geoskip.spark.build.listing import (
     SourceState,
     after_clock_tick,
     etags_of,
-    listed_now,
+    list_again,
     reason_of_change,
     relative_path,
 )
@@ -127,7 +127,7 @@ def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[Lis
     files = after_clock_tick(state, files)
     etags = etags_of(files)
     results = read(state, entries, files)
-    now = listed_now(state, files)
+    now = list_again(state, files)
     for file in files:
         result, etag = results[file.uri], etags.get(file.uri)
         path = relative_path(file.uri, root)

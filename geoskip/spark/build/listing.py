@@ -34,7 +34,7 @@ __all__ = [
     "listing",
     "reason_not_indexable",
     "relative_path",
-    "listed_now",
+    "list_again",
     "after_clock_tick",
 ]
 
@@ -84,10 +84,10 @@ class FileListing(Sequence[ListedFile]):
     def __getitem__(self, number: slice) -> list[ListedFile]: ...
     def __getitem__(self, number: int | slice) -> ListedFile | list[ListedFile]:
         found = self._lines[number]
-        return _listed(found) if isinstance(found, str) else [*map(_listed, found)]
+        return _parse_line(found) if isinstance(found, str) else [*map(_parse_line, found)]
 
     def __iter__(self) -> Iterator[ListedFile]:
-        return map(_listed, self._lines)
+        return map(_parse_line, self._lines)
 
     @cached_property
     def columns(self) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
@@ -135,7 +135,7 @@ class FileListing(Sequence[ListedFile]):
 
     def unnameable(self) -> list[str]:
         """URIs of files that metadata cannot name."""
-        return [_listed(line).uri for line in self._lines if "\0" in line] if "\0" in self.text else []
+        return [_parse_line(line).uri for line in self._lines if "\0" in line] if "\0" in self.text else []
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -154,7 +154,7 @@ class SourceState:
     """When the listing began, in seconds since 1970."""
 
 
-def _listed(line: str) -> ListedFile:
+def _parse_line(line: str) -> ListedFile:
     size, time, uri = line.split(" ", 2)
     mtime, _, etag = time.partition(":")
     return ListedFile(uri.replace("\0", "\n"), int(size), int(mtime), etag or None)
@@ -208,7 +208,7 @@ def after_clock_tick(state: SourceState, files: Sequence[ListedFile]) -> list[Li
     return listing(state.spark, state.frame).among(file.uri for file in files)
 
 
-def listed_now(state: SourceState, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
+def list_again(state: SourceState, files: Sequence[ListedFile]) -> dict[str, ListedFile]:
     """Files as they are now, by URI; vanished ones are missing.
 
     Only where a local file differs from its listing are all files listed again.

@@ -19,12 +19,12 @@ from geoskip.metadata import IndexEntry
 __all__ = [
     "OF_A_FILE",
     "failing_expression",
-    "worker_errors_explained",
+    "explain_worker_errors",
     "first_line",
-    "progress_shown",
+    "show_progress",
     "message_of",
     "reason_of",
-    "unless_cancelled",
+    "check_not_cancelled",
     "with_way_out",
 ]
 
@@ -75,7 +75,7 @@ def reason_of(error: BaseException) -> str:
     return first_line(message_of(error))
 
 
-def unless_cancelled(why: str) -> str:
+def check_not_cancelled(why: str) -> str:
     """Return the reason of an error; raise GeoskipError for a cancelled job: no retry follows."""
     if re.match(r"Job \d+ cancelled", why):
         raise GeoskipError(f"the build was called off: {why}")
@@ -128,7 +128,7 @@ OF_A_FILE = re.compile(
 
 
 @contextmanager
-def worker_errors_explained() -> Iterator[None]:
+def explain_worker_errors() -> Iterator[None]:
     """Turn the error of a worker that lacks a package into one clear sentence."""
     try:
         yield
@@ -148,7 +148,7 @@ def worker_errors_explained() -> Iterator[None]:
 
 
 @contextmanager
-def progress_shown(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
+def show_progress(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
     """Show the progress of the Spark jobs of this block, once they have taken two seconds."""
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(spark, title, tasks, done), daemon=True)

@@ -28,7 +28,7 @@ from pyspark.sql.column import Column
 from geoskip.errors import GeoskipError
 from geoskip.indexes.summary_cache import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, quietly, texts_of
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, texts_of, without_error_log
 from geoskip.spark.build.arrow_reader import (
     FileResult,
     IndexPlan,
@@ -41,13 +41,13 @@ from geoskip.spark.build.arrow_reader import (
 from geoskip.spark.build.listing import ListedFile, SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
+    check_not_cancelled,
+    explain_worker_errors,
     failing_expression,
     first_line,
     message_of,
-    progress_shown,
     reason_of,
-    unless_cancelled,
-    worker_errors_explained,
+    show_progress,
 )
 from geoskip.spark.dependencies import is_json
 from geoskip.spark.session import java
@@ -117,7 +117,7 @@ def read_through_arrow(
             yield [*read_files(chunk, plans, case_sensitive)]
 
     job: RDD[list[FileResult]] = spark.sparkContext.parallelize(share, tasks).mapPartitions(read_share)
-    with progress_shown(spark, f"indexing {len(files):,} files", tasks), worker_errors_explained():
+    with show_progress(spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
         return [result for chunk in job.collect() for result in chunk]
 
 
@@ -144,7 +144,7 @@ def read_through_spark(
             message = message_of(error)
             unreadable = _unreadable_file(message, group)
             if unreadable is None and not OF_A_FILE.search(message):
-                why = unless_cancelled(first_line(message))
+                why = check_not_cancelled(first_line(message))
                 failing = failing_expression(entries, partial(_evaluation_error, state, group))
                 raise GeoskipError(failing or f"the indexed expressions could not be evaluated: {why}") from error
             if unreadable is None and len(group) == 1:
@@ -189,7 +189,7 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
     try:
         chosen.select(*arrow_columns(chosen, texts)).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        return unless_cancelled(reason_of(error))
+        return check_not_cancelled(reason_of(error))
     return None
 
 
@@ -206,8 +206,8 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     selected = chosen.select(*first, *arrow_columns(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(state.spark, files)
-    job = selected.coalesce(tasks).mapInArrow(_collector(plans, len(first)), _SCHEMA)
-    with progress_shown(state.spark, f"indexing {len(files):,} files", tasks), worker_errors_explained():
+    job = selected.coalesce(tasks).mapInArrow(_summarising_task(plans, len(first)), _SCHEMA)
+    with show_progress(state.spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
     return _results(found, entries, files, nothing, plans)
@@ -227,7 +227,7 @@ def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
     """
     path = _path_of(frame)
     try:
-        with quietly():
+        with without_error_log():
             frame.select(path)
     except AnalysisException:
         named = frame.withColumn("_geoskip_file", F.input_file_name())
@@ -262,7 +262,7 @@ def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
-def _collector(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _summarising_task(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that summarises each run of one file's rows; a file in several tasks has several runs.
 
     The values follow ``first`` columns: the file's path, and for JSON the records that could not be converted.

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.verbs import StalenessBound
 from geoskip.spark.build.job import BuildReport
-from geoskip.spark.dataset.create_refresh import refresh, stale, with_latest
+from geoskip.spark.dataset.create_refresh import files_without_metadata, refresh, with_latest
 from geoskip.spark.dataset.lifecycle_data import SparkData
 from geoskip.spark.dataset.source import DatasetSource
 from geoskip.spark.session import known
@@ -29,7 +29,7 @@ _SHARE, _REST = 10, 1.0
 def refresh_within(source: DatasetSource, bound: StalenessBound) -> None:
     """Index new files, if they are within a bound."""
     data = SparkData(source, source.current_state())
-    missing = with_latest(data.store, lambda found: stale(found, data))
+    missing = with_latest(data.store, lambda found: files_without_metadata(found, data))
     if missing and bound.allows(len(missing), sum(size for _, size, _ in missing)):
         refresh(source)
 

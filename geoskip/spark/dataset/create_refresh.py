@@ -46,12 +46,12 @@ __all__ = [
     "check_same",
     "create",
     "drop",
-    "indexed",
+    "require_index",
     "is_elsewhere",
     "refresh",
     "report",
-    "required",
-    "stale",
+    "latest_with_index",
+    "files_without_metadata",
     "with_latest",
 ]
 
@@ -101,7 +101,7 @@ def create(source: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
     changed = data.changed(others) if diff is not None and diff.stale else {}
     entries = choose_parameters(state, entries)
     plan = RefreshPlan(BuiltSummaries(data), entries, known=snapshot.header.entries if snapshot else (), diff=diff)
-    made = perform(store, Verb.CREATE, plan, parameters=_named(entries), by=ENGINE, since=_number(snapshot))
+    made = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=ENGINE, since=_number(snapshot))
     _catch_up(store, data, made, _number(snapshot))
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
     return report(data, started)
@@ -133,7 +133,7 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
     state, store = data.state, data.store
-    snapshot = required(source, store)
+    snapshot = latest_with_index(source, store)
     check_same(data, snapshot.header)
     since = snapshot.header.number
     if mode == "full":
@@ -143,15 +143,15 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
         except UnknownColumnError as error:
             raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
         plan = RefreshPlan(BuiltSummaries(data), rebound, renew=True, known=snapshot.header.entries)
-        made = perform(store, Verb.FULL, plan, parameters=_named(rebound), by=ENGINE, since=since)
+        made = perform(store, Verb.FULL, plan, parameters=_index_names(rebound), by=ENGINE, since=since)
     elif mode == "quick":
         plan = RefreshPlan(BuiltSummaries(data), quick=True)
-        if with_latest(store, lambda found: plan.is_needed(indexed(source, found)), snapshot):
+        if with_latest(store, lambda found: plan.is_needed(require_index(source, found)), snapshot):
             perform(store, Verb.QUICK, plan, by=ENGINE, since=since)
         return report(data, started)
     else:
         plan = RefreshPlan(BuiltSummaries(data))
-        needed = with_latest(store, lambda found: plan.is_needed(indexed(source, found)), snapshot)
+        needed = with_latest(store, lambda found: plan.is_needed(require_index(source, found)), snapshot)
         asked = snapshot.header.entries
         if plan.diff is None or not plan.diff.stale:
             asked = tuple(entry for entry in asked if _may_change(entry))
@@ -223,7 +223,7 @@ def _check_columns(source: DatasetSource, state: SourceState, frame: DataFrame) 
         )
 
 
-def stale(snapshot: Snapshot | None, data: SparkData) -> list[Key]:
+def files_without_metadata(snapshot: Snapshot | None, data: SparkData) -> list[Key]:
     """Files without metadata; none where there is no index."""
     return _left(snapshot, BuiltSummaries(data))[1]
 
@@ -243,13 +243,13 @@ def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapsh
         snapshot = latest(store)
 
 
-def required(source: DatasetSource, store: Store) -> Snapshot:
+def latest_with_index(source: DatasetSource, store: Store) -> Snapshot:
     """Latest snapshot of a dataset; raises NotIndexedError where it has no index."""
     with store.patiently():
-        return indexed(source, latest(store))
+        return require_index(source, latest(store))
 
 
-def indexed(source: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
+def require_index(source: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
     """Return a snapshot with an index in use; raise NotIndexedError for another one."""
     if snapshot is not None and snapshot.header.deleted and not _in_use(snapshot.header):
         names = ", ".join(entry.name for entry in snapshot.header.deleted)
@@ -306,7 +306,7 @@ def report(data: SparkData, started: float) -> BuildReport:
     known.renew(data.root)
     java(data.source.spark).geoskip.forget()
     with data.store.patiently():
-        return with_latest(data.store, lambda found: _report(indexed(data.source, found), data, started))
+        return with_latest(data.store, lambda found: _report(require_index(data.source, found), data, started))
 
 
 def _report(snapshot: Snapshot, data: SparkData, started: float) -> BuildReport:
@@ -374,5 +374,5 @@ def _number(snapshot: Snapshot | None) -> int:
     return snapshot.header.number if snapshot is not None else 0
 
 
-def _named(entries: Sequence[IndexEntry]) -> Mapping[str, Any]:
+def _index_names(entries: Sequence[IndexEntry]) -> Mapping[str, Any]:
     return {"indexes": [entry.name for entry in entries]}

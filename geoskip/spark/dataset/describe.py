@@ -14,7 +14,7 @@ from geoskip.lifecycle.history import history
 from geoskip.lifecycle.refresh import SnapshotDiff
 from geoskip.lifecycle.transaction import latest
 from geoskip.metadata import Snapshot
-from geoskip.spark.dataset.create_refresh import indexed, with_latest
+from geoskip.spark.dataset.create_refresh import require_index, with_latest
 from geoskip.spark.dataset.lifecycle_data import SparkData
 from geoskip.spark.dataset.source import DatasetSource
 from geoskip.spark.dependencies import same_place
@@ -37,13 +37,13 @@ def describe(source: DatasetSource) -> DataFrame:
     """DataFrame of the indexes, a row each, those in use first."""
     data = SparkData(source, source.current_state())
     with data.store.patiently():
-        rows = with_latest(data.store, lambda found: _index_rows(_stored(source, found), data))
+        rows = with_latest(data.store, lambda found: _index_rows(_require_stored(source, found), data))
     return source.spark.createDataFrame(rows, _INDEXES)
 
 
-def _stored(source: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
+def _require_stored(source: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
     """Return a snapshot with an index, in use or deleted; raise NotIndexedError for another one."""
-    return snapshot if snapshot is not None and snapshot.header.stored else indexed(source, snapshot)
+    return snapshot if snapshot is not None and snapshot.header.stored else require_index(source, snapshot)
 
 
 def _index_rows(snapshot: Snapshot, data: SparkData) -> list[tuple[Any, ...]]:

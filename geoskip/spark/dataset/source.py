@@ -33,7 +33,7 @@ from geoskip.spark.build.listing import FileListing, SourceState, listing
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
 from geoskip.spark.session import java, known
-from geoskip.spark.settings import CHANGED, recorded, values_of
+from geoskip.spark.settings import CHANGED, recorded_settings, values_of
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.log_files import local_path
@@ -161,7 +161,7 @@ class DatasetSource:
         named = {name: value for name, value in settings.items() if name in now and name != CHANGED and value}
         differing: dict[str, str | None] = {name: value for name, value in named.items() if now[name] != value}
         if CHANGED in settings:  # older metadata lack it
-            then, here = values_of(settings[CHANGED]), values_of(recorded(now.get(CHANGED)))
+            then, here = values_of(settings[CHANGED]), values_of(recorded_settings(now.get(CHANGED)))
             others = (then.keys() | here.keys()) - named.keys()
             differing |= {name: then.get(name) for name in others if then.get(name) != here.get(name)}
         if not differing:

@@ -33,10 +33,10 @@ from geoskip.spark.dataset.create_refresh import (
     check_same,
     create,
     drop,
-    indexed,
     is_elsewhere,
+    latest_with_index,
     report,
-    required,
+    require_index,
     with_latest,
 )
 from geoskip.spark.dataset.lifecycle_data import SparkData
@@ -98,14 +98,14 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     data = SparkData(source, source.current_state())
     data.store.reread()
     with data.store.patiently():
-        return with_latest(data.store, lambda found: _verify_snapshot(data, indexed(source, found), sample))
+        return with_latest(data.store, lambda found: _verify_snapshot(data, require_index(source, found), sample))
 
 
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
     """Verify one snapshot; raises MetadataError where it is vacuumed meanwhile."""
     check_same(data, snapshot.header)
     data = _with_recorded_settings(data, snapshot.header)
-    damaged = _damaged(snapshot)
+    damaged = _damaged_indexes(snapshot)
     if damaged and data.store.latest() != snapshot.header.number:
         raise MetadataError(f"snapshot {snapshot.header.number} may be vacuumed: there is a later one")
     changed = data.changed(snapshot.header.entries)
@@ -125,7 +125,7 @@ def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) 
     kept = snapshot.files
     for row, path in enumerate(made["path"].to_pylist()):
         stored = {e.name: kept.column(e.name)[int(where[path])] for e in entries}
-        others = [name for name, summary in stored.items() if not _same(made[name][row], summary)]
+        others = [name for name, summary in stored.items() if not _are_equal(made[name][row], summary)]
         if wrong := tuple(name for name in others if stored[name].is_valid):
             differing[path] = wrong
         if missing := tuple(name for name in others if not stored[name].is_valid):
@@ -142,7 +142,7 @@ def repair(source: DatasetSource) -> BuildReport:
     store = data.store
     store.reread()
     try:
-        snapshot = required(source, store)
+        snapshot = latest_with_index(source, store)
     except MetadataError as error:
         if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # somebody else can read it
             raise
@@ -240,7 +240,7 @@ def _readable_header(store: Store) -> Header:
     )
 
 
-def _damaged(snapshot: Snapshot) -> dict[str, str]:
+def _damaged_indexes(snapshot: Snapshot) -> dict[str, str]:
     """Indexes whose summaries cannot be read, with the error; ``files`` stands for the fingerprints."""
     found = {}
     for name in ("path", "size", "mtime", "etag", "rows", *(entry.name for entry in snapshot.header.entries)):
@@ -251,6 +251,6 @@ def _damaged(snapshot: Snapshot) -> dict[str, str]:
     return found
 
 
-def _same(one: Any, other: Any) -> bool:
+def _are_equal(one: Any, other: Any) -> bool:
     """Test whether two summaries are equal; NaN equals NaN."""
     return one.is_valid == other.is_valid and repr(one.as_py()) == repr(other.as_py())

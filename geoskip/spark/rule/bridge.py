@@ -32,11 +32,18 @@ from geoskip.report import unindexed_at_last
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, leave_out, name_of
 from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
-from geoskip.spark.dependencies import redefined, renamer, retyped, same_place, top_level_columns, unusable
+from geoskip.spark.dependencies import (
+    reason_unusable,
+    reasons_of_functions,
+    reasons_of_types,
+    renamer,
+    same_place,
+    top_level_columns,
+)
 from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible, lost_rows
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, inlined, parts_of
-from geoskip.spark.settings import look_up_again, most_looked_at, share_memory, unread
+from geoskip.spark.settings import apply_cache_size, cache_ttl, max_rechecks, setting_problems
 from geoskip.stores.log_files import local_path
 
 __all__ = ["Bridge"]
@@ -96,11 +103,11 @@ class Bridge:
             if len(self._environments) >= _MOST_ENVIRONMENTS:
                 self._environments = {}
             under = json.loads(environment or "{}")
-            under["unread"] = tuple(unread(under.get("settings", {})))
+            under["unread"] = tuple(setting_problems(under.get("settings", {})))
             self._environments[environment] = under
         about = {**json.loads(head), **json.loads(question or "{}")}
         if "settings" in about:
-            about["unread"] = tuple(unread(about["settings"]))
+            about["unread"] = tuple(setting_problems(about["settings"]))
         return {**under, **about, "question": question, "environment": environment, "length": len(request)}
 
     def _audited(self, found: Json) -> str:
@@ -135,14 +142,14 @@ class Bridge:
 
     def _decided(self, request: Json, java: Any, watch: Deadline) -> str:
         settings = request.get("settings", {})
-        share_memory(settings)
+        apply_cache_size(settings)
         reasons: list[str] = [*request["unread"], *request["barriers"]]
         try:
             self.known.read_keys(settings.get(KEYS))
         except Exception as error:
             reasons.append(str(error))
         found: list[tuple[int, str, Snapshot]] = []
-        age = look_up_again(settings)
+        age = cache_ttl(settings)
         for number, root in enumerate(request["datasets"]):
             try:
                 snapshot = self.known.snapshot(root, age=age)
@@ -227,8 +234,8 @@ class Bridge:
         if not indexes:
             return indexes
         concerned = replace(snapshot.header, entries=tuple(entries))
-        reasons.extend(retyped(concerned, And(parts)))
-        reasons.extend(redefined(concerned, And(parts)))
+        reasons.extend(reasons_of_types(concerned, And(parts)))
+        reasons.extend(reasons_of_functions(concerned, And(parts)))
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
@@ -257,7 +264,7 @@ class Bridge:
         for entry in entries:
             why = current().quarantine.get(name_of(entry.name, root))
             if why is None and (entry.name not in checked or not _is_settled(entry)):
-                checked[entry.name] = unusable(root, snapshot.header, entry, request)
+                checked[entry.name] = reason_unusable(root, snapshot.header, entry, request)
             why = why or checked[entry.name]
             if why is None:
                 usable.append(entry.index)
@@ -289,7 +296,7 @@ class Bridge:
         """
         path = local_path(root)
         skipped = np.flatnonzero(np.logical_or.reduce(masks))
-        if path is None or len(skipped) > most_looked_at(request.get("settings", {})):
+        if path is None or len(skipped) > max_rechecks(request.get("settings", {})):
             return None
         names = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
         etags = snapshot.files.cached("etags", lambda: snapshot.files.column("etag").to_pylist())
