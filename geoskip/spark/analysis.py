@@ -34,9 +34,9 @@ from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.dependencies import (
     DEFINITION_OF,
+    Reader,
     corrupt_record,
     depends_on,
-    options_that_matter,
     reason_declined,
     struct_tested_for_null,
 )
@@ -61,16 +61,11 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class FileRelation:
+class FileRelation(Reader):
     """File relation that a DataFrame reads."""
 
-    file_format: str
-    """Class of Spark's FileFormat."""
     roots: tuple[str, ...]
     partitions: tuple[str, ...]
-    options: Mapping[str, str]
-    schema: str
-    settings: Mapping[str, str | None]
     root: str
     """URI of the folder that identifies the dataset and holds its metadata."""
 
@@ -78,7 +73,7 @@ class FileRelation:
         """JSON that the metadata record of it."""
         return {
             "class": self.file_format,
-            "options": options_that_matter(self.file_format, self.options),
+            "options": self.matching_options(),
             "schema": self.schema,
             "partitions": list(self.partitions),
             "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")}
@@ -120,14 +115,14 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[
         raise DatasetNotFoundError(f"{what} has no files")
     relation = FileRelation(
         found["format"],
+        found["options"],
+        found["settings"],
+        found["schema"],
         tuple(found["roots"]),
         tuple(found["partitions"]),
-        found["options"],
-        found["schema"],
-        found["settings"],
         root_of(found["roots"]),
     )
-    if (why := reason_declined(relation.file_format, relation.options, relation.settings, relation.schema)) is not None:
+    if (why := reason_declined(relation)) is not None:
         raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that")
     return relation
 
@@ -247,7 +242,7 @@ def _entry(relation: FileRelation, index: Index, found: Analysis) -> IndexEntry:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
-    depends = depends_on(bound, relation.file_format, relation.settings, relation.schema, relation.options)
+    depends = depends_on(bound, relation)
     if (made := definition(index)) is not None:
         depends[DEFINITION_OF + index.kind] = made
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
@@ -336,13 +331,13 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
                 f"them where others of the batch are NULL; index {vertex.name} of CAST({whole} AS double) and ask for "
                 "that, or register it as a plain function"
             )
-    corrupt = corrupt_record([predicate], relation.file_format, relation.options, relation.settings)
+    corrupt = corrupt_record([predicate], relation)
     if corrupt is not None:
         raise InvalidSpecificationError(
             f"{index} reads {corrupt}, the column of records that could not be parsed: which those are depends on the "
             "columns that a query reads beside it; index other columns"
         )
-    if (struct := struct_tested_for_null([predicate], relation.file_format)) is not None:
+    if (struct := struct_tested_for_null([predicate], relation)) is not None:
         raise InvalidSpecificationError(
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"

@@ -59,7 +59,16 @@ class DatasetCatalog:
     def register_default(self, root: str, store: Store, *, complete: bool = False) -> bool:
         """Use a store unless another one holds metadata of the dataset; return whether it is used.
 
-        Of two stores of one location the first with keys stays, unless this one is ``complete``: its keys read all.
+        Of two stores of one location the first with keys stays, unless the keys of this one read everything.
+
+        Parameters
+        ----------
+        root
+            The root of the dataset.
+        store
+            The store.
+        complete
+            Whether everything could be read with the store's keys.
         """
         current = self.store(root)
         if not _is_same(current, store):

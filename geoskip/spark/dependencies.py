@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from geoskip.indexes.base import definition
@@ -21,11 +22,10 @@ from geoskip.spark.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTIN
 from geoskip.stores.log_files import local_path
 
 __all__ = [
+    "Reader",
     "corrupt_record",
     "reason_declined",
     "depends_on",
-    "is_json",
-    "options_that_matter",
     "reasons_of_functions",
     "renamer",
     "reasons_of_types",
@@ -82,152 +82,135 @@ _DEFAULTS = {"header": "false", "mode": "permissive", "multiline": "false", "who
 _JDK = frozenset(["upper", "lower", "initcap", "rlike", "regexp_replace", "regexp_extract", "translate", "collate"])
 
 
-def is_text(file_format: str) -> bool:
-    """Test whether a format parses text, so that the reader's options define the rows."""
-    return file_format.rpartition(".")[2] in ("CSVFileFormat", "JsonFileFormat", "TextFileFormat")
+@dataclass(frozen=True)
+class Reader:
+    """Reader of files in Spark: the FileFormat's class, options, settings, and the schema as JSON."""
+
+    file_format: str
+    options: Mapping[str, str]
+    settings: Mapping[str, str | None]
+    schema: str
+
+    def is_of(self, *formats: str) -> bool:
+        """Test whether the format is one of some, named as in ``OrcFileFormat``.
+
+        >>> Reader("org.x.OrcFileFormat", {}, {}, "").is_of("Orc", "Avro")
+        True
+        """
+        return self.file_format.rpartition(".")[2].removesuffix("FileFormat") in formats
+
+    @property
+    def parses_text(self) -> bool:
+        """Test whether the format parses text, so that the options define the rows."""
+        return self.is_of("CSV", "Json", "Text")
+
+    def matching_options(self) -> dict[str, str]:
+        """Options that can change a value, by lower-case name.
+
+        >>> Reader("x.ParquetFileFormat", {"mergeSchema": "true", "datetimeRebaseMode": "A"}, {}, "").matching_options()
+        {'datetimerebasemode': 'A'}
+        >>> options = {"header": "True", "multiLine": "FALSE", "nullValue": "True"}
+        >>> Reader("x.CSVFileFormat", options, {}, "").matching_options()
+        {'header': 'true', 'nullvalue': 'True'}
+        """
+        lowered = {name.lower(): value for name, value in self.options.items()}
+        lowered = {name: value.lower() if name in _WORDS else value for name, value in lowered.items()}
+        if self.parses_text or self.is_of("Avro"):
+            matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
+            return {name: value for name, value in matter.items() if value != _DEFAULTS.get(name)}
+        return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
+
+    @property
+    def rebases(self) -> bool:
+        """Test whether times are rebased from the Julian calendar, which uses the JVM's time zone."""
+        modes = [value for name, value in self.settings.items() if "RebaseModeInRead" in name]
+        modes += [value for name, value in self.options.items() if name.lower() in _PARQUET_OPTIONS]
+        return any(str(value).upper() == "LEGACY" for value in modes)
+
+    def positions(self, columns: Iterable[str]) -> dict[str, str]:
+        """Positions of columns in the schema, for formats that may find columns by position.
+
+        In CSV a column of corrupt records has no position, so the names before a column are part of its position.
+        """
+        by_order = self.is_of("CSV")
+        if not self.schema or not (by_order or self.is_of("Orc")):
+            return {}
+        names = [field["name"].lower() for field in json.loads(self.schema)["fields"]]
+        found = {}
+        for column in columns:
+            numbers = [number for number, name in enumerate(names) if name == column]
+            before = hashlib.sha256("\n".join(names[: max(numbers, default=0)]).encode()).hexdigest()[:8]
+            found[column] = f"{numbers} after {before}" if by_order else str(numbers)
+        return found
 
 
-def is_json(file_format: str) -> bool:
-    """Test whether the files are lines, or documents, of JSON."""
-    return file_format.endswith(".JsonFileFormat")
-
-
-def _is_orc(file_format: str) -> bool:
-    return file_format.endswith(".OrcFileFormat")
-
-
-def _is_avro(file_format: str) -> bool:
-    return file_format.endswith(".AvroFileFormat")
-
-
-def reason_declined(
-    file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None] | None = None, schema: str = ""
-) -> str | None:
+def reason_declined(reader: Reader) -> str | None:
     """Reason why files read in this way cannot be indexed, or None.
 
     Of maps in JSON: a value that cannot be converted makes Spark take the map's further keys for columns.
 
-    Parameters
-    ----------
-    file_format
-        The class of Spark's FileFormat.
-    options
-        The reader's options.
-    settings
-        The session's settings.
-    schema
-        The schema as JSON.
-
-    >>> reason_declined("x.CSVFileFormat", {"mode": "dropMalformed"})
+    >>> reason_declined(Reader("x.CSVFileFormat", {"mode": "dropMalformed"}, {}, ""))
     'with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads'
     """
-    matter = options_that_matter(file_format, options)
-    if matter.get("mode", "").upper() == "DROPMALFORMED":
+    options = reader.matching_options()
+    if options.get("mode", "").upper() == "DROPMALFORMED":
         return "with mode=DROPMALFORMED the rows of a file depend on the columns that a query reads"
-    if is_json(file_format):
-        if str((settings or {}).get(_PARTIAL, "true")).lower() == "false":
+    if reader.is_of("Json"):
+        if str(reader.settings.get(_PARTIAL, "true")).lower() == "false":
             return f"with {_PARTIAL}=false the rows of a file depend on the columns that a query reads"
-        if re.search(r'"valueType":(?!"string")', schema):
+        if re.search(r'"valueType":(?!"string")', reader.schema):
             return "with maps of other values than strings what a column holds depends on the columns read beside it"
-    if _is_avro(file_format) and "avroschemaurl" in matter:
+    if reader.is_of("Avro") and "avroschemaurl" in options:
         return "with avroSchemaUrl values depend on a schema that may change; give it as avroSchema"
-    if _is_avro(file_format) and matter.get("positionalfieldmatching", "").lower() == "true":
+    if reader.is_of("Avro") and options.get("positionalfieldmatching", "").lower() == "true":
         return "with positionalFieldMatching columns are found by their position"
     return None
 
 
-def options_that_matter(file_format: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Reader options that can change a value, by lower-case name.
-
-    >>> options_that_matter("x.ParquetFileFormat", {"mergeSchema": "true", "datetimeRebaseMode": "LEGACY"})
-    {'datetimerebasemode': 'LEGACY'}
-    >>> options_that_matter("x.CSVFileFormat", {"header": "True", "multiLine": "FALSE", "nullValue": "True"})
-    {'header': 'true', 'nullvalue': 'True'}
-    """
-    lowered = {name.lower(): value for name, value in options.items()}
-    lowered = {name: value.lower() if name in _WORDS else value for name, value in lowered.items()}
-    if is_text(file_format) or _is_avro(file_format):
-        matter = {name: value for name, value in lowered.items() if name not in _NEUTRAL_OPTIONS}
-        return {name: value for name, value in matter.items() if value != _DEFAULTS.get(name)}
-    return {name: value for name, value in lowered.items() if name in _PARQUET_OPTIONS or name.startswith("orc.")}
-
-
-def corrupt_record(
-    expressions: Iterable[Predicate], file_format: str, options: Mapping[str, str], settings: Mapping[str, str | None]
-) -> str | None:
+def corrupt_record(expressions: Iterable[Predicate], reader: Reader) -> str | None:
     """Column of records that could not be parsed, if one of some expressions reads it, else None.
 
     Its values depend on the columns that a query reads beside it.
-
-    Parameters
-    ----------
-    expressions
-        The indexed expressions.
-    file_format
-        The class of Spark's FileFormat.
-    options
-        The reader's options, which may name the column.
-    settings
-        The session's settings, which name it else.
     """
-    if not is_text(file_format):
+    if not reader.parses_text:
         return None
-    lowered = {name.lower(): value for name, value in options.items()}
-    name = lowered.get("columnnameofcorruptrecord") or settings.get("spark.sql.columnNameOfCorruptRecord") or ""
+    lowered = {name.lower(): value for name, value in reader.options.items()}
+    name = lowered.get("columnnameofcorruptrecord") or reader.settings.get("spark.sql.columnNameOfCorruptRecord") or ""
     return name if any(name.lower() in top_level_columns(expression) for expression in expressions) else None
 
 
-def struct_tested_for_null(expressions: Iterable[Predicate], file_format: str) -> str | None:
+def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> str | None:
     """Struct of Parquet whose being NULL one of some expressions depends on, or None.
 
     Where a file lacks the struct's fields that a query reads, Spark takes the struct for NULL; these fields depend on
     the columns that are read beside it.
     """
-    if not file_format.endswith("ParquetFileFormat"):
+    if not reader.is_of("Parquet", "GeoParquet"):
         return None
     asked = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
     inner = (vertex for child in asked for vertex in walk(child) if isinstance(vertex, Column))
     return next((column.name for column in inner if "struct<" in (column.type or "")), None)
 
 
-def depends_on(
-    expressions: Iterable[Predicate],
-    file_format: str,
-    settings: Mapping[str, str | None],
-    schema: str = "",
-    options: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Settings and versions that an index over some expressions depends on, with their values.
-
-    Parameters
-    ----------
-    expressions
-        The indexed expressions.
-    file_format
-        The class of Spark's FileFormat.
-    settings
-        The session's settings.
-    schema
-        The schema as JSON.
-    options
-        The reader's options.
-    """
+def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, str]:
+    """Settings and versions that an index over some expressions depends on, with their values."""
+    settings = reader.settings
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
     columns = sorted(set().union(*map(top_level_columns, expressions)))
     names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
     # text is parsed by Spark, and a default is SQL, which every query evaluates anew
-    parsed = is_text(file_format) or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
+    parsed = reader.parses_text or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
     names += [_SESSION_ZONE] if parsed else []
     vertices = [vertex for expression in expressions for vertex in walk(expression)]
-    scopes = [word for word in FORMATS if f"{word}fileformat" in file_format.lower()]
-    if _is_avro(file_format):
-        names += [*_AVRO, *([_JVM_ZONE] if _is_rebased(settings, options) else [])]
-    elif not is_text(file_format):
-        names += [_POSITIONAL] if _is_orc(file_format) else _PARQUET
+    scopes = [word for word in FORMATS if f"{word}fileformat" in reader.file_format.lower()]
+    if reader.is_of("Avro"):
+        names += [*_AVRO, *([_JVM_ZONE] if reader.rebases else [])]
+    elif not reader.parses_text:
+        names += [_POSITIONAL] if reader.is_of("Orc") else _PARQUET
         if any(_is_temporal(vertex.type) for vertex in vertices if isinstance(vertex, Column)):
-            names += [_JVM_ZONE] if _is_orc(file_format) else _TIMES  # ORC stores local times
-            if _is_rebased(settings, options):
+            names += [_JVM_ZONE] if reader.is_of("Orc") else _TIMES  # ORC stores local times
+            if reader.rebases:
                 names.append(_JVM_ZONE)
             if str(settings.get("spark.sql.parquet.int96TimestampConversion")).lower() == "true":
                 names.append(_SESSION_ZONE)
@@ -244,37 +227,13 @@ def depends_on(
             names += [_SESSION_ZONE, _JVM_ZONE]  # timestamps reach Python as the local time
     found = {name: _setting_text(name, settings.get(name)) for name in dict.fromkeys(names)}
     found[SETTINGS_OF + " ".join(scopes)] = of_scopes(settings.get(CHANGED), scopes)
-    return found | {PLACE_OF + column: place for column, place in _positions(columns, file_format, schema).items()}
+    return found | {PLACE_OF + column: position for column, position in reader.positions(columns).items()}
 
 
 def _setting_text(name: str, value: str | None) -> str:
     """Value of a setting as a text; true and false, which Spark reads in any case, in lower case."""
     text, is_switch = str(value), name.startswith("spark.sql.") and "columnName" not in name
     return text.lower() if is_switch and text.lower() in ("true", "false") else text
-
-
-def _is_rebased(settings: Mapping[str, str | None], options: Mapping[str, str] | None) -> bool:
-    """Test whether times are rebased from the Julian calendar, which uses the JVM's time zone."""
-    modes = [value for name, value in settings.items() if "RebaseModeInRead" in name]
-    modes += [value for name, value in (options or {}).items() if name.lower() in _PARQUET_OPTIONS]
-    return any(str(value).upper() == "LEGACY" for value in modes)
-
-
-def _positions(columns: Iterable[str], file_format: str, schema: str) -> dict[str, str]:
-    """Positions of columns in a schema, for formats that may find columns by position.
-
-    In CSV a column of corrupt records has no position, so the names before a column are part of its position.
-    """
-    by_order = file_format.endswith(".CSVFileFormat")
-    if not schema or not (by_order or _is_orc(file_format)):
-        return {}
-    names = [field["name"].lower() for field in json.loads(schema)["fields"]]
-    found = {}
-    for column in columns:
-        positions = [number for number, name in enumerate(names) if name == column]
-        before = hashlib.sha256("\n".join(names[: max(positions, default=0)]).encode()).hexdigest()[:8]
-        found[column] = f"{positions} after {before}" if by_order else str(positions)
-    return found
 
 
 def top_level_columns(expression: Predicate) -> set[str]:
@@ -312,20 +271,18 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
     if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
         return "it was built by another definition of its type than there is now; refresh_index('full')"
     settings = request["settings"]
-    if (
-        why := reason_declined(request["format"], request["options"], settings, request.get("schema") or "")
-    ) is not None:
+    reader = Reader(request["format"], request["options"], settings, request.get("schema") or "")
+    if (why := reason_declined(reader)) is not None:
         return why
-    if (struct := struct_tested_for_null(entry.index.bound, request["format"])) is not None:
+    if (struct := struct_tested_for_null(entry.index.bound, reader)) is not None:
         return f"whether {struct} is NULL depends on which of its fields a query reads"
-    options = options_that_matter(request["format"], request["options"])
-    if options != options_that_matter(request["format"], source.get("options") or {}):
+    options = reader.matching_options()
+    if options != replace(reader, options=source.get("options") or {}).matching_options():
         return f"it was built with the reader options {source.get('options')}, the query has {options}"
-    corrupt = corrupt_record(entry.index.bound, request["format"], request["options"], settings)
-    if corrupt is not None:
+    if (corrupt := corrupt_record(entry.index.bound, reader)) is not None:
         return f"what {corrupt} holds depends on the columns that a query reads beside it"
     if columns := [name.removeprefix(PLACE_OF) for name in entry.depends if name.startswith(PLACE_OF)]:
-        positions = _positions(columns, request["format"], request.get("schema") or "")
+        positions = reader.positions(columns)
         moved = [column for column in columns if positions.get(column) != entry.depends[PLACE_OF + column]]
         if moved:
             return f"it was built where the schema had {moved[0]} in another place than the query's schema"
@@ -344,7 +301,7 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
             return f"files that lack {column} read {value} for it then, {settings.get(name)} now"
         return f"it was built with {name}={value}, the session has {settings.get(name)}"
     sensitive = str(settings.get("spark.sql.caseSensitive")).lower() == "true"
-    if _is_orc(request["format"]):
+    if reader.is_of("Orc"):
         if "true" in (str(settings.get(_POSITIONAL)).lower(), options.get(_POSITIONAL, "").lower()):
             return f"with {_POSITIONAL} columns are found by their position"
         return _orc_difference(entry, json.loads(source["schema"]), json.loads(request["schema"]))

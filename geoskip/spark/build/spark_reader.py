@@ -49,7 +49,6 @@ from geoskip.spark.build.spark_jobs import (
     reason_of,
     show_progress,
 )
-from geoskip.spark.dependencies import is_json
 from geoskip.spark.session import java
 from geoskip.stores.log_files import local_path
 
@@ -195,7 +194,7 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
 
 def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
     chosen, path = _with_path(restricted_to(state, files))
-    of_json = is_json(state.relation.file_format)
+    of_json = state.relation.is_of("Json")
     texts: dict[str, int] = {}
     for entry in entries:
         for text in texts_of(entry.index):
