@@ -333,6 +333,10 @@ def test_a_mapping_that_raises_or_returns_no_clause_fails() -> None:
 # ---- arguments
 
 
+def only_digits(text: str | None) -> int | None:
+    return None  # as it does for most texts
+
+
 def test_arguments_are_guessed_said_or_asked_for() -> None:
     def days_before(day: dt.date | None, count: int) -> dt.date | None:
         return None if day is None else day - dt.timedelta(days=count % 100)
@@ -352,6 +356,9 @@ def test_arguments_are_guessed_said_or_asked_for() -> None:
             check_mapping(math.floor, rows=["double", "double"])
         with pytest.raises(MappingError, match="no values of 'colours' to try; give a type"):
             check_mapping(math.floor, rows=["colours"])
+        declare(only_digits, null_in_null_out=True)
+        with pytest.raises(MappingError, match=r"raises or returns None for all .* its type: returns="):
+            check_mapping(only_digits)
         with pytest.raises(MappingError, match="only Spark knows which function it is"):
             check_mapping("some_function")
         with pytest.raises(MappingError, match="nothing is mapped or declared of square"):

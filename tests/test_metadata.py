@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.errors import MetadataError
-from geoskip.indexes.base import Index, index
+from geoskip.errors import InvalidSpecificationError, MappingError, MetadataError
+from geoskip.indexes.base import Index, as_registered, index, index_kinds
+from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import (
     BASE_SCHEMA,
     FORMAT,
@@ -335,3 +336,39 @@ def test_tables_of_no_rows_are_merged_too():
     empty, one = build_table([entry("a")], []), build_table([entry("b")], [row("x", b=span(1, 1))])
     assert listing(add_indexes(empty, one)) == {"x": (None, 1)}
     assert listing(add_indexes(one, empty)) == {"x": (1, None)}
+
+
+def test_an_index_type_needs_a_kind_of_its_own() -> None:
+    with pytest.raises(MappingError, match="Kindless needs a `kind` that names it, such as 'kindless', got ''"):
+
+        @index
+        @dataclass(frozen=True)
+        class Kindless(Span):
+            kind: ClassVar[str] = ""
+
+    with pytest.raises(MappingError, match="'minmax' is the kind of geoskip's MinMax; give Second another one"):
+
+        @index
+        @dataclass(frozen=True)
+        class Second(Span):
+            kind: ClassVar[str] = "minmax"
+
+    assert index_kinds()["minmax"] is MinMax
+
+
+def test_a_type_that_is_not_registered_is_refused() -> None:
+    """The class that is registered under its kind would read its summaries, of which its clauses may be wrong."""
+
+    @dataclass(frozen=True)
+    class Wider(Span):
+        pass
+
+    @dataclass(frozen=True)
+    class Nowhere(Span):
+        kind: ClassVar[str] = "nowhere"
+
+    with pytest.raises(InvalidSpecificationError, match=r"Wider is not a registered .* \(not 'test_span', .* of Span"):
+        as_registered(Wider("x"))
+    with pytest.raises(InvalidSpecificationError, match=r"Nowhere is not a registered index type: put @geoskip\.index"):
+        as_registered(Nowhere("x"))
+    assert as_registered(Span("x")) == Span("x")

@@ -307,3 +307,22 @@ def test_an_installed_package_brings_its_mappings_for_good(tmp_path: Path, monke
             load_mappings.__wrapped__()
         assert [m.name for m in scope.rules_of(Call("HOUSE_function", (X,)))] == ["house_mappings.of_the_house"]
     assert [m.name for m in current().rules_of(Call("house_function", (X,)))] == ["house_mappings.of_the_house"]
+
+
+def test_a_library_of_functions_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from geoskip.spark.st_functions import _offered_functions
+
+    (tmp_path / "house_functions.py").write_text("FUNCTIONS = {'f': (abs, 'int')}")
+    info = tmp_path / "house-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house\nVersion: 1.0\n")
+    points = "[geoskip.functions]\nhouse = house_functions:FUNCTIONS\nbroken = no_such_module_of_the_house:FUNCTIONS\n"
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.warns(UserWarning, match="are left out") as found:
+        names = [function.name for function in _offered_functions()]
+    assert "in_network" in names
+    assert "f" not in names
+    texts = sorted(str(warning.message) for warning in found)
+    assert "house_functions:FUNCTIONS could not be loaded and are left out: a table of functions is a dict" in texts[0]
+    assert "no_such_module_of_the_house:FUNCTIONS could not be loaded and are left out: No module" in texts[1]

@@ -17,7 +17,16 @@ import pytest
 
 from geoskip import GeoBox, MinMax
 from geoskip.indexes.base import Index
-from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan, ValueGatherer, read_files, store_summaries
+from geoskip.spark.build.arrow_reader import (
+    SPARK,
+    FileResult,
+    IndexPlan,
+    ValueGatherer,
+    collect_summary,
+    read_files,
+    store_summaries,
+)
+from geoskip.spark.build.job import misfit
 
 Write = Callable[..., str]
 
@@ -318,6 +327,28 @@ def test_an_index_that_fails_spares_the_others():
     assert result.failures == {"fails(c)": "RuntimeError: no luck"}
     assert result.summaries["fails(c)"] is None
     assert result.summaries["minmax(c)"] is not None
+
+
+def test_a_collect_that_returns_no_dict_fails(monkeypatch):
+    monkeypatch.setattr(Fails, "collect", lambda self, values: [1])
+    assert collect_summary(Fails("c"), [pa.array([1])]) == "collect returned list instead of a dict or None"
+
+
+@pytest.mark.parametrize(
+    ("summary", "why"),
+    [
+        ({"m": 1}, "collect or merge returned the field 'm', but metadata_type has 'n'"),
+        ({"n": "one"}, "collect or merge returned {'n': 'one'}, which is not struct<n: int64>: "),
+        ({"n": 2**70}, "collect or merge returned {'n': 1180591620717411303424}, which is not struct<n: int64>: "),
+    ],
+)
+def test_a_summary_that_cannot_be_stored_is_said_to_be_so(summary, why):
+    assert misfit(summary, Fails("c").metadata_type()).startswith(why)
+
+
+@pytest.mark.parametrize("summary", [None, {}, {"n": 1}, {"n": None}, {"n": 1, "further": 2}])
+def test_a_summary_that_can_be_stored_is_not_complained_of(summary):
+    assert misfit(summary, Fails("c").metadata_type()) is None
 
 
 def test_an_index_of_which_a_part_is_unknown_knows_nothing_of_the_file(monkeypatch):

@@ -111,9 +111,11 @@ def subjects_of(
         if len(found) == _MOST:
             break
     if not found:
+        fails, returns = ("raises", "") if declared else ("raises or returns None", ", and its type: returns='double'")
         raise MappingError(
-            f"{subject.name}({', '.join(given)}) raises for all values that were tried; say which it takes: rows="
+            f"{subject.name}({', '.join(given)}) {fails} for all values that were tried; say which it takes: rows="
             f"{{{', '.join(f'{argument!r}: ...' for argument in given)}}}, each a type, a hint or values of yours"
+            f"{returns}"
         )
     return found
 

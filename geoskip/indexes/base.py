@@ -207,6 +207,14 @@ def index(kind: I) -> I:
         raise MappingError(f"@index decorates a subclass of geoskip.Index with a `kind` string, got {kind!r}")
     if not dataclasses.is_dataclass(kind):
         raise MappingError(f"{kind.__name__} must be a frozen dataclass: put @index above @dataclass(frozen=True)")
+    if not name or "(" in name:
+        raise MappingError(
+            f"{kind.__name__} needs a `kind` that names it, such as {kind.__name__.lower()!r}, got {name!r}"
+        )
+    if name in _kinds and is_own(_kinds[name]) and not is_own(kind):
+        raise MappingError(
+            f"{name!r} is the kind of geoskip's {_kinds[name].__name__}; give {kind.__name__} another one"
+        )
     _kinds[name] = kind
     return kind
 
@@ -237,11 +245,19 @@ def index_from_json(spec: Mapping[str, Any]) -> Index:
 def as_registered(spec: Index) -> Index:
     """Return the specification as an instance of the last registered class of its kind.
 
-    A cell of a notebook that defines a class may be edited and run again.
+    A cell of a notebook that defines a class may be edited and run again. Raises InvalidSpecificationError for a class
+    that is not registered: another one's clauses would be evaluated over its summaries.
     """
-    kind, latest = type(spec), _kinds.get(spec.kind)
-    if latest is None or latest is kind or qualified_name(latest) != qualified_name(kind):
+    kind, name = type(spec), getattr(spec, "kind", None)
+    latest = _kinds.get(name) if name else None
+    if latest is kind:
         return spec
+    if latest is None or qualified_name(latest) != qualified_name(kind):
+        taken = f" (not {name!r}, which is the kind of {latest.__name__})" if latest else ""
+        raise InvalidSpecificationError(
+            f"{kind.__name__} is not a registered index type: put @geoskip.index above @dataclass(frozen=True), and "
+            f"give it a `kind` of its own{taken}"
+        )
     return index_from_json(spec.to_json())
 
 

@@ -65,13 +65,18 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
 
 
 def _offered_functions() -> Iterator[Any]:
-    """Functions of all libraries whose requirements are installed."""
+    """Functions of all libraries whose requirements are installed; one that fails is left out with a warning."""
     for point in entry_points(group="geoskip.functions"):
         try:
-            yield from point.load().values()
-        except ModuleNotFoundError:
-            if not point.extras:
-                raise
+            functions = list(point.load().values())
+            if not all(hasattr(function, "vectorised") for function in functions):
+                raise TypeError("a table of functions is a dict that the decorator udf_mappings.library.offered fills")
+        except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and point.extras:
+                continue  # the package that it needs is not installed: nothing is missed
+            warnings.warn(f"the functions {point.value} could not be loaded and are left out: {error}", stacklevel=3)
+        else:
+            yield from functions
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:

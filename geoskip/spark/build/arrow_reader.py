@@ -119,9 +119,12 @@ class ValueGatherer:
 def collect_summary(index: Index, values: Sequence[pa.Array]) -> Summary | str | None:
     """Summary of some rows by an index; a text where it fails."""
     try:
-        return index.collect(*values)
+        found: object = index.collect(*values)
     except Exception as error:  # a user's index that fails must not lose the summaries of the others
         return f"{type(error).__name__}: {error}"
+    if found is None or isinstance(found, Mapping):
+        return found
+    return f"collect returned {type(found).__name__} instead of a dict or None"
 
 
 def store_summaries(

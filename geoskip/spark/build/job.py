@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from geoskip.errors import GeoskipError
+from geoskip.indexes.base import is_own
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
 from geoskip.report import count_of, size_of
@@ -136,13 +137,40 @@ def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[Lis
             continue
         for name, reader in result.readers.items():
             built.readers.setdefault(name, set()).add(reader)
-        for name, text in result.failures.items():
+        for name, text in {**_misfits(entries, result), **result.failures}.items():
             built.failures.setdefault(name, []).append(f"{path}: {text}")
         built.rows.append(FileRow(path, file.size, file.mtime, etag, result.rows, result.summaries))
     for name, texts in built.failures.items():
         if len(texts) == len(built.rows):
             raise GeoskipError(f"{name} cannot be collected from any file: {texts[0]}")
     return built
+
+
+def _misfits(entries: Sequence[IndexEntry], result: FileResult) -> dict[str, str]:
+    """Reasons why summaries of users' index types cannot be stored as their ``metadata_type``, by index."""
+    own = [entry for entry in entries if not is_own(type(entry.index))]
+    found = {entry.name: misfit(result.summaries.get(entry.name), entry.arrow) for entry in own}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def misfit(summary: Mapping[str, object] | None, arrow: pa.DataType) -> str | None:
+    """Reason why a summary cannot be stored as a type of struct, or None.
+
+    A field may be missing, and reads as null; one that is missing beside another that is unknown is misspelt.
+    """
+    if summary is None:
+        return None
+    fields = [field.name for field in arrow]
+    unknown = [name for name in summary if name not in fields]
+    if unknown and not summary.keys() >= set(fields):
+        return (
+            f"collect or merge returned the field {unknown[0]!r}, but metadata_type has {', '.join(map(repr, fields))}"
+        )
+    try:
+        pa.array([summary], arrow)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        return f"collect or merge returned {summary!r:.80}, which is not {arrow}: {error}"
+    return None
 
 
 def read(
