@@ -1,6 +1,6 @@
 """The registry of what is known about functions, declared by decorators.
 
-Four declarations (DESIGN section 6), each returns its function unchanged and is validated when it is made:
+Four declarations, each returns its function unchanged and is validated when it is made:
 
 * :func:`maps` -- a predicate over a function, or a comparison of the function's value, mapped to a clause;
 * :func:`constant` -- a function that geoskip may evaluate when its arguments are literals;
