@@ -200,7 +200,7 @@ _kinds: dict[str, type[Index]] = {}
 def index(kind: I) -> I:
     """Register an index type, so that metadata that name it can be read; a decorator.
 
-    Raises MappingError if it decorates anything else than a dataclass derived from Index with a ``kind``.
+    Raises MappingError for anything else than a dataclass derived from Index with a ``kind`` that geoskip does not use.
     """
     name = getattr(kind, "kind", None)
     if not (isinstance(kind, type) and issubclass(kind, Index) and isinstance(name, str)):
