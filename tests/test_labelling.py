@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -405,6 +408,52 @@ def test_constants_are_folded_and_compared_from_either_side() -> None:
         fails = p.Call("fails", (p.Literal(1),), "python:mine.fails#1", (), "boolean")
         assert fold_constants(fails, report=reasons.append) == fails
         assert "ZeroDivisionError" in reasons[0]
+
+
+CONVERTED = [
+    (5, "double"),  # NULL to Spark
+    (True, "int"),
+    ("5", "int"),
+    (2**31, "int"),  # wraps around
+    (5, "string"),  # its text
+    (0.1, "float"),  # rounded
+    (Decimal("1.005"), "decimal(10,2)"),
+    (dt.datetime(2024, 1, 1), "timestamp"),  # by the clocks of a worker
+    (dt.datetime(2024, 1, 1), "date"),
+    (("5",), "array<bigint>"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), CONVERTED, ids=str)
+def test_a_constant_that_spark_would_convert_is_not_folded(value: Any, kind: str) -> None:
+    with mappings():
+        constant("converted")(lambda n: value)
+        call = p.Call("converted", (p.Literal(1, "int"),), "python:mine.converted#1", (), kind)
+        reasons: list[str] = []
+        assert fold_constants(call, report=reasons.append) == call
+        assert reasons == [f"converted of these constants returned {type(value).__name__}, not a value of {kind}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        *[(5, "int"), (0.5, "float"), (math.nan, "float"), (Decimal("1.05"), "decimal(10,2)"), (None, "date")],
+        *[("5", "string"), (("5", None), "array<string>")],
+    ],
+    ids=str,
+)
+def test_a_constant_of_the_declared_type_is_folded(value: Any, kind: str) -> None:
+    with mappings():
+        constant("kept")(lambda n: value)
+        call = p.Call("kept", (p.Literal(1, "int"),), "python:mine.kept#1", (), kind)
+        assert fold_constants(call) == p.Literal(value, kind)
+
+
+def test_a_constant_of_days_is_not_folded_for_python_gets_a_date() -> None:
+    with mappings():
+        constant("shown")(str)
+        day = p.Call("shown", (p.Literal(19723, "date"),), "python:mine.shown#1", (), "string")
+        assert fold_constants(day) == day
 
 
 def test_nan_is_in_no_set_without_it_for_sparks_interpreter() -> None:

@@ -57,7 +57,7 @@ def constant(*functions: Any) -> Callable[[F], F]:
     """Say how to evaluate ``functions`` on literals: the decorated function takes the plain values.
 
     It returns a value, or a :class:`~geoskip.predicates.Literal` where the type matters. What it raises means "not a
-    constant after all".
+    constant after all", and so does a value that Spark would convert to the declared type of a Python function.
     """
     references = _references(functions, "constant() needs the functions that it evaluates")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from geoskip.predicates import Call, Column, Comparison, In, Literal, Or, Predicate, transform, walk
 from geoskip.registry import Registry, constant_name, current
+from geoskip.types import SqlType, sql_type
 
 if TYPE_CHECKING:
     from geoskip.rules import Deadline
@@ -26,6 +30,9 @@ def fold_constants(
     watch: Deadline | None = None,
 ) -> Predicate:
     """Evaluate calls over literals, as declared by :func:`~geoskip.registry.constant`.
+
+    Spark converts what a Python function gets and returns: declared to be ``double``, 5 is NULL, and a ``date`` is no
+    number of days. So calls of Python functions stay where an argument or the value would be converted.
 
     Parameters
     ----------
@@ -53,12 +60,19 @@ def fold_constants(
                     report(f"{subject} is left out: {scope.quarantine[subject]}")
                     return vertex
                 values = [a.value for a in args if isinstance(a, Literal)]
+                is_python = (vertex.implementation or "").startswith("python:")
+                if is_python and not all(_is_given_as_it_is(sql_type(a.type)) for a in args):
+                    return vertex
                 try:
                     value = watch.call(subject, evaluate, *values) if watch else evaluate(*values)
                 except BaseException as error:
                     report(f"{name} of these constants was not evaluated: {type(error).__name__}: {error}")
                     return vertex
-                return _literal(value, vertex.type)
+                found = _literal(value, vertex.type)
+                if is_python and not _is_taken_as_it_is(found.value, sql_type(found.type)):
+                    report(f"{name} of these constants returned {type(value).__name__}, not a value of {found.type}")
+                    return vertex
+                return found
         return vertex
 
     return transform(node, fold)
@@ -68,6 +82,36 @@ def _literal(value: Any, kind: str | None) -> Literal:
     if isinstance(value, np.generic):  # NumPy's True is not True
         value = value.item()
     return value if isinstance(value, Literal) else Literal(value, kind)
+
+
+def _is_given_as_it_is(kind: SqlType) -> bool:
+    """True if a Python function gets the values of a type as literals hold them; not so days and microseconds."""
+    return kind.is_numeric or kind.kind in ("boolean", "string", "string collate", "binary", "geometry", "void", "")
+
+
+def _is_taken_as_it_is(value: Any, kind: SqlType) -> bool:
+    """True if a Python function may return a value for one of a type, without any conversion."""
+    if value is None:
+        return True
+    if kind.is_integral:
+        return type(value) is int and value in kind.values
+    if kind.is_decimal:
+        fits = type(value) is Decimal and value.is_finite() and abs(value) < 10 ** (kind.precision - kind.scale)
+        return fits and (Fraction(value) * 10**kind.scale).denominator == 1
+    match kind.kind:
+        case "float":
+            with np.errstate(over="ignore"):
+                return type(value) is float and (value != value or float(np.float32(value)) == value)
+        case "boolean" | "double" | "string" | "date":
+            return type(value) is _RETURNED[kind.kind]
+        case "array":
+            return isinstance(value, list | tuple) and all(_is_taken_as_it_is(item, kind.element) for item in value)
+        case "binary" | "geometry" | "":
+            return not isinstance(value, str)
+    return False
+
+
+_RETURNED = {"boolean": bool, "double": float, "string": str, "date": dt.date}
 
 
 def gather_equalities(node: Predicate) -> Predicate:
