@@ -19,6 +19,7 @@ from typing import Any
 from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
 from geoskip.indexes.base import Index
+from geoskip.indexes.minmax import MinMax, clause_of_several
 from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, children, columns_of
 from geoskip.registry import Mapping, Registry
 from geoskip.rewrite.sql_functions import Template, recognise
@@ -183,12 +184,24 @@ class RuleRunner:
             if joined or (columns and columns.isdisjoint(read)):
                 continue
             self.ask(name, index.clause, (node,), found)
+        if not joined:
+            self._mix(node, read, found)
         for version in (node, *(recognise(node, self.templates) if self.templates else ())):
             before = len(found)
             self._map(version, found)
             if len(found) == before:
                 self._map_each(version, found)
         return found
+
+    def _mix(self, node: Predicate, read: frozenset[str], found: list[Clause]) -> None:
+        """Collect the clause of a vertex that compares what is computed from several columns with a MinMax each."""
+        several = [
+            index
+            for (_, index), columns in zip(self._indexes, self._columns, strict=True)
+            if isinstance(index, MinMax) and not columns.isdisjoint(read)
+        ]
+        if len(several) > 1 and not isinstance(node, And | Or):
+            self.ask(str(several[0]), clause_of_several, (node, *several), found)
 
     def _map_each(self, node: Predicate, found: list[Clause]) -> None:
         """Offer an IN to mappings as its equalities, and a NOT IN as its inequalities.

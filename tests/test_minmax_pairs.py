@@ -8,22 +8,26 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-import udf_mappings.spark_sql as mapped
 from geoskip.bounds.arithmetic import corners
 from geoskip.bounds.interval import counts_of
+from geoskip.bounds.sort_keys import SortKeys
 from geoskip.clauses import Clause
-from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.minmax_pairs import computed_of_two
+from geoskip.indexes.minmax import MinMax, clause_of_several
+from geoskip.indexes.range_clauses import RangesCompare
 from geoskip.metadata import FileMetadata
-from geoskip.predicates import Comparison, IsNull, Literal, Not, Predicate
+from geoskip.predicates import Column, Comparison, IsNull, Literal, Not, Predicate
+from geoskip.types import sql_type
 from tests.mapped import kept, together
-from tests.planting import Patch, function, registered
+from tests.planting import Patch, before, function
 from tests.test_geobox_functions import X, Y, formulas, of, value
 
 INDEXES = (MinMax("lng").bind((X,)), MinMax("lat").bind((Y,)))
@@ -56,9 +60,9 @@ def is_true(node: Predicate, row: Row) -> bool:
             return None not in row and not is_true(child, row)
         case IsNull():
             return None in row
-        case Comparison(op, left, Literal(wanted)) if None not in row:
-            found = value(left, row)  # type: ignore[arg-type]
-            return ORDERS[op]((math.isnan(found), 0 if math.isnan(found) else found), (False, wanted))
+        case Comparison(op, left, right) if None not in row:
+            ends = [value(side, row) for side in (left, right)]  # type: ignore[arg-type]
+            return ORDERS[op](*((math.isnan(end), 0 if math.isnan(end) else end) for end in ends))
     return False
 
 
@@ -68,6 +72,7 @@ def cases() -> list[tuple[Predicate, list[bool]]]:
     some: list[Predicate] = [IsNull(each) for each in computed]
     for each, op in itertools.product(computed, ORDERS):
         some += [Comparison(op, each, Literal(wanted)) for wanted in (-30.0, 0.05, 58.0, 300.0, 9000.0, 1e308)]
+        some += [Comparison(op, X, Y), Comparison(op, each, X), Comparison(op, of("*", Y, 2.0), each)]
     some += [Not(each) for each in some if isinstance(each, Comparison)]
     return [(node, [any(is_true(node, row) for row in file) for file in FILES]) for node in some]
 
@@ -94,11 +99,68 @@ def test_distances_on_the_globe_are_near_by_the_bounds_of_both() -> None:
     assert kept(near, INDEXES[:1], metadata()) == [True] * len(FILES)
 
 
-def the_columns_are_exchanged(patch: pytest.MonkeyPatch) -> None:
-    def rule(node: Predicate, x: MinMax, y: MinMax) -> Clause | None:
-        return computed_of_two(node, MinMax("lng").bind(y.bound), MinMax("lat").bind(x.bound))
+def row_of(kind: str, values: list[int | None]) -> pa.Array:
+    """Small numbers as values of a type."""
+    arrow = sql_type(kind).arrow
+    if kind == "string":
+        return pa.array([None if v is None else chr(v + 75) for v in values], arrow)
+    if kind.startswith("decimal"):
+        return pa.array([None if v is None else Decimal(v) / 4 for v in values], arrow)
+    return pa.array(values, arrow)
 
-    registered(patch, mapped.computed_from_two, rule)
+
+TYPES = ["bigint", "date", "timestamp", "timestamp_ntz", "decimal(10,2)", "double", "boolean"]
+NUMBERS = st.one_of(st.none(), st.integers(-9, 9))
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "string"])
+@settings(max_examples=60, deadline=None)
+@given(
+    files=st.lists(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=3), min_size=1, max_size=4),
+    op=st.sampled_from(sorted(ORDERS)),
+    negated=st.booleans(),
+)
+@example(files=[[(1, 2), (3, 4)], [(5, 2)], [(2, 2)], [(None, 1), (1, None)]], op="<", negated=False)
+def test_two_columns_are_compared(kind: str, files: list[list[Any]], op: str, negated: bool) -> None:
+    if kind == "boolean":
+        files = [[tuple(None if v is None else v > 0 for v in row) for row in rows] for rows in files]
+    a, b = Column("a", kind), Column("b", kind)
+    indexes = (MinMax("a").bind((a,)), MinMax("b").bind((b,)))
+    columns = [[[row_of(kind, [row[axis] for row in rows])] for rows in files] for axis in (0, 1)]
+    stored = together(*((index, column, [kind]) for index, column in zip(indexes, columns, strict=True)))
+    node: Predicate = Comparison(op, a, b)
+    keeps = kept(Not(node) if negated else node, indexes, stored)
+    for rows, keep in zip(files, keeps, strict=True):
+        assert keep or not any(None not in row and ORDERS[op](*row) is not negated for row in rows)
+
+
+@pytest.mark.parametrize("kind", TYPES[:-1])
+def test_files_are_skipped_by_two_columns(kind: str) -> None:
+    a, b = Column("a", kind), Column("b", kind)
+    indexes = (MinMax("a").bind((a,)), MinMax("b").bind((b,)))
+    files = [[(1, 2), (3, 4)], [(5, 2)], [(2, 2)], [(None, 1), (None, 2)]]
+    columns = [[[row_of(kind, [row[axis] for row in rows])] for rows in files] for axis in (0, 1)]
+    stored = together(*((index, column, [kind]) for index, column in zip(indexes, columns, strict=True)))
+    for op, expected in (("<", "YNNN"), ("<=", "YNYN"), (">", "YYNN"), (">=", "YYYN"), ("=", "YNYN")):
+        assert kept(Comparison(op, a, b), indexes, stored) == [letter == "Y" for letter in expected], op
+
+
+def the_columns_are_exchanged(patch: pytest.MonkeyPatch) -> None:
+    def exchanged(original: Any, node: Predicate, x: MinMax, y: MinMax) -> Clause | None:
+        return original(node, MinMax(x.expr).bind(y.bound), MinMax(y.expr).bind(x.bound))  # type: ignore[no-any-return]
+
+    function(patch, clause_of_several, exchanged)
+
+
+def the_wrong_ends_are_compared(patch: pytest.MonkeyPatch) -> None:
+    def keep(original: Any, clause: RangesCompare, files: Any) -> Any:
+        return original(replace(clause, left=clause.right, right=clause.left), files)
+
+    before(patch, RangesCompare, "keep", keep)
+
+
+def nan_is_no_greatest_value(patch: pytest.MonkeyPatch) -> None:
+    before(patch, SortKeys, "hull", lambda original, keys: keys)
 
 
 def one_end_decides(patch: pytest.MonkeyPatch) -> None:
@@ -125,7 +187,17 @@ def null_is_left_out(patch: pytest.MonkeyPatch) -> None:
     _none_of(patch, "nulls")
 
 
-@pytest.mark.parametrize("plant", [the_columns_are_exchanged, one_end_decides, nan_is_left_out, null_is_left_out])
+@pytest.mark.parametrize(
+    "plant",
+    [
+        the_columns_are_exchanged,
+        the_wrong_ends_are_compared,
+        nan_is_no_greatest_value,
+        one_end_decides,
+        nan_is_left_out,
+        null_is_left_out,
+    ],
+)
 def test_a_mutant_is_caught(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     cases()
     plant(monkeypatch)

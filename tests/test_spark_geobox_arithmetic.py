@@ -175,3 +175,33 @@ def test_what_is_computed_from_two_columns_is_bounded_by_both(plain: Any, frame:
     needed = holding_files(single, list(OF_TWO))
     assert [text for text, files in found.items() if not {*needed[text]} <= {*files.split()}] == []
     assert [(t[:30], t[-20:], f) for t, f in found.items() if f != OF_TWO[t]] == []
+
+
+def test_two_columns_are_compared(plain: Any, parts: Callable[..., Path]) -> None:
+    hours = [[(8, 9), (10, 12)], [(8, 8)], [(20, 3)], [(None, 5), (7, None)]]
+    tables = []
+    for rows in hours:
+        start, end = ([None if v is None else v * 3_600_000_000 for v in axis] for axis in zip(*rows, strict=True))
+        low, high = ([None if v is None else Decimal(v) for v in axis] for axis in zip(*rows, strict=True))
+        times, kind = pa.timestamp("us", "UTC"), pa.decimal128(10, 2)
+        days = [
+            pa.array([None if v is None else v // 3_600_000_000 for v in axis], pa.date32()) for axis in (start, end)
+        ]
+        columns = {"start": pa.array(start, times), "end": pa.array(end, times), "low": pa.array(low, kind)}
+        tables.append(pa.table({**columns, "high": pa.array(high, kind), "first": days[0], "last": days[1]}))
+    root = parts(*tables)
+    geoskip.dataset(plain, str(root)).create_index(*map(MinMax, ("start", "end", "low", "high", "first", "last")))
+    conditions = {
+        "start < end": 1,
+        "NOT (start < end)": 4,
+        "start = end": 2,
+        "low >= high": 4,
+        "first < last": 1,
+        "first + 1 < last": 1,
+        "high - low > 3": 1,
+        "datediff(last, first) > 1": 1,
+        "unix_timestamp(end) - unix_timestamp(start) > 4000": 1,
+        "end - start > INTERVAL 70 MINUTES": 1,
+        "hour(start) > hour(end)": 3,
+    }
+    assert files_kept(plain.read.parquet(str(root)), conditions) == conditions

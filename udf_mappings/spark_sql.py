@@ -22,7 +22,6 @@ from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.minmax_pairs import computed_of_two
 from geoskip.labelling import clause_for
 from geoskip.predicates import (
     And,
@@ -306,28 +305,3 @@ def _stretch(text: str, form: str) -> tuple[int, int] | None:
 
 def _micros(time: dt.datetime) -> int:
     return (time - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
-
-
-# ---- what is computed from two columns
-
-_COMPUTED = {
-    "Add": "+",
-    "Subtract": "-",
-    "Multiply": "*",
-    "Divide": "/",
-    "UnaryMinus": "negative",
-    "Abs": "abs",
-    "Sqrt": "sqrt",
-    "Pow": "pow",
-    "Asin": "asin",
-    "Acos": "acos",
-    "Atan2": "atan2",
-    "Sin": "sin",
-    "Cos": "cos",
-}
-
-
-@maps(*(each for kind, name in _COMPUTED.items() for each in functions(kind, name)), index=(MinMax, MinMax))
-def computed_from_two(node: Predicate, x: MinMax, y: MinMax) -> Clause | None:
-    """``6371 * acos(...) < 150``, ``a - b > 7``: between what the bounds of both columns allow."""
-    return computed_of_two(node, x, y) if str(x) < str(y) else None

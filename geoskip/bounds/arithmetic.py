@@ -1,4 +1,4 @@
-"""Interval arithmetic: kernels that bound sums, products, curves and remainders of the intervals of their operands.
+"""Interval arithmetic: kernels that bound sums, products and curves by the intervals of their operands.
 
 *Why that is sound*: sums, differences, products and quotients have their least and greatest results at corners of the
 operands' intervals, and rounding keeps the order; operands of one row only make the true range narrower. Whole numbers
@@ -10,14 +10,12 @@ Of trigonometric functions, Java's and NumPy's results are within one unit in th
 are moved outwards by more. Where a function may leave its domain, or an angle is so large that its reduction matters,
 the result is unknown. ``a * sin(u) + b * cos(u)`` (the spherical law of cosines has the latitude in two terms) is
 ``R * cos(u - atan2(a, b))``, which bounds it as tightly as haversine's terms are.
-
-The calendar is the proleptic Gregorian one, as Spark's is since 3.0 and NumPy's is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -25,28 +23,21 @@ from typing import Any
 import numpy as np
 
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, Ints
+from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
 from geoskip.clauses import Mask
 from geoskip.types import SqlType, sql_type
 
 __all__ = [
     "ALL_INTEGERS",
     "Ends",
-    "Parts",
     "absolute",
     "affine",
     "constant",
     "corners",
     "curve",
-    "in_month",
-    "in_week_year",
-    "in_year",
     "of_function",
     "of_kind",
     "of_wave",
-    "periodic",
-    "recurring",
-    "remainder",
     "rounded",
     "square",
     "square_root",
@@ -57,6 +48,7 @@ __all__ = [
 
 ALL_INTEGERS = sql_type("bigint").values
 MICROSECONDS_PER_DAY = 86_400_000_000
+_OPERATIONS: dict[str, Any] = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
 _SAFE = 2.0**63 - 2.0**12
 _ROUNDINGS = 1e-15
 _EXACT_ROOT = 2.0**26
@@ -72,15 +64,15 @@ def of_kind(interval: Interval, *kinds: str) -> Interval:
     return interval
 
 
-def constant(value: Any, kind: SqlType, length: int) -> Interval:
-    """The interval of a constant of an exact or floating type, repeated ``length`` times."""
+def constant(value: Any, kind: SqlType) -> Interval:
+    """The interval of a constant of an exact or floating type: of one unit, for all."""
     if kind.is_floating:
-        single = float(np.float32(value)) if kind.kind == "float" else float(value)
-        return Interval("real", np.full(length, single), np.full(length, single))
+        ends = np.array([float(np.float32(value)) if kind.kind == "float" else float(value)])
+        return Interval("real", ends, ends)
     unscaled = Fraction(value) * 10**kind.scale if kind.is_decimal else Fraction(value)
     if unscaled.denominator != 1 or not FIRST < unscaled < LAST:
         raise IncomparableError(f"{value} has more digits than 64 bits hold")
-    ends = np.full(length, int(unscaled), dtype=np.int64)
+    ends = np.array([int(unscaled)], dtype=np.int64)
     return Interval("date" if kind.kind == "date" else "number", ends, ends, kind.scale if kind.is_decimal else 0)
 
 
@@ -95,20 +87,55 @@ def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interv
     sign : str
         ``+``, ``-``, ``*``, or ``/`` of doubles.
     kind : SqlType
-        The type of the result: floating, integral, decimal or date.
+        The type of the result: floating, integral, decimal, date, or an interval of days and times.
     left, right : Interval
-        The operands, of doubles both or of numbers (dates) both; decimals may differ in scale.
+        The operands, of doubles both or of numbers, dates or times both; decimals may differ in scale. One of them may
+        be a constant.
 
     Returns
     -------
     Interval
         One entry a unit; unknown where the result may leave the type.
     """
-    if kind.is_floating:
-        return _real_corners(sign, kind, of_kind(left, "real"), of_kind(right, "real"))
+    kinds = ("real",) if kind.is_floating else ("number", "date", "timestamp", "timestamp_ntz")
     for side in (left, right):
-        of_kind(side, "number", "date")
-    return within(_exact_corners(sign, left, right), kind)
+        of_kind(side, *kinds)
+    of_constant = _real_with_constant if kind.is_floating else _exact_with_constant
+    if len(right.low) == 1 and (found := of_constant(sign, kind, left, right, first=False)) is not None:
+        return found
+    if len(left.low) == 1 and (found := of_constant(sign, kind, right, left, first=True)) is not None:
+        return found
+    return (
+        _real_corners(sign, kind, left, right) if kind.is_floating else within(_exact_corners(sign, left, right), kind)
+    )
+
+
+def _real_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *, first: bool) -> Interval | None:
+    """``x sign by``, or ``by sign x``, for a finite constant that makes no NaN; None where it may."""
+    width: Any = np.float32 if kind.kind == "float" else np.float64
+    (c,), low, high = by.low.astype(width), x.low.astype(width), x.high.astype(width)
+    if by.low != by.high or by.nan is not None or not np.isfinite(c):
+        return None
+    if (c == 0 and sign in "*/") or (first and sign == "/"):
+        return None
+    if (first and sign == "-") or (c < 0 and sign in "*/"):
+        low, high = high, low
+    with np.errstate(over="ignore", under="ignore"):
+        low, high = ((_OPERATIONS[sign](c, end) if first else _OPERATIONS[sign](end, c)) for end in (low, high))
+    return Interval("real", low.astype(np.float64), high.astype(np.float64), nan=x.nan)
+
+
+def _exact_with_constant(sign: str, kind: SqlType, x: Interval, by: Interval, *, first: bool) -> Interval | None:
+    """``x sign by``, or ``by sign x``, exactly; None for a product with zero."""
+    c = int(by.low[0])
+    if by.low != by.high or not FIRST < c < LAST or (sign == "*" and not c):
+        return None
+    if sign == "*":
+        return within(affine(x, c, digits=by.scale), kind)
+    scale = max(x.scale, by.scale)
+    plus = c * 10 ** (scale - by.scale) * (-1 if sign == "-" and not first else 1)
+    factor = 10 ** (scale - x.scale) * (-1 if sign == "-" and first else 1)
+    return within(affine(x, factor, plus, kind="number", digits=scale - x.scale), kind)
 
 
 def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
@@ -145,6 +172,8 @@ def within(interval: Interval, kind: SqlType) -> Interval:
     """Numbers as values of a type: decimals rounded outwards to its scale, unknown where they leave the type."""
     if kind.kind == "date":
         return replace(affine(interval, limits=sql_type("int").values), kind="date")
+    if kind.kind == "interval second":
+        return replace(interval, kind="interval")
     if not kind.is_decimal:
         return affine(of_kind(interval, "number"), limits=kind.values)
     interval = of_kind(interval, "number").coarser(kind.scale)
@@ -180,6 +209,8 @@ def affine(
     least, most = max(math.ceil(ends[0]), FIRST), min(math.floor(ends[1]), LAST)
     if least > most:
         raise IncomparableError("no value stays within the type")
+    if factor != 1 or plus:  # an open end is no number
+        least, most = max(least, FIRST + 1), min(most, LAST - 1)
     fits = (interval.low >= least) & (interval.high <= most)
     low, high = (end * np.int64(factor) + np.int64(plus) for end in (interval.low, interval.high))  # may wrap: unused
     if factor < 0:
@@ -204,8 +235,7 @@ def _real_corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> 
         else:
             endless = [np.isinf(low) | np.isinf(high) for low, high in ((a, b), (c, d))]
             zero = [(low <= 0) & (high >= 0) for low, high in ((a, b), (c, d))]
-            operation: Any = np.multiply if sign == "*" else np.divide
-            results = [operation(one, other) for one in (a, b) for other in (c, d)]
+            results = [_OPERATIONS[sign](one, other) for one in (a, b) for other in (c, d)]
             low, high = np.minimum.reduce(results), np.maximum.reduce(results)
             if sign == "*":
                 unknown = (zero[0] & endless[1]) | (zero[1] & endless[0])
@@ -304,10 +334,10 @@ def square_root(interval: Interval) -> Interval:
 
 def wave(angle: Interval, sines: Sequence[Interval], cosines: Sequence[Interval]) -> Interval:
     """The intervals of ``a * sin(u) + b * cos(u)``, where a and b are products of other intervals."""
-    double, length = sql_type("double"), len(angle.low)
+    double = sql_type("double")
     products = []
     for factors in (sines, cosines):
-        product = constant(1.0, double, length)
+        product = constant(1.0, double)
         for factor in factors:
             product = corners("*", double, product, factor)
         products.append(product)
@@ -368,76 +398,3 @@ def _reaches(low: Any, high: Any, at: Any) -> Any:
 def _outward(low: Any, high: Any, size: Any) -> tuple[Any, Any]:
     unsure = size * _ROUNDINGS + 1e-300
     return low - unsure, high + unsure
-
-
-# --- periodic functions -----------------------------------------------------------------------------------------------
-
-Parts = Callable[[Ints], tuple[Ints, Ints]]
-"""From values to the numbers of their periods, and to their places within these."""
-
-
-def in_year(unit: str, length: int) -> Parts:
-    """Months or days since the beginning of the year, counted from 1 in steps of ``length``."""
-
-    def parts(days: Ints) -> tuple[Ints, Ints]:
-        dates = days.astype("M8[D]")
-        years = dates.astype("M8[Y]")
-        since = (dates.astype(f"M8[{unit}]") - years.astype(f"M8[{unit}]")).astype(np.int64)
-        return years.astype(np.int64), since // length + 1
-
-    return parts
-
-
-def in_month(days: Ints) -> tuple[Ints, Ints]:
-    """Days of the month, counted from 1."""
-    dates = days.astype("M8[D]")
-    months = dates.astype("M8[M]")
-    return months.astype(np.int64), (dates - months.astype("M8[D]")).astype(np.int64) + 1
-
-
-def in_week_year(days: Ints) -> tuple[Ints, Ints]:
-    """Weeks that begin on Mondays, counted from 1 in the year that their Thursday is in."""
-    thursdays = (days - (days + 3) % 7 + 3).astype("M8[D]")
-    years = thursdays.astype("M8[Y]")
-    return years.astype(np.int64), (thursdays - years.astype("M8[D]")).astype(np.int64) // 7 + 1
-
-
-def recurring(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
-    """Periods of one length, in units counted from ``first``."""
-    return lambda values: ((values + shift) // length, (values + shift) % length // unit + first)
-
-
-def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any) -> Interval:
-    """The intervals of a function that rises within each period and then begins again.
-
-    Parameters
-    ----------
-    interval : Interval
-        The operand; IncomparableError if it is not of the kind.
-    kind : str
-        The kind of interval that the function takes.
-    parts : Parts
-        The periods and the results.
-    least, most : int or array of int64
-        All results that there are: the interval where both ends lie in different periods.
-    """
-    if of_kind(interval, kind).scale:
-        raise IncomparableError("no period of decimals")
-    empty, unknown = interval.low > interval.high, interval.keys().unknown
-    usable = ~(empty | unknown) & (interval.low > FIRST) & (interval.high < LAST)
-    low, high = (np.where(usable, end, 0) for end in (interval.low, interval.high))
-    (first, start), (last, end) = parts(low), parts(high)
-    one = usable & (first == last)
-    low, high = np.where(one, start, least), np.where(one, end, most)
-    low, high = np.where(unknown, FIRST, low), np.where(unknown, LAST, high)
-    low[empty & ~unknown], high[empty & ~unknown] = LAST, FIRST
-    return Interval("number", low, high)
-
-
-def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
-    """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, which is never negative."""
-    if not signed:
-        return periodic(interval, "number", recurring(by), 0, by - 1)
-    found = periodic(interval, "number", recurring(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)
-    below = (interval.low < 0) & (interval.low <= interval.high) & ~interval.keys().unknown
-    return Interval("number", np.where(below, 1 - by, found.low), np.where(below, by - 1, found.high))

@@ -1,4 +1,4 @@
-"""Intervals of functions of local time, in zones whose clocks are set back and forth.
+"""Intervals of functions of local time and of periodic functions, such as ``month(day)``, ``hour(ts)``, ``n % 100``.
 
 ``cast(ts AS date)``, ``year(ts)``, ``date_trunc('day', ts)`` rise with the time that the clocks show, and that falls
 where they are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. But it rises from one time at which they are
@@ -18,6 +18,10 @@ Spark tells the zone's transitions (:class:`geoskip.evaluation.ZoneTransitions`)
 
 A *break* is an instant at which a function may fall: where clocks are set, and for those that truncate to hours or
 minutes also the end of the first such unit after it, because the beginning of that one may never have been shown.
+
+Periodic functions rise within a *period* (a year, a day, a hundred) and then begin again: where both ends lie in one
+period, so do the results; else any result of the function may occur. The calendar is the proleptic Gregorian one, as
+Spark's is since 3.0 and NumPy's is.
 """
 
 from __future__ import annotations
@@ -25,16 +29,33 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from geoskip.bounds.arithmetic import of_kind
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, Ints
 from geoskip.clauses import Mask
 from geoskip.evaluation import ZoneTransitions, clocks_of
 from geoskip.predicates import Call, Cast, Literal
 
-__all__ = ["NO_OFFSET", "LocalTimeFunction", "Points", "has_fixed_zone", "local", "or_shown", "shown"]
+__all__ = [
+    "NO_OFFSET",
+    "LocalTimeFunction",
+    "Parts",
+    "Points",
+    "has_fixed_zone",
+    "in_month",
+    "in_week_year",
+    "in_year",
+    "local",
+    "or_shown",
+    "periodic",
+    "recurring",
+    "remainder",
+    "shown",
+]
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")
@@ -192,3 +213,76 @@ def _met(breaks: Ints, files: Ints, after: Ints, upto: Ints, *, shift: int) -> l
 
 def _together(points: Sequence[Points]) -> Points:
     return np.concatenate([files for files, _ in points]), np.concatenate([times for _, times in points])
+
+
+# --- periodic functions -----------------------------------------------------------------------------------------------
+
+Parts = Callable[[Ints], tuple[Ints, Ints]]
+"""From values to the numbers of their periods, and to their places within these."""
+
+
+def in_year(unit: str, length: int) -> Parts:
+    """Months or days since the beginning of the year, counted from 1 in steps of ``length``."""
+
+    def parts(days: Ints) -> tuple[Ints, Ints]:
+        dates = days.astype("M8[D]")
+        years = dates.astype("M8[Y]")
+        since = (dates.astype(f"M8[{unit}]") - years.astype(f"M8[{unit}]")).astype(np.int64)
+        return years.astype(np.int64), since // length + 1
+
+    return parts
+
+
+def in_month(days: Ints) -> tuple[Ints, Ints]:
+    """Days of the month, counted from 1."""
+    dates = days.astype("M8[D]")
+    months = dates.astype("M8[M]")
+    return months.astype(np.int64), (dates - months.astype("M8[D]")).astype(np.int64) + 1
+
+
+def in_week_year(days: Ints) -> tuple[Ints, Ints]:
+    """Weeks that begin on Mondays, counted from 1 in the year that their Thursday is in."""
+    thursdays = (days - (days + 3) % 7 + 3).astype("M8[D]")
+    years = thursdays.astype("M8[Y]")
+    return years.astype(np.int64), (thursdays - years.astype("M8[D]")).astype(np.int64) // 7 + 1
+
+
+def recurring(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
+    """Periods of one length, in units counted from ``first``."""
+    return lambda values: ((values + shift) // length, (values + shift) % length // unit + first)
+
+
+def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any) -> Interval:
+    """The intervals of a function that rises within each period and then begins again.
+
+    Parameters
+    ----------
+    interval : Interval
+        The operand; IncomparableError if it is not of the kind.
+    kind : str
+        The kind of interval that the function takes.
+    parts : Parts
+        The periods and the results.
+    least, most : int or array of int64
+        All results that there are: the interval where both ends lie in different periods.
+    """
+    if of_kind(interval, kind).scale:
+        raise IncomparableError("no period of decimals")
+    empty, unknown = interval.low > interval.high, interval.keys().unknown
+    usable = ~(empty | unknown) & (interval.low > FIRST) & (interval.high < LAST)
+    low, high = (np.where(usable, end, 0) for end in (interval.low, interval.high))
+    (first, start), (last, end) = parts(low), parts(high)
+    one = usable & (first == last)
+    low, high = np.where(one, start, least), np.where(one, end, most)
+    low, high = np.where(unknown, FIRST, low), np.where(unknown, LAST, high)
+    low[empty & ~unknown], high[empty & ~unknown] = LAST, FIRST
+    return Interval("number", low, high)
+
+
+def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
+    """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, which is never negative."""
+    if not signed:
+        return periodic(interval, "number", recurring(by), 0, by - 1)
+    found = periodic(interval, "number", recurring(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)
+    below = (interval.low < 0) & (interval.low <= interval.high) & ~interval.keys().unknown
+    return Interval("number", np.where(below, 1 - by, found.low), np.where(below, by - 1, found.high))

@@ -17,19 +17,12 @@ from decimal import Decimal
 
 from geoskip.bounds.arithmetic import (
     MICROSECONDS_PER_DAY,
-    Parts,
     absolute,
     affine,
     constant,
     corners,
     curve,
-    in_month,
-    in_week_year,
-    in_year,
     of_kind,
-    periodic,
-    recurring,
-    remainder,
     rounded,
     square,
     square_root,
@@ -40,7 +33,19 @@ from geoskip.bounds.arithmetic import (
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import carried, evaluated, is_monotone_cast
 from geoskip.bounds.sort_keys import LAST, physical
-from geoskip.bounds.time_zones import NO_OFFSET, local, or_shown, shown
+from geoskip.bounds.time_zones import (
+    NO_OFFSET,
+    Parts,
+    in_month,
+    in_week_year,
+    in_year,
+    local,
+    or_shown,
+    periodic,
+    recurring,
+    remainder,
+    shown,
+)
 from geoskip.predicates import Call, Cast, Literal, Predicate
 from geoskip.registry import current
 from geoskip.types import SqlType, sql_type
@@ -131,9 +136,8 @@ def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Tra
     values = [(physical(s.value), _type_of(s, kind)) if isinstance(s, Literal) else None for s in sides]
 
     def take(*intervals: Interval) -> Interval:
-        given, length = iter(intervals), len(intervals[0].low)
-        both = [next(given) if value is None else constant(*value, length) for value in values]
-        return corners(sign, kind, *both)
+        given = iter(intervals)
+        return corners(sign, kind, *(next(given) if value is None else constant(*value) for value in values))
 
     return Transfer(operands, take, is_constant=len(operands) == 1, is_total=kind.is_floating and sign != "/")
 
@@ -235,7 +239,7 @@ def _wave_of(angle: Predicate, sines: list[Predicate], cosines: list[Predicate])
     def take(angles: Interval, *intervals: Interval) -> Interval:
         given = iter(intervals)
         both = [
-            [constant(f.value, double, len(angles.low)) if isinstance(f, Literal) else next(given) for f in factors]
+            [constant(f.value, double) if isinstance(f, Literal) else next(given) for f in factors]
             for factors in (sines, cosines)
         ]
         return wave(angles, *both)
@@ -264,28 +268,37 @@ def _days(sign: str) -> Rule:
         if isinstance(date, Literal) or date.type not in (None, "date"):
             return None
         kind, whole = sql_type("date"), sql_type("int")
-        if isinstance(days, Literal):
-            if isinstance(days.value, bool) or not isinstance(days.value, int):
-                return None
-            by = days.value
-            return Transfer(
-                (date,),
-                lambda dates: corners(sign, kind, of_kind(dates, "date"), constant(by, whole, len(dates.low))),
-                is_constant=True,
-            )
-        if not sql_type(days.type).is_integral:
+        if not isinstance(days, Literal):
+            both = sql_type(days.type).is_integral
+            return Transfer(node.args, lambda d, by: corners(sign, kind, of_kind(d, "date"), by)) if both else None
+        if isinstance(days.value, bool) or not isinstance(days.value, int):
             return None
-        return Transfer(node.args, lambda dates, by: corners(sign, kind, of_kind(dates, "date"), by))
+        by = constant(days.value, whole)
+        return Transfer((date,), lambda d: corners(sign, kind, of_kind(d, "date"), by), is_constant=True)
 
     return rule
 
 
 def _days_between(node: Call) -> Transfer | None:
     """The days from the second date to the first, of two that are not literals."""
+    kind = sql_type("int")
     if any(isinstance(arg, Literal) or arg.type != "date" for arg in node.args):
         return None
-    kind = sql_type("int")
     return Transfer(node.args, lambda end, start: corners("-", kind, of_kind(end, "date"), of_kind(start, "date")))
+
+
+def _time_between(node: Call) -> Transfer | None:
+    """The time from the second timestamp to the first, by the clocks of the call's zone."""
+    kind, types, zone = sql_type(node.type), {arg.type for arg in node.args}, node.flags[-1] if node.flags else ""
+    if kind.kind != "interval second" or any(isinstance(arg, Literal) for arg in node.args):
+        return None
+    if types == {"timestamp_ntz"} or (types == {"timestamp"} and zone in NO_OFFSET):
+        return Transfer(node.args, lambda end, start: corners("-", kind, end, start))
+    if types != {"timestamp"} or not zone:
+        return None
+    return Transfer(
+        node.args, lambda end, start: corners("-", kind, shown(end, zone), shown(start, zone)), asks_engine=True
+    )
 
 
 def _of_date(parts: Parts, least: int, most: int) -> Rule:
@@ -420,6 +433,7 @@ TRANSFER: dict[str, Rule] = {
     "DateAdd": _days("+"),
     "DateSub": _days("-"),
     "DateDiff": _days_between,
+    "SubtractTimestamps": _time_between,
     "Quarter": _of_date(in_year("M", 3), 1, 4),
     "Month": _of_date(in_year("M", 1), 1, 12),
     "DayOfYear": _of_date(in_year("D", 1), 1, 366),

@@ -26,7 +26,7 @@ from geoskip.indexes.stored_bounds import bound_type, bounds, merged, of_texts
 from geoskip.predicates import Predicate
 from geoskip.types import sql_type
 
-__all__ = ["MinMax"]
+__all__ = ["MinMax", "clause_of_several"]
 
 
 @index
@@ -93,3 +93,26 @@ class MinMax(Index):
         """The condition on the bounds that a row which makes the predicate TRUE needs."""
         name = str(self)
         return BoundClauses(lambda expression: name if self.reads(expression) else None).clause(node)
+
+
+def clause_of_several(node: Predicate, *indexes: MinMax) -> Clause | None:
+    """A clause for a predicate that mixes what several indexes are over: ``a - b > 7``, ``start < end``.
+
+    Parameters
+    ----------
+    node : Predicate
+        The predicate.
+    *indexes : MinMax
+        Indexes over columns of the predicate, in any number.
+
+    Returns
+    -------
+    Clause or None
+        None where one index alone serves the predicate, or none does.
+    """
+
+    def leaf(expression: Predicate) -> str | None:
+        return next((str(index) for index in indexes if index.reads(expression)), None)
+
+    clause = BoundClauses(leaf).clause(node)
+    return clause if clause is not None and len({name for name, _ in clause.columns()}) > 1 else None
