@@ -298,7 +298,7 @@ class Labeller:
 
 
 def _equality(left: Predicate, literal: Literal) -> Predicate:
-    """Return the condition that is TRUE where ``left <=> literal`` is, and FALSE or NULL where that is FALSE."""
+    """Return the equality that is TRUE exactly where ``left <=> literal`` is TRUE."""
     match literal.value:
         case None:
             return IsNull(left)

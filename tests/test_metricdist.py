@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from geoskip import predicates as p
 from geoskip.metrics import string_metrics
-from geoskip.metrics.string_heads import GROUP, StringHeads, outline_of, united
+from geoskip.metrics.string_heads import GROUP, StringHeads, merge_outlines, outline_of
 from geoskip.metrics.string_metrics import StringLists
 from tests.metric_worlds import (
     INF,
@@ -143,7 +143,8 @@ def test_levenshtein_loses_no_row(
 )
 def test_outlines_bound_distances_exactly(files: list[list[str]], text: str, distance: int, in_parts: bool) -> None:
     made = [
-        united([outline_of(some[:7]), outline_of(some[7:] or some)]) if in_parts else outline_of(some) for some in files
+        merge_outlines([outline_of(some[:7]), outline_of(some[7:] or some)]) if in_parts else outline_of(some)
+        for some in files
     ]
     heads = pa.array([outline["outline"] for outline in made], pa.list_(pa.string()))
     groups = pa.array([outline["groups"] for outline in made], pa.list_(GROUP))

@@ -109,7 +109,7 @@ def in_cells(node: Predicate, index: GeoBox) -> Clause | None:
 
 @maps(*PARENTS, index=GeoBox)
 def in_descendants(node: Predicate, index: GeoBox) -> Clause | None:
-    """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle around the cell's descendants."""
+    """``cell_to_parent(latlng_to_cell(lat, lng, 9), 3) = '83...'``: in a circle of descendants."""
     match cells_of(node):
         case (Call(_, (Call(_, (latitude, longitude, Literal())) as cell, Literal())), cells) if _is_one_of(
             PLACES, cell
@@ -195,7 +195,7 @@ def coarsened(cells: Iterable[str], most: int) -> Iterable[str]:
 
 @maps(*PARENTS, index=LISTS)
 def of_parents(node: Predicate, index: Index) -> Clause | None:
-    """``cell_to_parent(cell, 3) = '83...'`` over an index of the cell: its id is in the intervals of descendants.
+    """``cell_to_parent(cell, 3) = '83...'``: the cell's id is in the intervals of descendants.
 
     The package's own function takes ids in any spelling, so it needs to be over the package's own cells.
     """
@@ -254,7 +254,7 @@ def in_a_cover(node: Predicate, index: Index) -> Clause | None:
     resolution = _resolution(cell) if cell is not None and _is_one_of(PLACES, cell) else None
     match node:
         case Call(_, (Literal(shape), g)) | Call(_, (g, Literal(shape))) if resolution is not None:
-            place = _place(g)
+            place = _point_of(g)
             if isinstance(cell, Call) and place is not None:
                 own = (uncast(place.y), uncast(place.x))
                 if own == tuple(map(uncast, cell.args[:2])) and (cells := covering(shape, resolution)) is not None:
@@ -262,7 +262,7 @@ def in_a_cover(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-def _place(node: Predicate) -> Point | None:
+def _point_of(node: Predicate) -> Point | None:
     meaning = current().denotation(node) if isinstance(node, Call) else None
     while isinstance(meaning, SameGeometry):
         meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
@@ -270,7 +270,7 @@ def _place(node: Predicate) -> Point | None:
 
 
 def covering(value: Any, resolution: int) -> list[str] | None:
-    """Cells of which those of all places in a polygon descend, at most some hundreds; None where it has no cover."""
+    """Return some hundred cells at most whose descendants cover a polygon; None if impossible."""
     shape = shapely.from_wkb(value) if isinstance(value, bytes) else value
     if not isinstance(shape, shapely.Geometry) or shape.geom_type not in ("Polygon", "MultiPolygon"):
         return None
@@ -294,7 +294,7 @@ def covering(value: Any, resolution: int) -> list[str] | None:
 
 @maps(_CONTAINS, index=(GeoBox, *LISTS))
 def in_a_disk(node: Predicate, index: Index) -> Clause | None:
-    """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk around that one: steps go both ways.
+    """``array_contains(grid_disk(cell, k), '85...')``: the cell is in the disk of the constant.
 
     The package's own function takes ids in any spelling, so it needs to be over the package's own cells, or numbers.
     """
@@ -315,9 +315,9 @@ def in_a_disk(node: Predicate, index: Index) -> Clause | None:
 
 @maps(_CONTAINS, *_FIRST_OF, index=GeoBox)
 def in_a_cell_of_sedonas(node: Predicate, index: GeoBox) -> Clause | None:
-    """``array_contains(ST_H3CellIDs(point, 8, true), 613...)`` and ``ST_H3CellIDs(point, 8, true)[0] = 613...``.
+    """``array_contains(ST_H3CellIDs(p, 8, true), 613...)``, ``ST_H3CellIDs(p, 8, true)[0] = 613...``.
 
-    A point has one cell, in which it lies; of other geometries nothing is known, and their files are kept.
+    A point has one cell, in which it lies; files with other geometries are kept.
     """
     match node:
         case Call(_, (Call(_, (g, *_)) as cells, Literal(int() as cell))) if _CONTAINS.is_called(node):

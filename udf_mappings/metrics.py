@@ -292,7 +292,7 @@ def differing_bits(node: Predicate, index: MetricDist) -> Clause | None:
 def planar(node: Predicate, index: MetricDist) -> Clause | None:
     """Between points, ST_Distance is the euclidean distance."""
     match subject(node):
-        case Call(_, (_, _) as sides) if index.measures == "euclidean" and (at := _place(sides, index)) is not None:
+        case Call(_, (_, _) as sides) if index.measures == "euclidean" and (at := _constant(sides, index)) is not None:
             return index.distance_to(at).answers(node)
     return None
 
@@ -303,7 +303,7 @@ def within(node: Predicate, index: MetricDist) -> Clause | None:
     call = node.child if isinstance(node, Not) else node
     match call:
         case Call(_, (a, b, Literal(d), *rest)) if rest in ([], [Literal(False, "boolean")]):
-            if index.measures == "euclidean" and (at := _place((a, b), index)) is not None:
+            if index.measures == "euclidean" and (at := _constant((a, b), index)) is not None:
                 return index.distance_to(at).compares(">" if isinstance(node, Not) else "<=", d)
     return None
 
@@ -312,7 +312,7 @@ def within(node: Predicate, index: MetricDist) -> Clause | None:
 def on_sphere(node: Predicate, index: MetricDist) -> Clause | None:
     """The central angle times the radius that the call names."""
     match subject(node):
-        case Call(_, (a, b, *rest)) if index.measures == "haversine" and (at := _place((a, b), index)) is not None:
+        case Call(_, (a, b, *rest)) if index.measures == "haversine" and (at := _constant((a, b), index)) is not None:
             match rest:
                 case []:
                     return index.distance_to(at, unit=EARTH_RADIUS).answers(node)
@@ -321,7 +321,7 @@ def on_sphere(node: Predicate, index: MetricDist) -> Clause | None:
     return None
 
 
-def _place(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, ...] | None:
+def _constant(sides: tuple[Predicate, ...], index: MetricDist) -> tuple[float, ...] | None:
     """Return the constant point of a distance from the indexed coordinates, in the order of the index."""
     for row, constant in (sides, sides[::-1]):
         if isinstance(constant, Literal) and isinstance(constant.value, shapely.Point) and not constant.value.is_empty:
@@ -349,7 +349,9 @@ def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
 
 @maps(*catalyst("Subtract", "-"), *catalyst("Divide", "/"), index=MetricDist)
 def difference_of_sets(node: Predicate, index: MetricDist) -> Clause | None:
-    """``1 - size(array_intersect(a, q)) / size(array_union(a, q))`` is Jaccard's distance, without the 1 - 1 less it.
+    """Serve ``1 - size(array_intersect(a, q)) / size(array_union(a, q))``, Jaccard's distance.
+
+    Without ``1 -`` it is the similarity, 1 less the distance.
 
     Where the size of NULL is -1 (``spark.sql.legacy.sizeOfNull``), a NULL has no distance.
     """

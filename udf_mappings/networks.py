@@ -1,4 +1,4 @@
-"""Internet addresses as SQL functions over Python's ``ipaddress``, mapped to indexes over packed addresses.
+"""Internet addresses as SQL functions over ``ipaddress``, mapped to indexes on packed addresses.
 
 ``MinMax("packed_address(ip)")``, GapList or ValueList serve ``in_network(ip, '10.0.0.0/8')``. A condition on the text
 of an address is decided value by value by ``ValueList("ip")``, without a mapping.

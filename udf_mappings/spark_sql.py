@@ -124,7 +124,7 @@ def found_first(node: Predicate, index: Index) -> Clause | None:
 
 @maps(*functions("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
 def located_first(node: Predicate, index: Index) -> Clause | None:
-    """``locate('ab', s) = 1`` says the same as ``instr(s, 'ab') = 1``, searching from the first character on."""
+    """``locate('ab', s) = 1`` is ``instr(s, 'ab') = 1``, with a search from the first character."""
     match node:
         case Comparison("=", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1)):
             return index.clause(StartsWith(text, start))
@@ -226,8 +226,8 @@ _OLD = -2_177_452_800_000_000
 
 
 @maps(*functions("DateFormatClass", "date_format"), index=(MinMax, GapList))
-def within_what_is_named(node: Predicate, index: Index) -> Clause | None:
-    """``date_format(ts, 'yyyy-MM') = '2026-10'``: by the clocks from the first of October to that of November.
+def within_named_period(node: Predicate, index: Index) -> Clause | None:
+    """``date_format(ts, 'yyyy-MM') = '2026-10'``: local time from 1 October to 1 November.
 
     Or before 1901: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, other calendars and clocks count, and years BC are
     shown as those AD.

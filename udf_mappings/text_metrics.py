@@ -1,4 +1,4 @@
-"""Distances of texts as SQL functions over ``rapidfuzz``, declared to be metrics and mapped to MetricDist.
+"""Distances of texts as SQL functions over ``rapidfuzz``, declared metrics for MetricDist.
 
 A function that is declared to be a metric needs no rule for an index on itself, ``MetricDist("word",
 metric="indel")``; the rules here let an index on Levenshtein's distance serve others too. Spark's ``levenshtein``,

@@ -1,4 +1,4 @@
-"""Parsers of user agents as SQL functions over the ``ua-parser`` package, mapped to Formatted and ValueList.
+"""Parsers of user agents as SQL functions over ``ua-parser``, mapped to Formatted and ValueList.
 
 An *agent* is the text of the header ``User-Agent``. The families are those of the uap-core project
 (https://github.com/ua-parser/uap-core), which also defines crawlers: its device is ``Spider``. Every function is

@@ -182,7 +182,7 @@ class Affix(Index):
 
     @abstractmethod
     def _start(self, node: Predicate) -> tuple[str | None, bool]:
-        """Return the text that every match of a condition begins (ends) with, and True if every such text matches.
+        """Return the text that every match begins (ends) with, and True if all such texts match.
 
         The text is None if it is unknown.
         """
@@ -228,7 +228,9 @@ class Affix(Index):
 @index
 @dataclass(frozen=True)
 class Prefix(Affix):
-    """The beginnings of texts, for ``LIKE 'ab%'``, ``= IN < <= > >=``, ``substring(c, 1, n) = 'ab'`` and negations.
+    """The beginnings of texts.
+
+    For ``LIKE 'ab%'``, ``= IN < <= > >=``, ``substring(c, 1, n) = 'ab'`` and negations.
 
     >>> str(Prefix("path")), str(Prefix("path", length=20))
     ('prefix(path)', 'prefix(path, length=20)')
@@ -280,7 +282,9 @@ class Prefix(Affix):
 @index
 @dataclass(frozen=True)
 class Suffix(Affix):
-    """The ends of texts, for ``LIKE '%ab'``, ``= IN``, ``right(c, n) = 'ab'`` and negations.
+    """The ends of texts.
+
+    For ``LIKE '%ab'``, ``= IN``, ``right(c, n) = 'ab'`` and negations.
 
     >>> str(Suffix("path")), str(Suffix("path", length=3))
     ('suffix(path)', 'suffix(path, length=3)')

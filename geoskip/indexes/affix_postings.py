@@ -212,7 +212,7 @@ def _listed(array: pa.Array) -> Mask:
 
 
 def _side(array: pa.Array, listed: Mask, backwards: bool) -> tuple[pa.Array, Ints, Ints]:
-    """Return one side's distinct entries in order, the files entry by entry, and the number of files of each."""
+    """Return one side's sorted entries, the files entry by entry, and how many each has."""
     if not listed.any():
         return pa.array([], pa.large_binary()), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     lengths = np.asarray(array.value_lengths().fill_null(0))

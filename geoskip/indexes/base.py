@@ -93,7 +93,7 @@ class Index(ABC):
         """
 
     def prepare(self, *sample: pa.Array) -> Index:
-        """Return the index with parameters that are chosen once for the whole dataset; the default chooses none.
+        """Return the index with parameters chosen once for the whole dataset; the default chooses none.
 
         ``sample`` holds the values of some rows of some files, one array an expression. The choice is made before the
         first build and is part of the specification's JSON but not of its text: files that are refreshed or added
@@ -106,7 +106,7 @@ class Index(ABC):
         return type(self).prepare is not Index.prepare
 
     def from_statistics(self, kind: str, low: Any, high: Any, nulls: int, rows: int) -> Summary | None:
-        """Return the summary of a row group from its Parquet statistics; None where they do not suffice (default).
+        """Return the summary of a row group from its Parquet statistics; None (default) if impossible.
 
         Parameters
         ----------

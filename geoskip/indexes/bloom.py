@@ -1,4 +1,6 @@
-"""BloomFilter: the values that a file certainly does not hold (Extensible Data Skipping, section V-A and table I).
+"""BloomFilter: the values that a file certainly does not hold.
+
+The index of Extensible Data Skipping, section V-A and table I.
 
 *Stored a file*: ``filters``, most often one, whose size follows from the file's number of distinct values and the
 rate of false positives (:mod:`geoskip.indexes.bloom_filters`); ``version``, of the hash; ``nulls`` and ``rows``.
@@ -64,7 +66,9 @@ _MANY = 4096
 @index
 @dataclass(frozen=True)
 class BloomFilter(Index):
-    """A Bloom filter of each file's values, for ``= <=> IN``, also through widening casts, and ``IS NULL``.
+    """A Bloom filter of each file's values.
+
+    For ``= <=> IN``, also through widening casts, and ``IS NULL``.
 
     ``fpp`` is the rate of false positives: at most this share of the files without a value is read for it.
 
@@ -126,7 +130,7 @@ class BloomFilter(Index):
         return None
 
     def _casts(self, node: Predicate) -> tuple[str, ...] | None:
-        """Return the types that the indexed expression is cast to, innermost first; None for another expression."""
+        """Return the types that the indexed expression is cast to, innermost first, or None."""
         if self.reads(node):
             return ()
         below = self._casts(node.child) if isinstance(node, Cast) else None
@@ -185,7 +189,7 @@ class HashedPart(CachedSummary):
     hashes: Words | None = None
 
     @classmethod
-    def of(cls, hashes: Words, fpp: float, *, nulls: int, rows: int) -> HashedPart:
+    def from_hashes(cls, hashes: Words, fpp: float, *, nulls: int, rows: int) -> HashedPart:
         """Return the summary of hashed values; ``filters`` is None if the filter would be too large."""
         return cls._with(filter_of(hashes, fpp), hashes, nulls, rows)
 
@@ -203,7 +207,7 @@ class HashedPart(CachedSummary):
     @classmethod
     def _from_array(cls, array: pa.Array, fpp: float) -> HashedPart | None:
         hashes = hashes_of(array)
-        return None if hashes is None else cls.of(hashes, fpp, nulls=array.null_count, rows=len(array))
+        return None if hashes is None else cls.from_hashes(hashes, fpp, nulls=array.null_count, rows=len(array))
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[pa.Array], fpp: float) -> list[HashedPart | None]:
@@ -229,7 +233,9 @@ class HashedPart(CachedSummary):
         nulls, rows = (sum(part[name] for part in parts) for name in ("nulls", "rows"))
         hashes = [part.hashes for part in parts if isinstance(part, HashedPart) and part.hashes is not None]
         if len(hashes) == len(parts):
-            return cls.of(np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes])), fpp, nulls=nulls, rows=rows)
+            return cls.from_hashes(
+                np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes])), fpp, nulls=nulls, rows=rows
+            )
         lists = [part["filters"] for part in parts]
         filters = None if None in lists else [f for some in lists for f in some]
         return cls(filters=filters, version=VERSION, nulls=nulls, rows=rows)

@@ -99,7 +99,7 @@ def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
 
 
 def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
-    """Iterate over the first places of all hashes, the second ones, and so on; ``bits`` may differ by hash."""
+    """Iterate over the first places of all hashes, the second ones, and so on."""
     step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
     range_of = np.asarray(bits, dtype=np.uint64)
     for _ in range(probes):

@@ -1,4 +1,6 @@
-r"""Formatted: the distinct values of parts of formatted text (Extensible Data Skipping, table I and V-F).
+r"""Formatted: the distinct values of parts of formatted text.
+
+The index of Extensible Data Skipping, table I and section V-F.
 
 A user-agent string, a line of a log or a path has parts, and queries ask for a part by a function:
 ``get_agent_name(user_agent) = 'Hacker'``. The text itself has too many values to list, its parts have few.
@@ -104,7 +106,7 @@ class Formatted(Index):
         return tuple(map(self.part, self.parts))
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<values: list, nulls, rows>``; with a template ``<part>_values``, ``<part>_nulls`` for each part."""
+        """``struct<values: list, nulls, rows>``; a template's ``<part>_values`` and ``<part>_nulls``."""
         fields: list[tuple[str, pa.DataType]] = []
         for prefix, column in zip(self._prefixes(), columns, strict=True):
             fields.append((f"{prefix}values", pa.list_(bound_type(column, self.kind))))
@@ -126,7 +128,7 @@ class Formatted(Index):
         return self._named_lists(merged)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the condition that a vertex implies on the listed values of the part of the text that it reads."""
+        """Return the condition that a vertex implies on the values of the part that it reads."""
         found = [
             list_clause(str(self), over, node, prefix)
             for prefix, over in zip(self._prefixes(), self.bound, strict=True)
@@ -187,7 +189,7 @@ _TOKEN = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?|\]|\(\?<([A-Za-z][A-Za-z0-9]*
 
 
 def _groups(template: str) -> dict[str, int]:
-    r"""Return the numbers of the named groups of a Java regular expression, as ``regexp_extract`` counts them.
+    r"""Return the numbers of the named groups of a Java regular expression.
 
     >>> _groups(r"(a(?<b>\(c)[(](?:d)(?<=e)(?<f>g))")
     {'b': 2, 'f': 3}

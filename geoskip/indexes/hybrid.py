@@ -1,4 +1,6 @@
-"""Hybrid: a list of values or a Bloom filter, file by file, whichever costs less (Extensible Data Skipping, IV-E).
+"""Hybrid: a list of values or a Bloom filter in each file, whichever costs less.
+
+The index of Extensible Data Skipping, section IV-E.
 
 A list is exact and small where a file has few values; a filter is small where it has many, at the price of files that
 are read in vain. Equality queries cost, in bits, what is read of metadata and of data: with v distinct values of b
@@ -85,7 +87,7 @@ class Hybrid(Index):
         return pa.struct([values, *(filters.field(number) for number in range(filters.num_fields))])
 
     def collect(self, *values: pa.Array) -> Summary | None:
-        """Return the unsorted list of one file's values, or of a part of them; hashes where the list would be long."""
+        """Return the unsorted list of values of a file or a part; hashes if the list were long."""
         (array,) = values
         found = list_of(array, _MOST_VALUES, _MOST_BYTES, lazily=True)
         if found["values"] is not None:
@@ -104,7 +106,7 @@ class Hybrid(Index):
         return _without_list(HashedPart.from_parts(parts, self.fpp))
 
     def for_files(self, summaries: Sequence[Summary], sizes: Sequence[int]) -> list[Summary]:
-        """Keep each file's list if it costs less than a filter would; filters of small files are made together."""
+        """Keep each file's list if it costs less than a filter; make small filters together."""
         found = list(summaries)
         arrays: dict[int, pa.Array] = {}
         for number, (summary, size) in enumerate(zip(summaries, sizes, strict=True)):
@@ -149,11 +151,11 @@ class Hybrid(Index):
         # physical values have one hash in every type
         hashes = hashes_of(pa.array(list(summary["values"])))
         assert hashes is not None
-        return _without_list(HashedPart.of(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
+        return _without_list(HashedPart.from_hashes(hashes, self.fpp, nulls=summary["nulls"], rows=summary["rows"]))
 
 
 class ListedPart(CachedSummary):
-    """A summary with a list that refers weakly to the array it was made of: many parts would fill the memory."""
+    """A summary with a list, and a weak reference to its array: many would fill the memory."""
 
     array: Callable[[], pa.Array | None] = staticmethod(lambda: None)
 

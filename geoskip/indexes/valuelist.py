@@ -1,4 +1,6 @@
-"""ValueList: the distinct values of an expression in each file (Extensible Data Skipping, table I and section V-A).
+"""ValueList: the distinct values of an expression in each file.
+
+The index of Extensible Data Skipping, table I and section V-A.
 
 *Stored a file*: ``values``, the distinct values that are not NULL, in order; ``nulls`` and ``rows``. A file with more
 than ``limit`` distinct values, or with more than a mebibyte of them, stores no values: it is kept, but for ``IS NULL``.
@@ -98,7 +100,7 @@ class ValueList(Index):
             )
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<values: list, nulls, rows>``; collated text is listed by its spellings, which Spark compares."""
+        """``struct<values: list, nulls, rows>``; collated text is listed by its spellings."""
         (column,) = columns
         collated = sql_type(column.type).kind == "string collate"
         return list_type(replace(column, type="string") if collated else column, self.kind)
@@ -366,7 +368,7 @@ def _stored(array: Any, length: int) -> tuple[Any, Mask]:
 
 
 def dictionary_of(flat: pa.Array) -> tuple[pa.Array, Integers]:
-    """Return the distinct physical values without NULL in Spark's order, and each value's number among them.
+    """Return the distinct values without NULL in Spark's order, and each value's number.
 
     -0.0 and 0.0 are two values, all NaN are one.
     """

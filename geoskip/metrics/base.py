@@ -91,7 +91,7 @@ class Metric(ABC):
         return 0.0
 
     def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
-        """Return the largest number that a query's arithmetic may reach between a point and the rows of each file.
+        """Return the largest number in a query's arithmetic between a point and each file's rows.
 
         Parameters
         ----------

@@ -1,17 +1,18 @@
-"""How a file's strings begin, their letters and lengths, and what that says of their Levenshtein distances.
+"""Heads of a file's strings, with letters and lengths: bounds on Levenshtein distances.
 
-For files with too many distinct strings to keep them (:mod:`geoskip.metrics.string_metrics`).
+For files with too many distinct strings to keep them in full
+(:class:`geoskip.metrics.string_metrics.StringLists`).
 
-Where strings are laid out in their order, a file's begin alike, which distances from origins hardly show: those of
-words are all much the same. So a file keeps its *heads*, beginnings of eight code points at most: sixteen of them, or
+In a sorted dataset a file's strings begin alike, which distances from pivots hardly show: distances of words are all
+much the same. So a file keeps its *heads*, beginnings of eight code points at most: sixteen of them, or
 one for four strings and no more than 128. Aligning a string x with q aligns its head h with some beginning of q, at no
 more cost: ``d(x, q) >= min over j of d(h, q[:j])``, the least entry of the last row of Wagner and Fischer's table for h
 and q.
 
 Of the strings that begin alike, a *group*, the least and the greatest length are kept, and the letters that occur in
-any of them. One edit changes the length by one at most, and does away with one letter of q at most: so x is no nearer
-than their lengths differ, nor than q has letters that no string of the group has. Letters are kept as 32 bits, by what
-is left of their code points divided by 32: a bit that is not set is that of no letter.
+any of them. One edit changes the length by one at most, and removes one letter of q at most: so the distance of x is
+at least the difference of the lengths, and at least the number of q's letters that no string of the group has. Letters
+are kept as 32 bits, by their code points modulo 32: a letter whose bit is not set does not occur.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["GROUP", "StringHeads", "outline_of", "parted", "united"]
+__all__ = ["GROUP", "StringHeads", "outline_of", "group_by_beginning", "merge_outlines"]
 
 LEAST, MOST = 16, 128
 _STRINGS_A_HEAD = 4
@@ -38,10 +39,10 @@ _MOST_COMPARED = 1 << 15
 """Heads that one query compares in full, some 2 ms; of more, only the beginnings are compared."""
 
 
-def parted(texts: Iterable[str], most: int) -> dict[str, list[str]]:
+def group_by_beginning(texts: Iterable[str], most: int) -> dict[str, list[str]]:
     """Group distinct strings by at most ``most`` beginnings; the commonest are lengthened first.
 
-    >>> parted(["smile", "smith", "smoke", "snake"], 3)
+    >>> group_by_beginning(["smile", "smith", "smoke", "snake"], 3)
     {'smi': ['smile', 'smith'], 'smoke': ['smoke'], 'snake': ['snake']}
     """
     found: dict[str, list[str]] = {}
@@ -68,7 +69,7 @@ def outline_of(texts: Sequence[str]) -> dict[str, Any]:
     >>> outline_of(["ab", "b"])["groups"]
     [{'letters': 6, 'shortest': 2, 'longest': 2}, {'letters': 4, 'shortest': 1, 'longest': 1}]
     """
-    heads = parted(texts, min(MOST, max(LEAST, len(texts) // _STRINGS_A_HEAD)))
+    heads = group_by_beginning(texts, min(MOST, max(LEAST, len(texts) // _STRINGS_A_HEAD)))
     return {"outline": [*heads], "groups": [_group_of(members) for members in heads.values()]}
 
 
@@ -82,13 +83,13 @@ def _group(letters: int, shortest: int, longest: int) -> dict[str, int]:
     return {"letters": letters, "shortest": shortest, "longest": longest}
 
 
-def united(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_outlines(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the outline of a file, given those of its parts."""
     groups: dict[str, dict[str, int]] = {}
     for part in parts:
         for head, group in zip(part["outline"], part["groups"], strict=True):
             groups[head] = _both(groups.get(head, group), group)
-    heads = parted(groups, MOST)
+    heads = group_by_beginning(groups, MOST)
     return {
         "outline": [*heads],
         "groups": [functools.reduce(_both, [groups[head] for head in members]) for members in heads.values()],
@@ -121,7 +122,7 @@ class _DistinctStrings:
         return _DistinctStrings(self.points[:, places], self.lengths[places])
 
     def near(self, text: str, distance: int) -> NDArray[np.bool_]:
-        """Return the mask of the strings within a distance of some beginning of the text (banded dynamic programme)."""
+        """Return the mask of the strings within a distance of some beginning of the text."""
         beyond = np.full(len(self.lengths), distance + 1, dtype=np.int8)
         row = {j: np.full(len(self.lengths), j, dtype=np.int8) for j in range(min(distance, len(text)) + 1)}
         near = self.lengths == 0
@@ -156,7 +157,7 @@ class StringHeads:
 
     @classmethod
     def of(cls, lists: pa.Array, groups: pa.Array) -> StringHeads:
-        """Return the heads given lists of strings and of their groups, one a file; null and empty lists have none.
+        """Return the heads of all files, given their lists of strings and of groups.
 
         Metadata of earlier versions have no groups: then letters and lengths may be any.
         """
@@ -181,7 +182,7 @@ class StringHeads:
         )
 
     def within(self, text: str, distance: int) -> NDArray[np.bool_]:
-        """Return the mask of the files that may hold a string within a distance below :data:`LONGEST` of a text."""
+        """Return the mask of the files that may hold a string within a distance of a text."""
         start = text[: LONGEST + distance]
         near = self.begins.near(start, distance)[self.begin_of]
         left = np.flatnonzero(near)

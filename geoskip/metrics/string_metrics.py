@@ -20,7 +20,7 @@ from rapidfuzz.distance import Hamming as _HammingOfTexts
 from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
 from geoskip.metrics.base import Floats, Metric, Points
-from geoskip.metrics.string_heads import GROUP, LONGEST, StringHeads, outline_of, united
+from geoskip.metrics.string_heads import GROUP, LONGEST, StringHeads, merge_outlines, outline_of
 from geoskip.types import sql_type
 
 __all__ = ["Hamming", "Levenshtein", "MOST", "MOST_BYTES", "StringLists", "few"]
@@ -126,7 +126,7 @@ class Levenshtein(_OfTexts):
         if len(texts) == len(parts):
             return self.outline(list(set().union(*texts)))
         heads = [part if part["texts"] is None else outline_of(part["texts"]) for part in parts]
-        return {"texts": None, **united(heads)}
+        return {"texts": None, **merge_outlines(heads)}
 
     def outlines(self, fields: Sequence[pa.Array]) -> tuple[StringLists, StringHeads]:
         texts, *heads = fields

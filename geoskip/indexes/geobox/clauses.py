@@ -87,7 +87,7 @@ class BoxTransform:
         return replace(self, slack=True, total=False, point=False)
 
     def vanishes(self, scale: float) -> bool:
-        """True if a buffer smaller than the rounding error may be EMPTY or invalid; ``scale`` as in :meth:`back`."""
+        """True if a buffer smaller than the rounding error may be EMPTY or invalid."""
         return self.least <= LOOSENESS * (scale + self._size - self.radius)
 
     def boxes(self, boxes: Boxes) -> Boxes:
@@ -101,7 +101,7 @@ class BoxTransform:
         return boxes
 
     def back(self, envelope: Envelope, scale: float) -> Envelope:
-        """Return an envelope such that a viewed box meets the given one only if the indexed box meets this one.
+        """Return an envelope that the indexed box meets wherever the viewed box meets the given one.
 
         ``scale`` is the largest absolute coordinate of the indexed boxes.
         """
@@ -179,7 +179,7 @@ class GeoClause(UnitClause):
 
 @dataclass(frozen=True)
 class BoxMeets(GeoClause):
-    """Some box shares a point with the shape: for relations that need a common point; NULL, EMPTY have none."""
+    """Some box shares a point with the shape: for relations that need a common point."""
 
     shape: Shape
 
@@ -228,7 +228,7 @@ class BoxEquals(BoxEncloses):
 
 @dataclass(frozen=True)
 class BoxLeaves(GeoClause):
-    """Some box is not wholly in the polygon (or, ``openly``, in its interior), or some row is EMPTY or invalid.
+    """Some box is not wholly in the polygon (``openly``: its interior), or some row is EMPTY or invalid.
 
     A valid geometry whose box lies in the polygon is covered by it, and intersects it; in the interior, it is
     contained by it.
@@ -368,7 +368,7 @@ class BoxCompares(GeoClause):
 
 @dataclass(frozen=True)
 class BoxHasRows(GeoClause):
-    """Some row has no box for one of these reasons, or (``boxed``) has a box: for IS NULL and its negation."""
+    """Some row has no box for one of these reasons, or (``boxed``) has a box: for IS NULL."""
 
     sorts: tuple[NoBoxReason, ...]
     boxed: bool

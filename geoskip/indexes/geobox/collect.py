@@ -296,7 +296,7 @@ def _each(boxes: Boxes) -> _Cells:
 
 
 def _on_grid(boxes: Boxes, whole: Floats, units: Floats) -> _Cells:
-    """Return the cells of a grid with the exact bounds of their rows; a row lies in the cell of its centre."""
+    """Return the cells of a grid by the rows' centres, with the exact bounds of the rows."""
     place = _bins(boxes.xmin, boxes.xmax, whole[0], units[0]) * np.int16(_GRID)
     place += _bins(boxes.ymin, boxes.ymax, whole[1], units[1])
     counts = np.bincount(place, minlength=_GRID * _GRID)

@@ -57,7 +57,7 @@ class _Globe(GeoClause):
     earth: Earth
 
     def _angular_slack(self, angle: Any) -> Any:
-        """Bound the rounding error of a central angle: haversine loses half of its digits towards the antipode."""
+        """Bound the rounding error of a central angle, largest near the antipode (haversine)."""
         return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
 
     def _boxes_around(self, units: BoxUnits, angle: float) -> Integers:
@@ -87,7 +87,7 @@ class _Globe(GeoClause):
 
 @dataclass(frozen=True)
 class GlobeComesWithin(_Globe):
-    """Some box comes within a distance of a place on the globe, and meets all caps, or some row is invalid."""
+    """Some box comes within a distance of a place and meets all caps, or some row is invalid."""
 
     caps: tuple[Cap, ...] = ()
 

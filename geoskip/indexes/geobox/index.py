@@ -157,7 +157,7 @@ class _GeometryClauses(ABC):
         return self._compare(axis, op, literals) if self._view()[1].point else None
 
     def reaches(self, axis: int, op: str, *literals: Any) -> Clause | None:
-        """Some row may have an end of its extent (least or greatest x or y) that satisfies ``op``, or be EMPTY."""
+        """Some row's least or greatest x or y may satisfy ``op``, or some row is EMPTY."""
         found, view = self._view()
         clause = self._compare(axis, op, literals) if view.total else None
         empty = BoxHasRows(str(found), found.counts, BoxTransform(), (NoBoxReason.EMPTY,), False)
@@ -211,7 +211,7 @@ class GeometryThroughIndex(_GeometryClauses):
 @index
 @dataclass(frozen=True)
 class GeoBox(_GeometryClauses, Index):
-    """Boxes of points (two numeric expressions) or of geometries (one geometry expression), up to ``boxes`` a file.
+    """Boxes of points (two numbers) or of geometries (one expression), up to ``boxes`` a file.
 
     >>> str(GeoBox("lng", "lat")), str(GeoBox("geom", boxes=4))
     ('geobox(lng, lat)', 'geobox(geom, boxes=4)')
@@ -325,7 +325,7 @@ class GeoBox(_GeometryClauses, Index):
         return None
 
     def axis(self, node: Predicate) -> int | None:
-        """Return the coordinate of the pair (0 or 1) that an expression is, apart from casts that keep the value."""
+        """Return the coordinate (0 or 1) that an expression is, without casts that keep the value."""
         if len(self.bound) != 2:
             return None
         plain = uncast(node)

@@ -269,7 +269,7 @@ class DistanceLeaves(Clause):
 
 @dataclass(frozen=True)
 class HasNullDistance(Clause):
-    """Some row has no distance, being NULL or no point of the metric; or (``turned``) some row may have one."""
+    """Some row has no distance (NULL, no point), or (``turned``) some row may have one."""
 
     origins: Pivots
     turned: bool = False
@@ -329,7 +329,7 @@ class Distance:
         return self.index.required().point(self.constants, self.index.origins[0])
 
     def compares(self, op: str, value: Any) -> Clause | None:
-        """Return a clause for files in which the distance of some row may satisfy a comparison; None if unknown.
+        """Return the clause "some distance may satisfy a comparison"; None if unknown.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Summaries of MetricDist: distances of a file's rows from the dataset's pivots, and the choice of pivots.
+"""Summaries of MetricDist: distances of a file's rows from pivots, and the choice of pivots.
 
 ``lo`` and ``hi`` hold the least and the largest distance, one entry a pivot (none in a file without points); ``gaps``
 the widest ranges without any distance between them, which turn [lo, hi] into rings; ``rows``; ``nulls`` (rows in which

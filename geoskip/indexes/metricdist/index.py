@@ -1,4 +1,6 @@
-"""MetricDist: distances of each file's rows from pivots, for any metric (Extensible Data Skipping, table I).
+"""MetricDist: distances of each file's rows from pivots, for any metric.
+
+The index of Extensible Data Skipping, table I.
 
 The paper keeps one pivot a dataset, called origin, and the range of distances from it (section V, metric distance).
 One pivot excludes next to nothing beyond two dimensions, so there are several here, chosen far apart from a sample of
@@ -201,7 +203,7 @@ class MetricDist(Index):
     # --- querying --------------------------------------------------------------------------------------------------
 
     def axis(self, node: Predicate) -> int | None:
-        """Return the number of the indexed expression that a node is, apart from casts that keep numbers; or None."""
+        """Return the number of the indexed expression that a node is, without casts, or None."""
         plain = uncast(node)
         return next((i for i, bound in enumerate(self.bound) if node == bound or plain == uncast(bound)), None)
 
@@ -210,14 +212,14 @@ class MetricDist(Index):
         return tuple(map(self.axis, nodes))
 
     def distance_to(self, constants: Sequence[Any], *, unit: float = 1.0) -> Distance:
-        """Return the distance of a row to the point of some constants, in the order of the indexed expressions.
+        """Return the distance of a row to some constants, in the order of the indexed expressions.
 
         ``unit`` is the metric's unit in that of the query: the radius of the sphere for haversine.
         """
         return Distance(self, tuple(constants), unit)
 
     def clause(self, node: Predicate) -> Clause | None:
-        """Return the clause of a comparison of a declared function; for a text or whole number, of ``= <> IN`` too."""
+        """Return the clause of a declared function's comparison, or of ``= <> IN`` of texts, numbers."""
         metric: Metric | None = self.__dict__["_metric"]
         if isinstance(metric, UserMetric):
             return self._declared_clause(node, metric)
@@ -274,7 +276,7 @@ class MetricDist(Index):
 
 
 def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str | None]:
-    """Return the name of a specification's metric, the metric or None, and the declared function's identity."""
+    """Return the name of a metric, the metric or None, and the declared function's identity."""
     declared = current().metric(plain_function(metric)) if recorded != "" else None
     if recorded:  # from metadata, where "" is one of geoskip's own metrics
         if declared is not None and identity(declared) == recorded:
