@@ -310,3 +310,20 @@ def test_an_even_power_is_that_of_the_absolute_value() -> None:
     assert kept(Comparison(">", square, Literal(30.0, "double")), "x", files, engine) == [
         *(False, False, True, True, False)
     ]
+
+
+@pytest.mark.parametrize("kind", ["Remainder", "Pmod"])
+def test_remainders_of_a_file_within_one_period_are_bounded(kind: str) -> None:
+    def outcome(number: int) -> int:
+        return int(math.fmod(number, 100)) if kind == "Remainder" else number % 100
+
+    files = [[205, 210], [190, 210], [-110, -105], [-10, 10], [7], [None], [-300, 300]]
+    part = spark(kind, COLUMNS["n"], Literal(100, "bigint"), type="bigint")
+    for value in range(-100, 101):
+        found = kept(Comparison("=", part, Literal(value, "bigint")), "n", files)
+        for numbers, keep in zip(files, found, strict=True):
+            whole = [] if None in numbers else range(numbers[0], numbers[-1] + 1)
+            found_there = any(outcome(number) == value for number in whole)
+            assert keep or not found_there, (value, numbers)  # no row is lost
+            if len({number // 100 for number in whole}) < 2 and (kind == "Pmod" or min(whole, default=0) >= 0):
+                assert keep == found_there, (value, numbers)
