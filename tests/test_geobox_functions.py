@@ -138,6 +138,21 @@ def test_ends_are_near_one_another() -> None:
         assert 140 < low * scale < 183 < 230 < high * scale < 270
 
 
+SIN, COS = of("sin", X), of("cos", X)
+REGROUPED = [
+    (of("*", of("*", SIN, 1e-300), of("*", Y, Y)), 1e200),  # infinite, but 1e100 from left to right
+    (of("*", of("*", of("*", SIN, 1e-200), 1e-200), of("*", Y, Y)), 1e200),  # 0 times infinity
+    (of("*", of("*", SIN, of("*", 1e-323, Y)), of("*", 1e300, 1e10)), 0.3),  # less than the least double, enlarged
+]
+
+
+@pytest.mark.parametrize(("term", "y"), REGROUPED, ids=["infinite", "nan", "lost digits"])
+def test_factors_of_a_wave_may_be_multiplied_in_any_order(term: Predicate, y: float) -> None:
+    node = of("+", term, COS)
+    found, exact = ends(node, Boxes.of([(1.0, y, 1.0, y)])), value(node, (1.0, y))
+    assert found is None or found[0] <= exact <= found[1]
+
+
 def without_peaks(original: Any, angle: Any, sines: Any, cosines: Any) -> Any:
     ends = [sines[0] * np.sin(at) + cosines[0] * np.cos(at) for at in angle[:2]]
     return np.minimum(*ends), np.maximum(*ends), angle[2]

@@ -54,6 +54,7 @@ _ROUNDINGS = 1e-15
 _EXACT_ROOT = 2.0**26
 _NEAR = 1e-9
 _LARGEST_ANGLE = 1e5
+_LARGEST_PRODUCT = 1e150
 _NOWHERE = np.zeros(1, dtype=bool)
 
 
@@ -333,16 +334,23 @@ def square_root(interval: Interval) -> Interval:
 
 
 def wave(angle: Interval, sines: Sequence[Interval], cosines: Sequence[Interval]) -> Interval:
-    """The intervals of ``a * sin(u) + b * cos(u)``, where a and b are products of other intervals."""
+    """The intervals of ``a * sin(u) + b * cos(u)``, where a and b are products of other intervals.
+
+    Spark may multiply the factors in another order: so none of their products may overflow, and the ends are moved
+    outwards by more than underflow takes away.
+    """
     double = sql_type("double")
-    products = []
+    products, largest = [], np.ones(1)
     for factors in (sines, cosines):
         product = constant(1.0, double)
         for factor in factors:
             product = corners("*", double, product, factor)
+            with np.errstate(over="ignore"):
+                largest = largest * np.maximum(1.0, np.maximum(*np.abs(_ends(factor)[:2])))
         products.append(product)
     low, high, sure = of_wave(*(_ends(operand) for operand in (angle, *products)))
-    return _real(low, high, ~sure, angle, *products)
+    low, high = low - 1 / _LARGEST_PRODUCT, high + 1 / _LARGEST_PRODUCT
+    return _real(low, high, ~(sure & (largest <= _LARGEST_PRODUCT)), angle, *products)
 
 
 def _ends(interval: Interval) -> Ends:
