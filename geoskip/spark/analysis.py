@@ -81,7 +81,7 @@ class FileRelation(Reader):
         }
 
 
-def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
+def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[Sequence[str]], str]) -> FileRelation:
     """File relation that a DataFrame reads.
 
     Parameters
@@ -90,7 +90,7 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[
         The Java side.
     frame
         The DataFrame.
-    what
+    name
         The name of the dataset in messages.
     root_of
         Returns the folder that identifies the dataset, given the relation's roots.
@@ -105,33 +105,33 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, what: str, root_of: Callable[[
     text = jvm.geoskip.relation(frame._jdf)
     if text is None:
         raise InvalidSpecificationError(
-            f"{what} is not a dataset of files that geoskip can index: it needs Parquet, ORC, Avro, CSV, JSON or text "
+            f"{name} is not a dataset of files that geoskip can index: it needs Parquet, ORC, Avro, CSV, JSON or text "
             "files read through Spark's own readers (no view that chooses rows or joins, no DataSource V2, no database)"
         )
-    found: Json = json.loads(text)
-    if found["reason"]:
-        raise InvalidSpecificationError(f"{what} cannot be indexed; {found['reason']}")
-    if not found["roots"]:
-        raise DatasetNotFoundError(f"{what} has no files")
+    answer: Json = json.loads(text)
+    if answer["reason"]:
+        raise InvalidSpecificationError(f"{name} cannot be indexed; {answer['reason']}")
+    if not answer["roots"]:
+        raise DatasetNotFoundError(f"{name} has no files")
     relation = FileRelation(
-        found["format"],
-        found["options"],
-        found["settings"],
-        found["schema"],
-        tuple(found["roots"]),
-        tuple(found["partitions"]),
-        root_of(found["roots"]),
+        answer["format"],
+        answer["options"],
+        answer["settings"],
+        answer["schema"],
+        tuple(answer["roots"]),
+        tuple(answer["partitions"]),
+        root_of(answer["roots"]),
     )
     if (why := reason_declined(relation)) is not None:
-        raise InvalidSpecificationError(f"{what} cannot be indexed: {why}; read it without that")
+        raise InvalidSpecificationError(f"{name} cannot be indexed: {why}; read it without that")
     return relation
 
 
 def columns_for(frame: DataFrame, texts: Sequence[str]) -> list[Any]:
     """Columns of some texts, named ``_g0``, ``_g1`` and so on; a text is a column's name, else SQL."""
     names = set(frame.columns)
-    found = (F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts)
-    return [column.alias(f"_g{number}") for number, column in enumerate(found)]
+    columns = (F.col("`" + text.replace("`", "``") + "`") if text in names else F.expr(text) for text in texts)
+    return [column.alias(f"_g{number}") for number, column in enumerate(columns)]
 
 
 def texts_of(index: Index) -> list[str]:
@@ -139,12 +139,12 @@ def texts_of(index: Index) -> list[str]:
 
     Beside a struct ``a`` there may be a column named ``a.b``: a bound text keeps the meaning it was bound to.
     """
-    found = list(index.expressions())
+    texts = list(index.expressions())
     for number, bound in enumerate(index.bound):
         if isinstance(bound, Column) and "." in bound.name:
             parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", bound.name)
-            found[number] = ".".join(f"`{spelt or plain}`" for spelt, plain in parts)
-    return found
+            texts[number] = ".".join(f"`{spelt or plain}`" for spelt, plain in parts)
+    return texts
 
 
 def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]) -> list[IndexEntry]:
@@ -212,39 +212,39 @@ def _analyse(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list
     written = json.loads(jvm.geoskip.analyse(selected._jdf))
     if len(written) != len(texts):
         return None
-    found = iter(zip(written, selected.schema.fields, strict=True))
-    return [list(islice(found, len(index.expressions()))) for index in indexes]
+    analyses = iter(zip(written, selected.schema.fields, strict=True))
+    return [list(islice(analyses, len(index.expressions()))) for index in indexes]
 
 
 def _analyse_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysis:
     try:
-        found = _analyse(jvm, frame, [index])
+        analysis = _analyse(jvm, frame, [index])
     except (AnalysisException, ParseException) as error:
         raise _analysis_error(index, frame, error) from None
-    if found is None:
+    if analysis is None:
         raise InvalidSpecificationError(
             f"{index} is over more than one file's row (an aggregate, a window, a subquery or a generator); "
             "index an expression over the columns of one row"
         )
-    return found[0]
+    return analysis[0]
 
 
-def _entry(relation: FileRelation, index: Index, found: Analysis) -> IndexEntry:
-    bound = [Translator().predicate(node) for node, _ in found]
+def _entry(relation: FileRelation, index: Index, analysis: Analysis) -> IndexEntry:
+    bound = [Translator().predicate(node) for node, _ in analysis]
     for predicate in bound:
         _check(index, predicate, relation)
     try:
         columns = [
             SourceColumn(text, _type(predicate, field), arrow_type(field))
-            for text, predicate, (_, field) in zip(index.expressions(), bound, found, strict=True)
+            for text, predicate, (_, field) in zip(index.expressions(), bound, analysis, strict=True)
         ]
     except UnsupportedColumnError as error:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
     reads = sorted(set().union(*map(_columns, bound)))
     depends = depends_on(bound, relation)
-    if (made := definition(index)) is not None:
-        depends[DEFINITION_OF + index.kind] = made
+    if (code := definition(index)) is not None:
+        depends[DEFINITION_OF + index.kind] = code
     return IndexEntry(index.bind(bound), tuple(reads), kind, depends)
 
 

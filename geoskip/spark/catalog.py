@@ -89,20 +89,20 @@ class DatasetCatalog:
         except MetadataError:  # it may hold some
             return current
 
-    def read_keys(self, place: str | None, *, again: bool = False) -> None:
+    def read_keys(self, location: str | None, *, again: bool = False) -> None:
         """Read encrypted metadata with the key ring at a place.
 
         A place is the path of a file, or ``env:`` and a variable's name. The place that was read last is read again
         only with ``again``. Raises InvalidSpecificationError.
         """
-        if place and (again or place != self._keys_from):
-            name = place.removeprefix("env:")
-            self.unlock(KeyRing.from_file(place) if name == place else KeyRing.from_environment(name), place)
+        if location and (again or location != self._keys_from):
+            name = location.removeprefix("env:")
+            self.unlock(KeyRing.from_file(location) if name == location else KeyRing.from_environment(name), location)
 
-    def unlock(self, keys: KeyKeeper, place: str | None = None) -> None:
+    def unlock(self, keys: KeyKeeper, location: str | None = None) -> None:
         """Read encrypted metadata with these keys from now on."""
         with self._lock:
-            self._keys_from = place
+            self._keys_from = location
             self.encryption = Encryption(keys)
             self._last_known.clear()
             self._defaults.clear()
@@ -146,16 +146,16 @@ class DatasetCatalog:
         store, since = self.store(root), time.monotonic()
         with self._lock:
             renewed = self._renewed.get(root, 0)
-            asked, when, key = self._last_known.get(root, (None, 0.0, ""))
-            if asked is store and since - when < age and key in self._snapshots:
+            last_store, when, key = self._last_known.get(root, (None, 0.0, ""))
+            if last_store is store and since - when < age and key in self._snapshots:
                 return self._snapshots[key]
-        found = self._latest(root, store)
+        latest = self._latest(root, store)
         with self._lock:
-            if store.distant and found is not None and self._renewed.get(root, 0) == renewed:
-                self._last_known[root] = (store, since, key_of(found))
+            if store.distant and latest is not None and self._renewed.get(root, 0) == renewed:
+                self._last_known[root] = (store, since, key_of(latest))
             else:
                 self._last_known.pop(root, None)
-        return found
+        return latest
 
     def _latest(self, root: str, store: Store) -> Snapshot | None:
         encryption: Encryption | None = getattr(store, "encryption", None)
@@ -226,8 +226,8 @@ def _is_same(one: Store, other: Store) -> bool:
 
 def default_store(root: str, metadata: str | None = None, encryption: Encryption | None = None) -> Store:
     """Parquet store in ``<root>/_geoskip``, or in another folder."""
-    place = metadata or root.rstrip("/") + "/" + FOLDER
-    path = local_path(place)
+    location = metadata or root.rstrip("/") + "/" + FOLDER
+    path = local_path(location)
     if path is None:
-        return ParquetStore(HadoopFolder(place), encryption=encryption)
+        return ParquetStore(HadoopFolder(location), encryption=encryption)
     return ParquetStore(LocalFolder(path), encryption=encryption)

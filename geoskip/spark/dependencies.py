@@ -187,8 +187,8 @@ def struct_tested_for_null(expressions: Iterable[Predicate], reader: Reader) -> 
     """
     if not reader.is_of("Parquet", "GeoParquet"):
         return None
-    asked = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
-    inner = (vertex for child in asked for vertex in walk(child) if isinstance(vertex, Column))
+    tested = (vertex.child for expression in expressions for vertex in walk(expression) if isinstance(vertex, IsNull))
+    inner = (vertex for child in tested for vertex in walk(child) if isinstance(vertex, Column))
     return next((column.name for column in inner if "struct<" in (column.type or "")), None)
 
 
@@ -198,7 +198,7 @@ def depends_on(expressions: Iterable[Predicate], reader: Reader) -> dict[str, st
     names = ["spark.sql.caseSensitive"]
     expressions = list(expressions)
     columns = sorted(set().union(*map(top_level_columns, expressions)))
-    names += [what + column for column in columns for what in (DEFAULT_OF, ID_OF)]
+    names += [prefix + column for column in columns for prefix in (DEFAULT_OF, ID_OF)]
     # text is parsed by Spark, and a default is SQL, which every query evaluates anew
     parsed = reader.parses_text or any(settings.get(DEFAULT_OF + column) is not None for column in columns)
     names += [_SESSION_ZONE] if parsed else []

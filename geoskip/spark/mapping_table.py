@@ -91,9 +91,14 @@ def _entries(registry: Registry) -> Iterator[tuple[str, Function, list[str], str
         kinds = [together.join(kind.__name__ for kind in mapping.indexes)]
         for reference in mapping.functions:
             yield mapping.rule.__module__, _function(reference), kinds, mapping.rule.__name__.replace("_", " ").strip()
-    for said in registry.properties:
-        kinds = ["MinMax"] if said.monotone else ["MetricDist"] if said.metric else []
-        yield said.module, _function(said.function), kinds, ", ".join(said.declared()).replace("_", " ")
+    for properties in registry.properties:
+        kinds = ["MinMax"] if properties.monotone else ["MetricDist"] if properties.metric else []
+        yield (
+            properties.module,
+            _function(properties.function),
+            kinds,
+            ", ".join(properties.declared()).replace("_", " "),
+        )
     for denotation in registry.all_denotations():
         yield denotation.meaning.__module__, _function(denotation.function), ["GeoBox"], "seen through"
     for constant in registry.all_constants():

@@ -51,8 +51,8 @@ def last_report(spark: SparkSession) -> Report:
 
     It is also empty where eight other sessions have run queries since: see :func:`reports`.
     """
-    found = reports(spark)
-    return found[-1] if found else Report(())
+    recent = reports(spark)
+    return recent[-1] if recent else Report(())
 
 
 def reports(spark: SparkSession) -> list[Report]:
@@ -84,28 +84,28 @@ def _report(spark: SparkSession, facts: Any) -> Report:
     return Report(scans, tuple(dict.fromkeys(_items(facts.notes()))))
 
 
-def _items(found: Any) -> list[Any]:
+def _items(items: Any) -> list[Any]:
     """Items of a Java list: the end of an iteration would be an exception, which costs PySpark much time."""
-    return [found.get(number) for number in range(found.size())]
+    return [items.get(number) for number in range(items.size())]
 
 
 def _scan(spark: SparkSession, facts: Any) -> Scan:
-    found = json.loads(facts.summary())
-    decided = found.get("report") or {}
-    reasons = [found["reason"]] if "reason" in found else decided.get("reasons", ())
+    summary = json.loads(facts.summary())
+    decided = summary.get("report") or {}
+    reasons = [summary["reason"]] if "reason" in summary else decided.get("reasons", ())
     remembered = bridge.remembered(decided["decision"]) if "decision" in decided else None
     return Scan(
-        dataset=found["root"],
-        predicate=(remembered.predicate() if remembered else "") or found["filter"],
-        files_total=found["files_total"],
-        files_kept=found["files_kept"],
-        bytes_total=found["bytes_total"],
-        bytes_kept=found["bytes_kept"],
-        planning_seconds=found.get("planning_seconds", 0.0),
+        dataset=summary["root"],
+        predicate=(remembered.predicate() if remembered else "") or summary["filter"],
+        files_total=summary["files_total"],
+        files_kept=summary["files_kept"],
+        bytes_total=summary["bytes_total"],
+        bytes_kept=summary["bytes_kept"],
+        planning_seconds=summary.get("planning_seconds", 0.0),
         reasons=tuple(reasons),
-        files_unindexed=found.get("unknown", 0),
-        files_audited=found.get("audited", 0),
-        lost=tuple(found.get("lost", ())),
+        files_unindexed=summary.get("unknown", 0),
+        files_audited=summary.get("audited", 0),
+        lost=tuple(summary.get("lost", ())),
         paths=lambda kept: [path for path in facts.paths(kept).split("\0") if path],
         effects=(lambda: remembered.effects(facts.listed())) if remembered else tuple,
         decisions=lambda: remembered.decisions if remembered else (),

@@ -124,11 +124,11 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     check_session(spark)
     load_mappings()
     _check_workers(spark)
-    place = spark.conf.get(KEYS, None)
+    key_ring = spark.conf.get(KEYS, None)
     if keys is None:
-        known.read_keys(place, again=True)
+        known.read_keys(key_ring, again=True)
     else:
-        known.unlock(keys, place)
+        known.unlock(keys, key_ring)
     java(spark).geoskip.install(spark._jsparkSession)
     spark.conf.set(ENABLED, "true")
 

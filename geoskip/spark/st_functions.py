@@ -128,8 +128,8 @@ def candidates() -> tuple[tuple[str, ...], ...]:
 
 def release(spark: SparkSession) -> str:
     """Release of the jar in the session's ``spark.jars.packages``; "" where it came otherwise."""
-    asked = re.search(r"sedona-spark-shaded-[^:]+:([^,]+)", spark.conf.get("spark.jars.packages", None) or "")
-    return asked[1] if asked else ""
+    requested = re.search(r"sedona-spark-shaded-[^:]+:([^,]+)", spark.conf.get("spark.jars.packages", None) or "")
+    return requested[1] if requested else ""
 
 
 def _no_jar(line: str, installed: str, releases: tuple[str, ...]) -> str:

@@ -111,8 +111,8 @@ class ValueGatherer:
 
     def _collect(self) -> None:
         values = [one_array(pieces) for pieces in zip(*self._waiting, strict=True)]
-        found = tuple(collect_summary(index, [values[n] for n in numbers]) for index, numbers in self.plans)
-        self.parts.append(RowSummaries(self._rows, found))
+        summaries = tuple(collect_summary(index, [values[n] for n in numbers]) for index, numbers in self.plans)
+        self.parts.append(RowSummaries(self._rows, summaries))
         self._waiting, self._rows, self.waiting = [], 0, 0
 
 
@@ -150,11 +150,11 @@ def store_summaries(
 
 
 def store_summaries_of_files(
-    found: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[RowSummaries]]], reader: str
+    files: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[RowSummaries]]], reader: str
 ) -> None:
     """Merge the summaries of several files, and store what indexes make of them at once."""
     whole: dict[str, list[_MergedSummary]] = {}
-    for result, plans, parts in found:
+    for result, plans, parts in files:
         result.rows = sum(part.rows for part in parts)
         for number, (name, index) in enumerate(plans):
             pieces = [part.summaries[number] for part in parts]
@@ -181,7 +181,7 @@ _MergedSummary = tuple[FileResult, Index, Summary]
 def _store_merged(name: str, whole: Sequence[_MergedSummary]) -> None:
     """Store merged summaries of one index in the results, adapted to the sizes of their files."""
     try:
-        found = _for_sizes(whole)
+        summaries = _for_sizes(whole)
     except Exception as error:
         if len(whole) == 1:
             whole[0][0].failures[name] = f"{type(error).__name__}: {error}"
@@ -189,7 +189,7 @@ def _store_merged(name: str, whole: Sequence[_MergedSummary]) -> None:
             for each in whole:
                 _store_merged(name, [each])
         return
-    for (result, _, _), summary in zip(whole, found, strict=True):
+    for (result, _, _), summary in zip(whole, summaries, strict=True):
         result.summaries[name] = dict(summary) if isinstance(summary, CachedSummary) else summary
 
 

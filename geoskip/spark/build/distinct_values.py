@@ -180,14 +180,14 @@ class _DistinctValues(Index):
         (array,) = values
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        found, places = distinct(array.cast(self.type))
-        return {"values": found, "places": places}
+        found, positions = distinct(array.cast(self.type))
+        return {"values": found, "places": positions}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         joined, at = distinct(one_array([part["values"] for part in summaries]))
         starts = np.cumsum([0, *(len(part["values"]) for part in summaries)]).tolist()
-        places = [at[start:][part["places"]] for start, part in zip(starts, summaries, strict=False)]
-        return {"values": joined, "places": np.concatenate(places)}
+        positions = [at[start:][part["places"]] for start, part in zip(starts, summaries, strict=False)]
+        return {"values": joined, "places": np.concatenate(positions)}
 
     def clause(self, node: Any) -> None:
         return None
@@ -203,8 +203,8 @@ def distinct(array: pa.Array) -> tuple[pa.Array, RowNumbers]:
     kind = array.type
     bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(kind)
     encoded = (array if bits is None else array.view(bits)).dictionary_encode(null_encoding="encode")
-    places = np.asarray(encoded.indices)
-    few = places.astype(np.min_scalar_type(int(places.max(initial=0))))
+    positions = np.asarray(encoded.indices)
+    few = positions.astype(np.min_scalar_type(int(positions.max(initial=0))))
     return encoded.dictionary if bits is None else encoded.dictionary.view(kind), few
 
 
@@ -283,25 +283,25 @@ def _group_rows(files: Sequence[_FileValues], types: Sequence[pa.DataType]) -> p
     """
     known = [file.values for file in files if file.values is not None]
     columns: list[pa.Array] = []
-    places: list[list[RowNumbers]] = []
+    positions: list[list[RowNumbers]] = []
     for number, kind in enumerate(types):
         joined, at = distinct(one_array([pa.array([], kind), *(values[number]["values"] for values in known)]))
         ends = np.cumsum([0, *(len(values[number]["values"]) for values in known)])
         columns.append(joined)
-        places.append(
+        positions.append(
             [at[start:end][values[number]["places"]] for values, start, end in zip(known, ends, ends[1:], strict=False)]
         )
     rows = max(map(len, columns), default=0)
     repeated = [_shortest_value(column) for column in columns]
     if sum((rows - len(column)) * size for column, (_, size) in zip(columns, repeated, strict=True)) > _GROUP_BYTES:
         return _group_rows([_FileValues(FileResult(file.result.path, problem=SPARK), None) for file in files], types)
-    of_files = iter(zip(*places, strict=True))
+    of_files = iter(zip(*positions, strict=True))
     placed = [(file.result, None if file.values is None else list(next(of_files))) for file in files]
     group = _FileGroup(rows, placed)
     each = np.arange(max(1, rows))
     padded = [
-        column.take(pa.array(np.where(each < len(column), each, place))) if rows else pa.nulls(1, column.type)
-        for column, (place, _) in zip(columns, repeated, strict=True)
+        column.take(pa.array(np.where(each < len(column), each, position))) if rows else pa.nulls(1, column.type)
+        for column, (position, _) in zip(columns, repeated, strict=True)
     ]
     payload = pa.array([pickle.dumps(group), *[None] * (len(each) - 1)], pa.binary())
     return pa.RecordBatch.from_arrays([payload, *padded], [_PAYLOAD, *(f"_c{number}" for number in range(len(padded)))])
@@ -317,8 +317,8 @@ def _shortest_value(column: pa.Array) -> tuple[int, int]:
     if not len(column) or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return 0, 0
     lengths = np.asarray(pc.binary_length(column).fill_null(0))
-    place = int(lengths.argmin())
-    return place, int(lengths[place])
+    position = int(lengths.argmin())
+    return position, int(lengths[position])
 
 
 # --- the tasks that summarise -----------------------------------------------------------------------------------------
@@ -377,12 +377,12 @@ def _summarise_group(
         The indexes, with the numbers of their expressions.
     """
     named = [(name, index) for name, index, _ in plans]
-    for result, places in group.files:
-        if places is None:
+    for result, positions in group.files:
+        if positions is None:
             continue
         parts = []
-        for start in range(0, max(1, len(places[0])), _ROWS_AT_ONCE):
-            chosen = [pa.array(places[at][start : start + _ROWS_AT_ONCE]) for at in over]
+        for start in range(0, max(1, len(positions[0])), _ROWS_AT_ONCE):
+            chosen = [pa.array(positions[at][start : start + _ROWS_AT_ONCE]) for at in over]
             values = [column.take(rows) for column, rows in zip(columns, chosen, strict=True)]
             with sharing():
                 found = tuple(collect_summary(index, [values[n] for n in numbers]) for _, index, numbers in plans)

@@ -118,12 +118,12 @@ class SchemaLayouts:
     def _resolve(self, schema: pa.Schema, name: str, kind: str) -> str:
         """Name of a column in the file, resolved as Spark does; raises ReadersDiffer where that is ambiguous."""
         plain = unquoted(name)
-        found: list[str] = [n for n in schema.names if n == plain]
+        names: list[str] = [n for n in schema.names if n == plain]
         if not self._case_sensitive:
-            found = [n for n in schema.names if n.lower() == plain.lower()]
-        if len(found) != 1 or not _holds_values_of(kind, schema.field(found[0]).type):
+            names = [n for n in schema.names if n.lower() == plain.lower()]
+        if len(names) != 1 or not _holds_values_of(kind, schema.field(names[0]).type):
             raise ReadersDiffer
-        return found[0]
+        return names[0]
 
 
 def _leaves(schema: pq.ParquetSchema, names: Collection[str]) -> dict[str, int]:

@@ -189,14 +189,14 @@ def read(
     in_driver
         Read the files that Python tasks would open in the driver, without a job.
     """
-    found: list[FileResult] = []
+    summarised: list[FileResult] = []
     plans = _plans(state.relation, entries, files)
     sensitive = str(state.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
     if plans is not None and files and len(plans) == len(entries):
-        found += read_through_arrow(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
+        summarised += read_through_arrow(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
     elif plans is not None and files and (plan := expression_plan(state.frame, entries, plans, files)) is not None:
-        found += compute_expressions(state, plan, files, case_sensitive=sensitive) or []
-    results = {each.path: each for each in found}
+        summarised += compute_expressions(state, plan, files, case_sensitive=sensitive) or []
+    results = {each.path: each for each in summarised}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
     if left:
         declined = read_through_spark(state, entries, left)

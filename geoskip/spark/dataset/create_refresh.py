@@ -101,8 +101,8 @@ def create(source: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
     changed = data.changed(others) if diff is not None and diff.stale else {}
     entries = choose_parameters(state, entries)
     plan = RefreshPlan(BuiltSummaries(data), entries, known=snapshot.header.entries if snapshot else (), diff=diff)
-    made = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=ENGINE, since=_number(snapshot))
-    _catch_up(store, data, made, _number(snapshot))
+    committed = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=ENGINE, since=_number(snapshot))
+    _catch_up(store, data, committed, _number(snapshot))
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
     return report(data, started)
 
@@ -143,7 +143,7 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
         except UnknownColumnError as error:
             raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
         plan = RefreshPlan(BuiltSummaries(data), rebound, renew=True, known=snapshot.header.entries)
-        made = perform(store, Verb.FULL, plan, parameters=_index_names(rebound), by=ENGINE, since=since)
+        committed = perform(store, Verb.FULL, plan, parameters=_index_names(rebound), by=ENGINE, since=since)
     elif mode == "quick":
         plan = RefreshPlan(BuiltSummaries(data), quick=True)
         if with_latest(store, lambda found: plan.is_needed(require_index(source, found)), snapshot):
@@ -152,16 +152,16 @@ def refresh(source: DatasetSource, mode: str = "incremental") -> BuildReport:
     else:
         plan = RefreshPlan(BuiltSummaries(data))
         needed = with_latest(store, lambda found: plan.is_needed(require_index(source, found)), snapshot)
-        asked = snapshot.header.entries
+        entries = snapshot.header.entries
         if plan.diff is None or not plan.diff.stale:
-            asked = tuple(entry for entry in asked if _may_change(entry))
-        if asked or needed:
+            entries = tuple(entry for entry in entries if _may_change(entry))
+        if entries or needed:
             data.use(source.with_settings(snapshot.header.source.get("settings") or {}, state))
-            _check_unchanged(data, asked)
+            _check_unchanged(data, entries)
         if not needed:
             return report(data, started)
-        made = perform(store, Verb.REFRESH, plan, by=ENGINE, since=since)
-    _catch_up(store, data, made, since)
+        committed = perform(store, Verb.REFRESH, plan, by=ENGINE, since=since)
+    _catch_up(store, data, committed, since)
     return report(data, started)
 
 
@@ -329,13 +329,13 @@ def _report(snapshot: Snapshot, data: SparkData, started: float) -> BuildReport:
     )
 
 
-def _catch_up(store: Store, data: SparkData, made: Header | None, since: int) -> None:
+def _catch_up(store: Store, data: SparkData, committed: Header | None, since: int) -> None:
     """Index files that arrived while the data were read, or that a faster writer has left."""
-    if made is not None and made.number == since + 1 and not data.may_have_grown():
+    if committed is not None and committed.number == since + 1 and not data.may_have_grown():
         return
     build = BuiltSummaries(data)
     build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
-    for _ in range(_PASSES if made is not None else 0):
+    for _ in range(_PASSES if committed is not None else 0):
         entries, left = with_latest(store, lambda found: _left(found, build, closely=False))
         missing = [key for key in left if key[0] not in data.built.excluded]
         if not missing or data.changed(entries):

@@ -108,8 +108,8 @@ class SparkData:
         return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
 
     def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
-        asked = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
-        for entry, why in zip(asked, self._changes(asked), strict=True):
+        unknown = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
+        for entry, why in zip(unknown, self._changes(unknown), strict=True):
             self._changed[entry.name] = (entry, why)
         known = ((entry.name, self._changed[entry.name][1]) for entry in entries)
         return {name: why for name, why in known if why is not None}
@@ -126,9 +126,9 @@ class SparkData:
 
     def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
         files = self._listed(paths)
-        made = build(self.state, entries, files)
-        self.built += made
-        return BuildResult(made.rows, made.excluded, _joined(made.readers))
+        built = build(self.state, entries, files)
+        self.built += built
+        return BuildResult(built.rows, built.excluded, _joined(built.readers))
 
     def readers(self) -> Mapping[str, str]:
         """Readers of the data of each index so far."""
