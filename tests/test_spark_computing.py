@@ -114,8 +114,8 @@ def test_files_of_many_rows_are_put_together(tmp_path: Path, monkeypatch: pytest
     what = distinct_values.ExpressionPlan(
         (), (IndexEntry(index, (), pa.struct([("rows", pa.int64())]), {}),), plan.columns
     )
-    read = distinct_values._reader([paths], what, [pa.float64()], False)(iter([pa.record_batch({"id": [0]})]))
-    sent = distinct_values._collector(what)(read)
+    read = distinct_values._reading_task([paths], what, [pa.float64()], False)(iter([pa.record_batch({"id": [0]})]))
+    sent = distinct_values._summarising_task(what)(read)
     found = [result for batch in sent for payload in batch.column(0).to_pylist() for result in pickle.loads(payload)]
     expected = list(arrow_reader.read_files(paths, [plan], False))
     assert [(f.path, f.rows, f.size, f.summaries) for f in found] == [

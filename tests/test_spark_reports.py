@@ -116,7 +116,13 @@ def test_of_large_listings_fewer_are_remembered(spark: Any, place: Path) -> None
     for _ in range(5):
         frame.collect()
     assert len(geoskip.reports(session)) == 5, "of one listing"
-    limit = java(session).geoskip.getClass().getClassLoader().loadClass("geoskip.Recent").getDeclaredField("mostFiles")
+    limit = (
+        java(session)
+        .geoskip.getClass()
+        .getClassLoader()
+        .loadClass("geoskip.QueryListener")
+        .getDeclaredField("mostFiles")
+    )
     limit.setAccessible(True)
     before = limit.getLong(None)
     limit.setLong(None, 9)
