@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.monotone import evaluated
-from geoskip.bounds.time_zones import LocalTimeFunction, local, shown
+from geoskip.bounds.monotone import evaluate_ends
+from geoskip.bounds.time_zones import LocalTimeFunction, local, local_times
 from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from tests.planting import attribute, before
@@ -134,7 +134,7 @@ def bounds(name: str, zone: str, low: int, high: int) -> tuple[int, int]:
     make, function = FUNCTIONS[name]
     node = make(zone)
     with evaluating(Engine(function(zone))):
-        take = evaluated(node, TS, "timestamp", clocks=local(node, "timestamp"))
+        take = evaluate_ends(node, TS, "timestamp", clocks=local(node, "timestamp"))
         found = take(Interval("timestamp", np.array([low]), np.array([high])))
     return int(found.low[0]), int(found.high[0])
 
@@ -182,10 +182,10 @@ def test_times_shown_are_exact() -> None:
     zone = "America/New_York"
     with evaluating(Engine(lambda time: time)):
         back = 1_730_613_600_000_000  # 2024-11-03 06:00Z: from 02:00 to 01:00
-        found = shown(
+        found = local_times(
             Interval("timestamp", np.array([back - HOUR, back - HOUR]), np.array([back + HOUR // 2, back - 1])), zone
         )
-        far = shown(Interval("timestamp", np.array([KNOWN[zone].until]), np.array([KNOWN[zone].until + 1])), zone)
+        far = local_times(Interval("timestamp", np.array([KNOWN[zone].until]), np.array([KNOWN[zone].until + 1])), zone)
     day = back - 6 * HOUR
     assert found.low.tolist() == [day + HOUR, day + HOUR]
     assert found.high.tolist() == [day + 2 * HOUR - 1, day + 2 * HOUR - 1]

@@ -156,7 +156,10 @@ def _a_file_without_values_has_bounds(patch: pytest.MonkeyPatch) -> None:
 
 def _an_inexact_place_is_above(patch: pytest.MonkeyPatch) -> None:
     before(
-        patch, Interval, "places", lambda original, spans, literals: [(at, True) for at, _ in original(spans, literals)]
+        patch,
+        Interval,
+        "literal_keys",
+        lambda original, spans, literals: [(at, True) for at, _ in original(spans, literals)],
     )
 
 

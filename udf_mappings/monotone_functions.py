@@ -138,7 +138,7 @@ def above_one(call: Call) -> str | None:
 
 
 def odd_power(call: Call) -> str | None:
-    """Increasing for powers of 1, 3, 5, which keep signs; for even ones MinMax takes the absolute value first."""
+    """Increasing for powers of 1, 3, 5; for even ones MinMax takes the absolute value first."""
     match call.args:
         case (_, Literal(float() as power)) if power > 0 and power % 2 == 1:
             return RISES

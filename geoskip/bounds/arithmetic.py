@@ -1,4 +1,4 @@
-"""Interval arithmetic: kernels that bound sums, products and curves by the intervals of their operands.
+"""Interval arithmetic: bounds of sums, products and curves by those of their operands.
 
 *Why that is sound*: sums, differences, products and quotients have their least and greatest results at corners of the
 operands' intervals, and rounding keeps the order; operands of one row only make the true range narrower. Whole numbers
@@ -38,7 +38,7 @@ __all__ = [
     "of_function",
     "of_kind",
     "of_wave",
-    "rounded",
+    "round_reals",
     "square",
     "square_root",
     "wave",
@@ -170,7 +170,7 @@ def _exact_corners(sign: str, left: Interval, right: Interval) -> Interval:
 
 
 def within(interval: Interval, kind: SqlType) -> Interval:
-    """Numbers as values of a type: decimals rounded outwards to its scale, unknown where they leave the type."""
+    """Numbers as values of a type: rounded outwards to its scale, unknown where they leave it."""
     if kind.kind == "date":
         return replace(affine(interval, limits=sql_type("int").values), kind="date")
     if kind.kind == "interval second":
@@ -263,7 +263,7 @@ def _real(low: Any, high: Any, unknown: Mask, *operands: Interval) -> Interval:
 
 
 def absolute(kind: SqlType, interval: Interval) -> Interval:
-    """The intervals of ``abs(x)``; unknown where the least whole number of the type may be among the values."""
+    """The intervals of ``abs(x)``; unknown where the type's least whole number may be among them."""
     low, high, empty = interval.low, interval.high, interval.low > interval.high
     if kind.is_floating:
         of_kind(interval, "real")
@@ -283,7 +283,7 @@ def absolute(kind: SqlType, interval: Interval) -> Interval:
 
 
 def square(interval: Interval) -> Interval:
-    """The intervals of ``pow(x, 2)`` of doubles, whose last digit is the platform's; exact for whole numbers."""
+    """The intervals of ``pow(x, 2)``, exact for whole numbers: another last digit is the platform's."""
     size = absolute(sql_type("double"), interval)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         low, high = (end * end for end in (size.low, size.high))
@@ -293,7 +293,7 @@ def square(interval: Interval) -> Interval:
     return _real(low, high, _NOWHERE, interval)
 
 
-def rounded(interval: Interval, target: str) -> Interval:
+def round_reals(interval: Interval, target: str) -> Interval:
     """Doubles and floats as values of one of these types."""
     of_kind(interval, "real")
     if target == "double":

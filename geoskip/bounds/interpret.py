@@ -1,4 +1,4 @@
-"""The interpreter of expressions over intervals: indexed columns are leaves, calls and casts transfer functions.
+"""The interpreter of expressions over intervals, from indexed columns through calls and casts.
 
 Units are whatever bounds are stored of: files for MinMax, segments of a file for GapList, boxes for a GeoBox over two
 columns. Every index's leaves give one interval a unit, so an expression may mix several indexes.
@@ -22,7 +22,7 @@ __all__ = ["Derivation", "derive", "indexed", "interval_of", "keeps_numbers", "k
 
 @dataclass(frozen=True)
 class Derivation:
-    """How the intervals of an expression follow from stored bounds.
+    """The derivation of an expression's intervals from stored bounds.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def _with_holes(node: Predicate, operands: tuple[Predicate, ...]) -> Predicate:
 
 
 def derive(node: Predicate, leaf: Callable[[Predicate], str | None]) -> Derivation | None:
-    """How an expression's intervals follow from those of indexed ones.
+    """Derive an expression's intervals from those of indexed ones.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _key(derived: Derivation, kind: str) -> tuple[object, ...]:
 
 
 def uncast(node: Predicate) -> Predicate:
-    """An expression without the casts over it that keep every number, or round it to a double as collecting does."""
+    """An expression without casts that keep every number, or round it to a double as collecting does."""
     while isinstance(node, Cast) and keeps_numbers(node):
         node = node.child
     return node

@@ -1,4 +1,4 @@
-"""Intervals of the values in every unit, read from stored bounds, all units (files, segments, boxes) at once."""
+"""Intervals of the values in every unit: a file, a segment, a box. They are read from stored bounds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from geoskip.bounds.sort_keys import (
     Doubles,
     IncomparableError,
     Ints,
-    Place,
+    LiteralKey,
     SortKeys,
     comparable,
-    folded,
-    number_place,
+    float_keys,
+    number_key,
     physical,
     real_below,
-    real_place,
+    real_key,
 )
 from geoskip.bounds.strings import ByteStrings, certain
 from geoskip.clauses import Files, Mask
@@ -70,7 +70,7 @@ class Interval:
             return self.wide.keys
         if self.kind != "real":
             return SortKeys(self.low, self.high)
-        low, high, empty = folded(self.low), folded(self.high), self.low > self.high
+        low, high, empty = float_keys(self.low), float_keys(self.high), self.low > self.high
         if empty.any():
             low[empty], high[empty] = LAST, FIRST
         if self.nan is None or not self.nan.any():
@@ -108,30 +108,30 @@ class Interval:
         low[empty], high[empty] = LAST, FIRST
         return replace(self, low=low, high=high, scale=scale, wide=wide)
 
-    def place(self, literal: Literal) -> Place:
+    def literal_key(self, literal: Literal) -> LiteralKey:
         """The key of the greatest value not above a literal, and whether that is the literal's own.
 
-        >>> Interval("number", np.zeros(1), np.zeros(1)).place(Literal(2.5))
+        >>> Interval("number", np.zeros(1), np.zeros(1)).literal_key(Literal(2.5))
         (2, False)
         """
         value = physical(literal.value)
         if self.kind == "real":
-            return real_place(value, literal.type)
+            return real_key(value, literal.type)
         if self.wide is not None:
-            return self.wide.place(value)
+            return self.wide.literal_key(value)
         if self.kind == "number":
-            return number_place(value, self.scale)
+            return number_key(value, self.scale)
         wanted = bool if self.kind == "boolean" else int
         if type(value) is not wanted or not comparable(self.kind, literal):
             raise IncomparableError(f"{literal} is no {self.kind}")
         return int(value), True
 
-    def places(self, literals: Sequence[Literal]) -> list[Place]:
-        """The places of many literals; integers take a short cut."""
+    def literal_keys(self, literals: Sequence[Literal]) -> list[LiteralKey]:
+        """The keys of many literals; integers take a short cut."""
         values = [literal.value for literal in literals]
         if self.kind == "number" and self.wide is None and self.scale == 0 and set(map(type, values)) == {int}:
             return [(value, True) for value in values]
-        return [self.place(literal) for literal in literals]
+        return [self.literal_key(literal) for literal in literals]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class WideDecimals:
         )
         return SortKeys(*_sealed(low, high, self.low, self.high, self.empty))
 
-    def place(self, value: Any) -> Place:
+    def literal_key(self, value: Any) -> LiteralKey:
         """The key of a literal: odd where it lies between two of the bounds."""
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise IncomparableError(f"{value!r} is no number")
@@ -221,7 +221,7 @@ def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
 
 @dataclass(frozen=True)
 class OneSidedBounds:
-    """The least or the greatest value of every unit as it is stored, for an order comparison with a literal.
+    """The stored least or greatest value of every unit, for an order comparison with a literal.
 
     Nothing else is read, and no keys are derived: most of the work when metadata have just been read.
     """
@@ -230,7 +230,7 @@ class OneSidedBounds:
     values: NDArray[Any]
 
     def meets(self, op: str, literal: Literal) -> Mask | None:
-        """True if some value may be ``op`` the literal: the greatest value for > and >=, the least for < and <=.
+        """Units where some value may be ``op`` the literal: the greatest for > and >=, the least for < and <=.
 
         None where one end does not decide. A bound that is NaN bounds nothing.
 
@@ -238,7 +238,7 @@ class OneSidedBounds:
         [False, True]
         """
         values = self.values
-        at, exact = self._place(literal)
+        at, exact = self._literal_key(literal)
         if at is None:
             return None
         match op:
@@ -252,13 +252,13 @@ class OneSidedBounds:
                 return np.asarray(~(values > at))
         return None
 
-    def _place(self, literal: Literal) -> tuple[float | None, bool]:
+    def _literal_key(self, literal: Literal) -> tuple[float | None, bool]:
         if self.kind == "real":
             below, exact = real_below(physical(literal.value), literal.type)
             return (None if math.isnan(below) else below), exact
         if isinstance(literal.value, float):  # Spark would compare them as doubles
             return None, False
-        at, exact = Interval(self.kind, self.values, self.values).place(literal)
+        at, exact = Interval(self.kind, self.values, self.values).literal_key(literal)
         return (at if FIRST < at < LAST else None), exact
 
 
@@ -282,7 +282,7 @@ def one_sided_bounds(files: Files, name: str, field: str) -> OneSidedBounds | No
 
 
 def kind_of(arrow: pa.DataType) -> str | None:
-    """The kind of an interval whose keys are the values themselves, as whole numbers; None for other types."""
+    """The kind of an interval whose keys are the values, as whole numbers; None for other types."""
     return next((name_of(arrow) for matches, name_of in _KINDS if matches(arrow)), None)
 
 
@@ -329,7 +329,7 @@ def _words(array: pa.Array) -> Ints:
 
 
 def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:
-    """Decimals as unscaled int64: digits that do not fit are dropped, rounding ``low`` down and ``high`` up."""
+    """Decimals as unscaled int64; digits that do not fit are rounded outwards."""
     scale = low.type.scale
     drop = max(0, max(map(_digits, (low, high))) - 18)
     if drop:

@@ -1,4 +1,4 @@
-"""Intervals of monotone functions, which are evaluated at the ends: by Spark, or by Python for declared functions.
+"""Intervals of monotone functions, evaluated at the ends by Spark, or by Python if declared.
 
 The bounds of g(x) are g of the bounds of x where g is monotone on all that lies between. Libraries declare which of
 Spark's functions are (``udf_mappings/monotone_functions.py``); Spark evaluates g once a distinct bound, with the exact
@@ -35,7 +35,7 @@ from geoskip.predicates import Call, Cast, Predicate
 from geoskip.registry import current
 from geoskip.types import sql_type
 
-__all__ = ["THROUGH_ARROW", "carried", "evaluated", "is_monotone_cast", "physical_value", "python_value"]
+__all__ = ["THROUGH_ARROW", "call_at_ends", "evaluate_ends", "is_monotone_cast", "physical_value", "python_value"]
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _KINDS = ("date", "timestamp", "timestamp_ntz")
@@ -79,7 +79,7 @@ def is_monotone_cast(node: Cast, source: str | None) -> bool:
     return node.ansi and sql_type(target).is_integral and (given.is_floating or given.kind == "decimal")
 
 
-def evaluated(
+def evaluate_ends(
     node: Call | Cast,
     child: Predicate,
     source: str | None,
@@ -212,7 +212,7 @@ def _results(results: pa.Array | None, target: str) -> tuple[str, int, Any, Any]
 # --- evaluated by Python ----------------------------------------------------------------------------------------------
 
 
-def carried(node: Call, source: str | None) -> tuple[Callable[[Interval], Interval], bool] | None:
+def call_at_ends(node: Call, source: str | None) -> tuple[Callable[[Interval], Interval], bool] | None:
     """The intervals of a function that is declared to be monotone, and whether NULL stays NULL.
 
     Parameters
@@ -275,7 +275,7 @@ def _called(function: Callable[..., Any], value: Any, source: str, target: str) 
 
 
 def python_value(value: Any, kind: str) -> Any:
-    """A physical value as Spark gives it to a Python function; raises ValueError where it has no plain form."""
+    """A physical value as Spark gives it to a Python function; raises ValueError if it has no plain form."""
     of = sql_type(kind)
     if value is None or (of.is_integral and type(value) is int) or (of.is_floating and type(value) is float):
         return value
@@ -288,7 +288,7 @@ def python_value(value: Any, kind: str) -> Any:
 
 
 def physical_value(value: Any, kind: str) -> Any:
-    """A Python function's result as Spark keeps it; None for NaN, NULL and values of another type than declared."""
+    """A Python function's result as Spark keeps it; None for NaN, NULL and values of another type."""
     if type(value) is int:
         return value if value in sql_type(kind).values else None
     if sql_type(kind).is_floating and type(value) is float and not math.isnan(value):

@@ -37,18 +37,18 @@ __all__ = [
     "IncomparableError",
     "Ints",
     "SortKeys",
-    "Place",
+    "LiteralKey",
     "comparable",
-    "folded",
-    "number_place",
+    "float_keys",
+    "number_key",
     "physical",
     "real_below",
-    "real_place",
+    "real_key",
 ]
 
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
-Place = tuple[int, bool]
+LiteralKey = tuple[int, bool]
 """The key of the greatest value not above a literal, and True if that is the literal's own."""
 
 FIRST = -(2**63)
@@ -135,7 +135,7 @@ class SortKeys:
         found = np.asarray(((self.low != at) | (self.high != at)) & (self.low <= self.high))
         return found if self.nan is None or at == NAN_KEY else found | self.nan
 
-    def meets_any(self, places: list[Place]) -> Mask:
+    def meets_any(self, places: list[LiteralKey]) -> Mask:
         """Files where some value may be equal to one of the literals."""
         keys = np.unique(np.array([at for at, exact in places if exact and FIRST <= at <= LAST], dtype=np.int64))
         parts = [self._meets_keys(keys), *(self.meets("=", at, False) for at, exact in places if not exact)]
@@ -154,7 +154,7 @@ class SortKeys:
             found[chosen] = (self.low[chosen] <= following) & (following <= self.high[chosen])
         return found
 
-    def leaves_all(self, places: list[Place]) -> Mask:
+    def leaves_all(self, places: list[LiteralKey]) -> Mask:
         """Files where some value may differ from all literals: not where one of these is the only value."""
         keys = [at for at, exact in places if exact and FIRST <= at <= LAST]
         found = np.asarray(((self.low != self.high) | ~np.isin(self.low, keys)) & (self.low <= self.high))
@@ -179,17 +179,17 @@ def physical(value: Any) -> Any:
     return value
 
 
-def folded(values: Doubles) -> Ints:
+def float_keys(values: Doubles) -> Ints:
     """Keys in the order of numbers: the bits of negative ones count downwards."""
     bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
     bits ^= (bits >> 63) & LAST
     return bits
 
 
-def real_place(value: Any, kind: str | None) -> Place:
-    """The place of a literal among doubles; ``kind`` is its type."""
+def real_key(value: Any, kind: str | None) -> LiteralKey:
+    """The key of a literal among doubles; ``kind`` is its type."""
     below, exact = real_below(value, kind)
-    return (NAN_KEY, True) if below != below else (int(folded(np.array([below]))[0]), exact)
+    return (NAN_KEY, True) if below != below else (int(float_keys(np.array([below]))[0]), exact)
 
 
 def real_below(value: Any, kind: str | None) -> tuple[float, bool]:
@@ -216,8 +216,8 @@ def _float_below(value: int | float | Decimal) -> float:
     return math.nextafter(near, -math.inf) if near > value else near
 
 
-def number_place(value: Any, scale: int) -> Place:
-    """The place of a literal among numbers that are kept times ``10 ** scale``."""
+def number_key(value: Any, scale: int) -> LiteralKey:
+    """The key of a literal among numbers that are kept times ``10 ** scale``."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise IncomparableError(f"{value!r} is no number")
     if isinstance(value, int) and scale == 0:
@@ -233,7 +233,7 @@ def number_place(value: Any, scale: int) -> Place:
 
 
 def comparable(kind: str, literal: Literal) -> bool:
-    """True if a literal's type, where it has one, agrees with an interval's; Spark casts before it compares."""
+    """True if a literal's type, if known, agrees with an interval's; Spark casts before it compares."""
     named = literal.type
     if isinstance(literal.value, dt.datetime) and (literal.value.tzinfo is None) is (kind == "timestamp"):
         return False  # the zone of its clock is not known

@@ -1,4 +1,4 @@
-"""Intervals of functions of local time and of periodic functions, such as ``month(day)``, ``hour(ts)``, ``n % 100``.
+"""Intervals of functions of local time and periodic functions: ``hour(ts)``, ``month(day)``, ``n % 9``.
 
 ``cast(ts AS date)``, ``year(ts)``, ``date_trunc('day', ts)`` rise with the time that the clocks show, and that falls
 where they are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. But it rises from one time at which they are
@@ -50,11 +50,11 @@ __all__ = [
     "in_week_year",
     "in_year",
     "local",
-    "or_shown",
+    "cast_to_local_time",
     "periodic",
     "recurring",
     "remainder",
-    "shown",
+    "local_times",
 ]
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
@@ -154,7 +154,7 @@ def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
     return None
 
 
-def shown(spans: Interval, zone: str) -> Interval:
+def local_times(spans: Interval, zone: str) -> Interval:
     """The times that a zone's clocks show in each interval of instants; unknown far in the future."""
     if spans.kind != "timestamp":
         raise IncomparableError(f"expected timestamp, got {spans.kind}")
@@ -172,7 +172,7 @@ def shown(spans: Interval, zone: str) -> Interval:
     return Interval("timestamp", low, high)
 
 
-def or_shown(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
+def cast_to_local_time(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
     """A cast to local time that Spark evaluates if a query holds it; else by the zone's transitions."""
 
     def taken(spans: Interval) -> Interval:
@@ -181,7 +181,7 @@ def or_shown(take: Callable[[Interval], Interval], zone: str) -> Callable[[Inter
         try:
             return take(spans)
         except IncomparableError:
-            return replace(shown(spans, zone), kind="timestamp_ntz")
+            return replace(local_times(spans, zone), kind="timestamp_ntz")
 
     return taken
 
@@ -280,7 +280,7 @@ def periodic(interval: Interval, kind: str, parts: Parts, least: Any, most: Any)
 
 
 def remainder(interval: Interval, by: int, *, signed: bool) -> Interval:
-    """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, which is never negative."""
+    """The intervals of ``n % by``, which has the sign of n, or of ``pmod(n, by)``, never negative."""
     if not signed:
         return periodic(interval, "number", recurring(by), 0, by - 1)
     found = periodic(interval, "number", recurring(by), np.where(interval.low >= 0, 0, 1 - by), by - 1)

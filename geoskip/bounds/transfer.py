@@ -1,4 +1,4 @@
-"""Transfer functions: the intervals of a call or cast from those of its operands, one line a Catalyst class.
+"""Transfer functions: the intervals of a call from those of its operands, by Catalyst class.
 
 Results of +, -, * and / lie between corners, those of periodic functions within a period; functions that are declared
 to be monotone are evaluated at the ends (:mod:`geoskip.bounds.monotone`). A unit (a file, a segment, a box) where an
@@ -23,7 +23,7 @@ from geoskip.bounds.arithmetic import (
     corners,
     curve,
     of_kind,
-    rounded,
+    round_reals,
     square,
     square_root,
     wave,
@@ -31,20 +31,20 @@ from geoskip.bounds.arithmetic import (
     within,
 )
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.monotone import carried, evaluated, is_monotone_cast
+from geoskip.bounds.monotone import call_at_ends, evaluate_ends, is_monotone_cast
 from geoskip.bounds.sort_keys import LAST, physical
 from geoskip.bounds.time_zones import (
     NO_OFFSET,
     Parts,
+    cast_to_local_time,
     in_month,
     in_week_year,
     in_year,
     local,
-    or_shown,
+    local_times,
     periodic,
     recurring,
     remainder,
-    shown,
 )
 from geoskip.predicates import Call, Cast, Literal, Predicate
 from geoskip.registry import current
@@ -58,7 +58,7 @@ _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 @dataclass(frozen=True)
 class Transfer:
-    """How the intervals of an expression follow from those of its operands.
+    """A function from the intervals of an expression's operands to those of the expression.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ def _arithmetic(sign: str) -> Rule:
 
 
 def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Transfer | None:
-    """Corners of operands whose types give the result's; None for others, and for literals that are not finite."""
+    """Corners of operands of the result's type; None for others, and for literals that are not finite."""
     if not (kind.is_floating or kind.is_exact):
         return None
     sides = (left, right)
@@ -188,12 +188,12 @@ def _absolute(node: Call) -> Transfer | None:
 
 
 def _power(node: Call) -> Transfer | None:
-    """A constant even power: that of the absolute value, with which it rises; Java's pow makes the same of that."""
+    """A constant even power: that of the absolute value, with which it rises."""
     match node.args:
         case (child, Literal(float() as power)) if child.type == "double" and power > 0 and power % 2 == 0:
             if power == 2:
                 return Transfer((child,), square, is_constant=True, is_total=True)
-            take, double = evaluated(node, child, "double"), sql_type("double")
+            take, double = evaluate_ends(node, child, "double"), sql_type("double")
             return Transfer(
                 (child,),
                 lambda interval: take(absolute(double, interval)),
@@ -297,7 +297,9 @@ def _time_between(node: Call) -> Transfer | None:
     if types != {"timestamp"} or not zone:
         return None
     return Transfer(
-        node.args, lambda end, start: corners("-", kind, shown(end, zone), shown(start, zone)), asks_engine=True
+        node.args,
+        lambda end, start: corners("-", kind, local_times(end, zone), local_times(start, zone)),
+        asks_engine=True,
     )
 
 
@@ -325,7 +327,7 @@ def _of_time(length: int, unit: int) -> Rule:
         plain = zone in NO_OFFSET
         return Transfer(
             node.args[:1],
-            lambda times: periodic(times if plain else shown(times, zone), "timestamp", parts, 0, most),
+            lambda times: periodic(times if plain else local_times(times, zone), "timestamp", parts, 0, most),
             asks_engine=not plain,
         )
 
@@ -350,7 +352,7 @@ def _declared(node: Call) -> Transfer | None:
     if len(operands) != 1:
         return None
     (child,) = operands
-    if len(node.args) == 1 and (found := carried(node, child.type)) is not None:
+    if len(node.args) == 1 and (found := call_at_ends(node, child.type)) is not None:
         return Transfer(operands, found[0], is_partial=True, takes_null=not found[1])
     declared = current().properties_of(node)
     if declared is None or declared.monotone is None or declared.deterministic is False or child.type is None:
@@ -361,7 +363,7 @@ def _declared(node: Call) -> Transfer | None:
         return None
     return Transfer(
         operands,
-        evaluated(node, child, child.type, falls=direction == "decreasing", clocks=clocks),
+        evaluate_ends(node, child, child.type, falls=direction == "decreasing", clocks=clocks),
         is_constant=any(isinstance(a, Literal) and not isinstance(a.value, str) for a in node.args),  # but for units
         is_partial=True,
         takes_null=not declared.null_in_null_out,
@@ -381,9 +383,9 @@ def _cast(node: Cast) -> Transfer | None:
     clocks = None if monotone else local(node, source)
     if not monotone and clocks is None:
         return None
-    take = evaluated(node, node.child, source, clocks=clocks)
+    take = evaluate_ends(node, node.child, source, clocks=clocks)
     if (source, target) == ("timestamp", "timestamp_ntz") and node.zone is not None:
-        take = or_shown(take, node.zone)
+        take = cast_to_local_time(take, node.zone)
     return Transfer((node.child,), take, asks_engine=True)
 
 
@@ -399,7 +401,7 @@ def _cast_by_numpy(source: str | None, target: str) -> Callable[[Interval], Inte
     if (narrow.is_integral and wide.is_floating) or (narrow.is_decimal and target == "double"):
         return lambda interval: of_kind(interval, "number").as_real(target)
     if narrow.is_floating and wide.is_floating:
-        return lambda interval: rounded(interval, target)
+        return lambda interval: round_reals(interval, target)
     match source, target:
         case ("date", "timestamp_ntz"):
             return lambda days: affine(of_kind(days, "date"), MICROSECONDS_PER_DAY, kind="timestamp_ntz")

@@ -104,7 +104,7 @@ class GapList(Index):
         return {"segments": found, "nulls": nulls, "nans": nans, "rows": len(array)}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
-        """The union of the parts' segments around the widest gaps that all of them leave; the sums of the counts."""
+        """The parts' segments, united but for the widest gaps that all of them leave; the sums of counts."""
         counts = {name: sum(part.get(name, 0) for part in summaries) for name in ("nulls", "nans", "rows")}
         parts = sorted((s for part in summaries for s in part["segments"]), key=lambda segment: segment["low"])
         united: list[dict[str, Any]] = []

@@ -1,4 +1,6 @@
-"""MinMax: the least and the greatest value of an expression in each file (Extensible Data Skipping, section V-A).
+"""MinMax: the least and the greatest value of an expression in each file.
+
+The index of *Extensible Data Skipping*, section V-A.
 
 *Stored a file*: ``min`` and ``max`` over all values but NULL and NaN, ``exact`` (strings: false where a bound was
 shortened), ``nulls``, ``nans`` (floats) and ``rows``.
@@ -49,7 +51,7 @@ class MinMax(Index):
             raise InvalidSpecificationError(f"MinMax needs a column name or SQL text, got {self.expr!r}")
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
-        """``struct<min, max, exact, nulls, nans, rows>``, without ``exact`` and ``nans`` where they cannot vary."""
+        """``struct<min, max, exact, nulls, nans, rows>``; ``exact`` for text alone, ``nans`` for floats."""
         (column,) = columns
         bound = bound_type(column)
         fields = [("min", bound), ("max", bound), ("nulls", pa.int64()), ("rows", pa.int64())]

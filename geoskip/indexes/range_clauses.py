@@ -1,4 +1,4 @@
-"""Clauses on stored bounds: of one index (MinMax, a segment of GapList), or of several that an expression mixes.
+"""Clauses on stored bounds, of one index or of several that an expression mixes.
 
 What is computed from indexed expressions lies in the intervals that :mod:`geoskip.bounds.interpret` derives, so that a
 unit is kept where some value between the ends may make the predicate TRUE.
@@ -112,7 +112,7 @@ class BoundClauses:
         return all_of(found) if found else None
 
     def _negated(self, node: Predicate) -> Clause | None:
-        """The condition that a row needs to make a predicate FALSE: a value, for all but ``<=>``, IS NULL and isnan."""
+        """The condition that a row needs to make a predicate FALSE; a value for most."""
         match node:
             case Comparison("<=>" | "=" as op, left, Literal() as literal):
                 return self._differs(op, left, literal)
@@ -250,9 +250,9 @@ class RangeMeets(_OfRange):
         if self.numbers:
             keys = replace(keys, nan=None)
         if len(self.literals) != 1:
-            found = keys.meets_any(interval.places(self.literals))
+            found = keys.meets_any(interval.literal_keys(self.literals))
         else:
-            found = keys.meets(self.op, *interval.place(self.literals[0]))
+            found = keys.meets(self.op, *interval.literal_key(self.literals[0]))
         if interval.kind == "number" and any(isinstance(literal.value, float) for literal in self.literals):
             doubles = interval.as_real("double")  # Spark would compare them so
             found = found | self.of_keys(doubles, doubles.keys())
@@ -281,8 +281,8 @@ class RangeLeaves(_OfRange):
 
     def of_keys(self, interval: Interval, keys: SortKeys) -> Mask:
         if len(self.literals) == 1:
-            return keys.leaves(*interval.place(self.literals[0]))
-        return keys.leaves_all(interval.places(self.literals))
+            return keys.leaves(*interval.literal_key(self.literals[0]))
+        return keys.leaves_all(interval.literal_keys(self.literals))
 
     def of_bytes(self, interval: ByteStrings) -> Mask:
         return interval.leaves_all([encoded(literal) for literal in self.literals])

@@ -34,7 +34,7 @@ _WAYS_OUT = (
 
 
 def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
-    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out, by the kind of index."""
+    """The Arrow type of a column's bounds; raises UnsupportedColumnError with a way out."""
     of = sql_type(column.type)
     if of.arrow is not None and of.kind != "array":
         return pa.binary() if of.is_text else of.arrow
@@ -46,7 +46,7 @@ def bound_type(column: SourceColumn, kind: str = "minmax") -> pa.DataType:
 
 
 def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
-    """The summary of some values: ``min`` and ``max`` (NaN left out), ``exact``, ``nulls``, ``nans``, ``rows``."""
+    """The summary of some values: ``min``, ``max`` (but NaN), ``exact``, ``nulls``, ``nans``, ``rows``."""
     unit = values.type.unit if pa.types.is_timestamp(values.type) else "us"
     values = ordered(values)
     kind = values.type
@@ -93,7 +93,7 @@ def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shortened(value: bytes) -> bytes | None:
-    """An upper bound of at most LONGEST bytes for a value, and for all that begin like it; None is unbounded.
+    """An upper bound of at most LONGEST bytes for all texts that begin like one; None is unbounded.
 
     Text is cut between code points and its last one raised, so that the bound is text again.
 
@@ -127,7 +127,7 @@ def _summary(
 
 
 def ordered(values: Any) -> Any:
-    """The same values in a type that Arrow orders as Spark does; strings as bytes, since they may not be UTF-8."""
+    """Values in a type that Arrow orders as Spark does; strings as bytes, since they may not be UTF-8."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return ordered(values.cast(kind.value_type))

@@ -1,4 +1,4 @@
-"""Comparisons of what is computed from the coordinates of a GeoBox: ``abs(lat - 45) < 3``, ``2 * lng + lat > 100``.
+"""Clauses on expressions over a GeoBox's coordinates: ``abs(lat - 45) < 3``, ``2 * lng + lat > 100``.
 
 A box bounds either coordinate of its rows, as a MinMax of each would if every box were a file. So the clauses are those
 of MinMax (:mod:`geoskip.indexes.range_clauses`) with each unit as a file, and are joined by AND box by box.

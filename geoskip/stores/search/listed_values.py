@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.bounds.interval import counts_of, plain
-from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, folded
+from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, float_keys
 from geoskip.bounds.strings import successor
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.evaluation import IS_FALSE, IS_NULL, IS_TRUE, physical, value_in
@@ -143,7 +143,7 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
         return scaled, eights, np.array([FIRST <= key <= LAST for key in scaled], dtype=bool)
     if pa.types.is_floating(values.type):
         plain_values = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
-        return np.where(np.isnan(plain_values), NAN_KEY, folded(plain_values)).tolist(), eights, eights > 0
+        return np.where(np.isnan(plain_values), NAN_KEY, float_keys(plain_values)).tolist(), eights, eights > 0
     if pa.types.is_integer(values.type):
         return values.to_pylist(), eights, eights > 0
     texts = values.to_pylist()
@@ -288,7 +288,7 @@ def _cut(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval | Non
     if isinstance(value, bytes):
         return value, value + b"\0"
     if pa.types.is_floating(kind):
-        key = NAN_KEY if value != value else int(folded(np.array([value], dtype=np.float64))[0])
+        key = NAN_KEY if value != value else int(float_keys(np.array([value], dtype=np.float64))[0])
         return key, key + 1
     if not isinstance(value, Decimal):
         return int(value), int(value) + 1

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from geoskip.bounds.interpret import indexed
 from geoskip.bounds.interval import Interval, bounds_of, kind_of
-from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, IncomparableError, Place
+from geoskip.bounds.sort_keys import FIRST, LAST, NAN_KEY, IncomparableError, LiteralKey
 from geoskip.bounds.strings import ByteStrings, encoded, successor
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.indexes.gaplist import SegmentPasses, segments_of
@@ -197,7 +197,7 @@ def _range_meets(clause: RangeMeets, field: RangeKeys) -> TranslatedQuery | None
         return _any_of_texts(field, values)
     if not field.real and any(isinstance(literal.value, float) for literal in clause.literals):
         return None  # Spark compares them as doubles
-    places = field.range().places(clause.literals)
+    places = field.range().literal_keys(clause.literals)
     if len(places) == 1:
         found = TranslatedQuery(_meets(field, clause.op, *places[0]))
     else:
@@ -214,7 +214,7 @@ def _range_leaves(clause: RangeLeaves, field: RangeKeys) -> TranslatedQuery | No
         same = [all_of([_equal(field, "low", v.hex()), _equal(field, "high", v.hex())]) for v in values]
         alone = all_of([any_of(same), field.is_true("exact")])
         return TranslatedQuery(all_of([negate(alone), field.is_true("present")]))
-    keys = {at for at, exact in field.range().places(clause.literals) if exact and FIRST <= at <= LAST}
+    keys = {at for at, exact in field.range().literal_keys(clause.literals) if exact and FIRST <= at <= LAST}
     if len(keys) > _MOST_LITERALS:
         return None
     same = [all_of([_equal(field, "low", at), _equal(field, "high", at)]) for at in sorted(keys)]
@@ -288,7 +288,7 @@ def _unknown(field: RangeKeys) -> Query:
     return all_of([_equal(field, "low", FIRST), _equal(field, "high", LAST)])
 
 
-def _any_of_places(field: RangeKeys, places: Sequence[Place]) -> TranslatedQuery:
+def _any_of_places(field: RangeKeys, places: Sequence[LiteralKey]) -> TranslatedQuery:
     """Translate :meth:`geoskip.bounds.sort_keys.SortKeys.meets_any`, of very many literals their range."""
     keys = sorted({at for at, exact in places if exact and FIRST <= at <= LAST})
     if len(places) > _MOST_LITERALS:
