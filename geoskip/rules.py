@@ -1,9 +1,9 @@
-"""Asking the indexes and mappings at hand about one vertex, each kept from doing harm.
+"""Guarded calls of indexes and mappings for one vertex, and quarantine.
 
-What raises, returns something else than a clause or takes longer than the planning budget is left out with a reason;
-a mapping that did so is put in quarantine (:class:`geoskip.registry.Registry`), so that later queries do not ask it.
-The same goes for a clause, once it is evaluated: it is known whose it is, a mapping's or that of an index of others,
-and that is put in quarantine. geoskip's own indexes are only reported.
+A rule that raises, returns something else than a clause or takes longer than the planning budget is left out with a
+reason; a mapping that did so is put in quarantine (:class:`geoskip.registry.Registry`), so that later queries do not
+call it. The same holds for clauses when they are evaluated: the mapping or user's index that made the clause is put in
+quarantine. geoskip's own indexes are only reported.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Report = Callable[[str], None]
 Rule = Callable[..., object]
 _MOST_VALUES = 1000
 _FEW_VALUES = 16
-"""So many values of an IN, and of a NOT IN, are given to mappings one by one."""
+"""The most values of an IN (the line above) and of a NOT IN that mappings receive one by one."""
 _SHARE_OF_VALUES = 0.1
-"""Of the planning budget, for all of them."""
+"""The share of the planning budget for the values of an IN."""
 _MOST_TOGETHER = 64
-"""So many combinations of indexes are given to a rule that takes several."""
+"""The most combinations of indexes for a rule that takes several."""
 
 
 @dataclass(frozen=True)
 class RuleSubject:
-    """A clause, by which name reasons call what it is from, and what was called for it."""
+    """A clause with the rule that made it and the name of that rule in reasons."""
 
     name: str
     clause: Clause
@@ -52,13 +52,13 @@ class Deadline:
 
     most: float = math.inf
     root: str = ""
-    """The dataset that is asked about."""
+    """The root of the dataset."""
     running: tuple[str, Rule] | None = None
-    """A name, and what is called under it."""
+    """The name of the running rule, and its function."""
     sources: list[RuleSubject] = field(default_factory=list)
-    """Every clause that was answered."""
+    """Every clause that a rule returned."""
     faults: dict[str, tuple[Rule, str]] = field(default_factory=dict)
-    """By the names of sources, what was wrong with their clauses when they were evaluated."""
+    """The first fault of a source's clauses at evaluation, by the source's name."""
 
     def source_of(self, clause: Clause) -> RuleSubject | None:
         """Return the subject that made a clause: a mapping, a declaration, or an index."""
@@ -66,11 +66,11 @@ class Deadline:
         return min(made, key=lambda source: not _of_function(source.name), default=None)
 
     def of_functions(self) -> list[RuleSubject]:
-        """The sources that are about functions: mappings, and what is declared."""
+        """Return the sources about functions: mappings and declarations."""
         return [source for source in self.sources if _of_function(source.name)]
 
     def blame(self, source: RuleSubject, why: str) -> None:
-        """Take in what is wrong with a source's clause; the first fault counts."""
+        """Record a fault of a source's clause; the first one counts."""
         self.faults.setdefault(source.name, (source.rule, why))
 
     def call(self, name: str, function: Rule, *values: object) -> Any:
@@ -86,7 +86,7 @@ class Deadline:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """A block in which clauses of others are evaluated by :meth:`evaluate`."""
+        """Open a block in which users' clauses are evaluated by :meth:`evaluate`."""
         before = guard.set(self.evaluate)
         try:
             yield
@@ -94,7 +94,7 @@ class Deadline:
             guard.reset(before)
 
     def evaluate(self, clause: Clause, files: Files) -> Any:
-        """Evaluate a clause; failures, answers of another type and long times are charged to its source."""
+        """Evaluate a clause; failures, wrong types and long times are its source's faults."""
         source = self.source_of(clause)
         if source is None:
             return clause.keep(files)
@@ -115,7 +115,7 @@ class Deadline:
 
 
 def name_of(index: str, root: str) -> str:
-    """An index of one dataset, as quarantine names it."""
+    """Return the name of one dataset's index in quarantine."""
     return f"{index} of {root}"
 
 
@@ -194,7 +194,7 @@ class RuleRunner:
         return found
 
     def _mix(self, node: Predicate, read: frozenset[str], found: list[Clause]) -> None:
-        """Collect the clause of a vertex that compares what is computed from several columns with a MinMax each."""
+        """Collect the clause of a comparison computed from several columns with a MinMax each."""
         several = [
             index
             for (_, index), columns in zip(self._indexes, self._columns, strict=True)
@@ -282,7 +282,7 @@ class RuleRunner:
             self._leave_out(name, rule, f"took {_slow(took)}")
 
     def _leave_out(self, name: str, rule: Rule, why: str) -> None:
-        """Say what is wrong; a mapping is not asked again, an index may know more of another vertex."""
+        """Report a fault and put a mapping in quarantine; an index stays in use for other vertices."""
         self.report(f"{name} {why}")
         if name.startswith("mapping "):
             leave_out(self.registry, name, rule, why, self.watch.root)
@@ -298,7 +298,7 @@ class RuleRunner:
         return self._rules[id(call)][1]
 
     def _combinations(self, mapping: Mapping, node: Predicate) -> Iterator[tuple[Index | None, ...]]:
-        """One index of each kind, of those over columns of the vertex; None where one is missing and may be."""
+        """Iterate over choices of an index of each kind near the vertex; None for a missing optional one."""
         columns = columns_of(node)
         choices: list[list[Index | None]] = []
         for number, kind in enumerate(mapping.indexes):
@@ -319,7 +319,7 @@ def _is_near(index: Index, columns: frozenset[str]) -> bool:
 
 
 def calls_of(node: Predicate) -> list[Call]:
-    """The calls that a boolean vertex is about: itself, or the operands of its comparison."""
+    """Return the calls of a boolean vertex: itself, or the operands of its comparison."""
     if isinstance(node, Not):
         return calls_of(node.child)
     if isinstance(node, Call):

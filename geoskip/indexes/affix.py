@@ -42,7 +42,7 @@ from geoskip.indexes.affix_postings import (
     exactly,
     lists_of,
 )
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.stored_bounds import bound_type, ordered
 from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import (
@@ -78,8 +78,7 @@ class Affix(Index):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.expr, str) or not self.expr.strip():
-            raise InvalidSpecificationError(f"{name} needs a column name or SQL text, got {self.expr!r}")
+        require_text(self, self.expr)
         if type(self.length) is not int or not 1 <= self.length <= _LONGEST:
             raise InvalidSpecificationError(
                 f"{name}({self.expr!r}) keeps from 1 to {_LONGEST:,} characters, got length={self.length!r}; "

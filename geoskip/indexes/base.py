@@ -22,7 +22,17 @@ from geoskip.errors import InvalidSpecificationError, MappingError
 from geoskip.predicates import Predicate
 from geoskip.registry.fingerprint import Unidentifiable, digest, names_in, qualified_name
 
-__all__ = ["Index", "SourceColumn", "as_registered", "definition", "index", "index_from_json", "index_kinds", "is_own"]
+__all__ = [
+    "Index",
+    "SourceColumn",
+    "as_registered",
+    "definition",
+    "index",
+    "index_from_json",
+    "index_kinds",
+    "is_own",
+    "require_text",
+]
 
 I = TypeVar("I", bound="type[Index]")  # noqa: E741
 Summary = Mapping[str, Any]
@@ -192,6 +202,12 @@ class Index(ABC):
 
 def _fields(spec: Index) -> dict[str, Any]:
     return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}  # type: ignore[arg-type]
+
+
+def require_text(spec: Index, expression: object) -> None:
+    """Raise InvalidSpecificationError unless an indexed expression is text that is not blank."""
+    if not isinstance(expression, str) or not expression.strip():
+        raise InvalidSpecificationError(f"{type(spec).__name__} needs a column name or SQL text, got {expression!r}")
 
 
 _kinds: dict[str, type[Index]] = {}

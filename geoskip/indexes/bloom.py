@@ -34,7 +34,7 @@ from geoskip.bounds.interpret import indexed
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.bloom_filters import filter_of, filters_for, filters_of, probes_for
 from geoskip.indexes.bloom_hash import VERSION, Words, hashes_of, hashes_of_each, hashes_of_keys, keys_of
 from geoskip.indexes.range_clauses import HasNulls, HasValues
@@ -81,8 +81,7 @@ class BloomFilter(Index):
     kind: ClassVar[str] = "bloomfilter"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.expr, str) or not self.expr.strip():
-            raise InvalidSpecificationError(f"BloomFilter needs a column name or SQL text, got {self.expr!r}")
+        require_text(self, self.expr)
         if isinstance(self.fpp, bool) or not isinstance(self.fpp, int | float) or not 1e-9 <= self.fpp <= 0.5:
             raise InvalidSpecificationError(
                 f"BloomFilter({self.expr!r}) needs a rate of false positives from 1e-9 to 0.5, got fpp={self.fpp!r}; "

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from geoskip.clauses import Clause, all_of
 from geoskip.errors import InvalidSpecificationError
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.valuelist import list_clause, list_of, merged_list
 from geoskip.predicates import Predicate
@@ -69,8 +69,7 @@ class Formatted(Index):
     kind: ClassVar[str] = "formatted"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.column, str) or not self.column.strip():
-            raise InvalidSpecificationError(f"Formatted needs a column name or SQL text, got {self.column!r}")
+        require_text(self, self.column)
         if (self.extract is None) == (self.template is None):
             raise InvalidSpecificationError(
                 f"Formatted({self.column!r}) needs either extract=, a function's name or an SQL expression, or "

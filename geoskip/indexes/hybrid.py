@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from geoskip.clauses import Clause, all_of
 from geoskip.errors import InvalidSpecificationError
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.bloom import BloomFilter, HashedPart
 from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.summary_cache import CachedSummary
@@ -67,8 +67,7 @@ class Hybrid(Index):
     kind: ClassVar[str] = "hybrid"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.expr, str) or not self.expr.strip():
-            raise InvalidSpecificationError(f"Hybrid needs a column name or SQL text, got {self.expr!r}")
+        require_text(self, self.expr)
         try:
             BloomFilter(self.expr, self.fpp)
         except InvalidSpecificationError as error:

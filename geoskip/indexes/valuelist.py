@@ -49,7 +49,7 @@ from geoskip.evaluation import (
     reads_only,
 )
 from geoskip.evaluation.values import ascending
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import And, Comparison, In, IsNull, Not, Or, Predicate
@@ -92,8 +92,7 @@ class ValueList(Index):
     kind: ClassVar[str] = "valuelist"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.expr, str) or not self.expr.strip():
-            raise InvalidSpecificationError(f"ValueList needs a column name or SQL text, got {self.expr!r}")
+        require_text(self, self.expr)
         if type(self.limit) is not int or self.limit < 1:
             raise InvalidSpecificationError(
                 f"ValueList(limit=) takes a number from 1 on, got {self.limit!r}; 10_000 serves well"
