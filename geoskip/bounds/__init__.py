@@ -9,9 +9,9 @@ module         content                                                      test
 ``interval``   intervals of all units, read from stored bounds              ``test_minmax``
 ``transfer``   transfer functions by Catalyst class: ``Year`` is monotone   ``test_monotone``
 ``interpret``  intervals of an expression from those of the columns         ``test_minmax_pairs``
-``arithmetic`` sums, products, curves and remainders of intervals           ``test_geobox_arithmetic``
+``arithmetic`` sums, products and curves of intervals                       ``test_geobox_arithmetic``
 ``monotone``   monotone functions, evaluated at both ends by Spark          ``test_monotone``
-``time_zones`` functions of local time, where clocks are set back           ``test_clocks``
+``time_zones`` functions of local time, parts of dates, remainders          ``test_clocks``
 ``sort_keys``  comparisons and IN of intervals with literals, as integers   ``test_minmax``
 ``strings``    intervals of strings and binary                              ``test_minmax``
 ============== ============================================================ ==============================

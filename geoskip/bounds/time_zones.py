@@ -154,16 +154,16 @@ def local(node: Call | Cast, source: str | None) -> LocalTimeFunction | None:
     return None
 
 
-def local_times(spans: Interval, zone: str) -> Interval:
+def local_times(interval: Interval, zone: str) -> Interval:
     """The times that a zone's clocks show in each interval of instants; unknown far in the future."""
-    if spans.kind != "timestamp":
-        raise IncomparableError(f"expected timestamp, got {spans.kind}")
+    if interval.kind != "timestamp":
+        raise IncomparableError(f"expected timestamp, got {interval.kind}")
     clocks = clocks_of(zone)
     if clocks is None:
         raise IncomparableError(f"the clocks of {zone} are not known")
-    empty = spans.low > spans.high
-    known = ~empty & (spans.low > FIRST + _FAR) & (spans.high < clocks.until - _FAR)
-    (at_low, lows), (at_high, highs) = LocalTimeFunction(zone).points(spans.low, spans.high, known, known)
+    empty = interval.low > interval.high
+    known = ~empty & (interval.low > FIRST + _FAR) & (interval.high < clocks.until - _FAR)
+    (at_low, lows), (at_high, highs) = LocalTimeFunction(zone).points(interval.low, interval.high, known, known)
     low, high = np.full(len(empty), LAST), np.full(len(empty), FIRST)
     np.minimum.at(low, at_low, lows + _ahead(clocks, lows))
     np.maximum.at(high, at_high, highs + _ahead(clocks, highs))
@@ -175,13 +175,13 @@ def local_times(spans: Interval, zone: str) -> Interval:
 def cast_to_local_time(take: Callable[[Interval], Interval], zone: str) -> Callable[[Interval], Interval]:
     """A cast to local time that Spark evaluates if a query holds it; else by the zone's transitions."""
 
-    def taken(spans: Interval) -> Interval:
-        if zone in NO_OFFSET and spans.kind == "timestamp":
-            return replace(spans, kind="timestamp_ntz")
+    def taken(interval: Interval) -> Interval:
+        if zone in NO_OFFSET and interval.kind == "timestamp":
+            return replace(interval, kind="timestamp_ntz")
         try:
-            return take(spans)
+            return take(interval)
         except IncomparableError:
-            return replace(local_times(spans, zone), kind="timestamp_ntz")
+            return replace(local_times(interval, zone), kind="timestamp_ntz")
 
     return taken
 
