@@ -120,6 +120,8 @@ class ValueList(Index):
 def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> ListMeets | None:
     """Return the clause of a vertex over the listed values of an expression, or None.
 
+    AND and OR need no clause: the clauses of their parts are merged value by value.
+
     Parameters
     ----------
     name
@@ -130,10 +132,6 @@ def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> 
         The vertex.
     part
         The beginning of the names of the fields, for an index with several lists a file.
-
-    Notes
-    -----
-    AND and OR need no clause: the clauses of their parts are merged value by value.
     """
     match node:
         case And() | Or():
@@ -283,10 +281,7 @@ class Postings:
         return len(self.values) + 2
 
     def keep_units(self, found: Outcomes, wanted: int, *, unlisted: bool) -> Mask:
-        """Return the mask of the units that may give a wanted outcome.
-
-        ``found`` are the outcomes of the values and NULL; ``unlisted`` is True if unlisted values may give it.
-        """
+        """Return the mask of the units that may give a wanted outcome, ``unlisted`` if unlisted values may."""
         keep = np.empty(self.units, dtype=bool)
         np.not_equal(found & np.uint8(wanted), 0, out=keep[:-2])
         keep[-2:] = unlisted, True
