@@ -65,7 +65,7 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
 
 
 def _offered_functions() -> Iterator[Any]:
-    """Functions of all libraries whose requirements are installed; one that fails is left out with a warning."""
+    """Functions of all installed libraries; one that cannot be loaded is left out with a warning."""
     for point in entry_points(group="geoskip.functions"):
         try:
             functions = list(point.load().values())
