@@ -85,7 +85,7 @@ def unflushed() -> Iterator[None]:
 @pytest.fixture
 def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """check_mapping's seconds are those of the processor: a machine that stands still finds no less."""
-    for module in ("", ".search", ".shrinking"):
+    for module in ("", ".search"):
         clock = SimpleNamespace(monotonic=time.process_time)
         monkeypatch.setattr(import_module(f"geoskip.checking{module}"), "time", clock)
 

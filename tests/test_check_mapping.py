@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from geoskip import (
     maps,
 )
 from geoskip.clauses import any_of
-from geoskip.errors import MappingError
+from geoskip.errors import EnvironmentProblem, MappingError
 from geoskip.geometry import Point
 from geoskip.predicates import Call, Comparison, EndsWith, In, IsNull, Literal, Not, StartsWith
 
@@ -397,3 +398,17 @@ def test_a_box_that_is_too_narrow_on_one_side(side: str, processor_time: None) -
         assert check_mapping(from_depot, seconds=20).counter_example is not None
         bounds.update({"west": 20.0, "south": 30.0, "east": 40.0, "north": 50.0})
         assert check_mapping(from_depot, seconds=2).counter_example is None
+
+
+def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'geoskip\[check\]'"):
+        check_mapping(fahrenheit)
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    with mappings():
+        maps(planar, index=GeoBox)(wrong_order)
+        first, again = (check_mapping(planar, seed=7) for _ in range(2))
+    assert str(first.counter_example) == str(again.counter_example)
+    assert (first.trials, first.skipped) == (again.trials, again.skipped)

@@ -1,36 +1,34 @@
-"""Trying mappings: :func:`check_mapping` searches for rows that a mapping, or a property, would lose.
+"""Checks of mappings: :func:`check_mapping` searches for rows that a mapping, or a declared property, would lose.
 
-Rows are made by type and by hint (:mod:`geoskip.checking.strategies`) and put into files, each alone, in pairs, close
-together and at random. The real function is evaluated on every row, and the mapping on what indexes store of the
-files: for the function alone, compared with values that it has, for NULL, and under NOT. A file that is skipped though
-one of its rows makes the condition TRUE is a counter-example, and is made as small as can be.
+Hypothesis draws rows by type and by hint (:mod:`geoskip.checking.strategies`), which are put into files: each alone, in
+pairs, close together and at random. The real function is evaluated for every row, and the mapping on the metadata of
+the files: for the function alone, compared with values that it has, for NULL, and under NOT. A file that is skipped
+though one of its rows makes the condition TRUE is a counter-example, and Hypothesis shrinks it.
 
-A Python function needs no Spark: its results are taken as Spark takes them (SEMANTICS, section 6). Functions of SQL,
-of the JVM and of Sedona are evaluated by Spark (:mod:`geoskip.spark.checking`).
+A Python function needs no Spark: its results are converted as Spark does (SEMANTICS, section 6). Functions of SQL, of
+the JVM and of Sedona are evaluated by Spark (:mod:`geoskip.spark.checking`). The extra ``geoskip[check]`` installs
+Hypothesis.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from geoskip.checking.candidates import Tally
-from geoskip.checking.constants import constants_of, near
-from geoskip.checking.declarations import constants, denotations, monotone, repeated
-from geoskip.checking.function import FunctionUnderTest, subjects_of
 from geoskip.checking.result import CounterExample, Effect, MappingCheck
-from geoskip.checking.search import search
-from geoskip.errors import MappingError
+from geoskip.errors import EnvironmentProblem, MappingError
 from geoskip.indexes.base import Index
 from geoskip.registry import Given, current
 
-__all__ = ["CounterExample", "Effect", "MappingCheck", "check_mapping", "near_constants"]
+if TYPE_CHECKING:
+    from geoskip.checking.candidates import Tally
+    from geoskip.checking.function import FunctionUnderTest
 
-_ROUNDS = 24
+__all__ = ["CounterExample", "Effect", "MappingCheck", "check_mapping"]
+
+_ROUNDS = 60
 
 
 def check_mapping(
@@ -44,51 +42,68 @@ def check_mapping(
     seconds: float = 5.0,
     seed: int = 0,
 ) -> MappingCheck:
-    """Search for a counter-example to what is mapped, declared, denoted and evaluated of a function.
+    """Search for a counter-example to the mappings, constants, denotations and declared properties of a function.
 
-    ``function`` is the Python function or UDF that queries call, or, with ``spark``, a SQL name. ``rows`` says of each
-    argument, by its name or in order, which values it takes: a Spark type (``"double"``), a hint (``"longitude"``,
-    ``"latitude"``, ``"words"``, ``"agents"``, ``"zip codes"``, ``"addresses"``, ``"urls"``, ``"points"``,
-    ``"polygons"``; geometries are WKB), or values of one's own. What is not said is guessed from annotations and names,
-    or tried. ``returns`` is the declared type, where the function is no UDF. ``index`` are indexes over the arguments'
-    names to try instead of all that fit, ``name`` the SQL name where it is not the function's own.
+    Parameters
+    ----------
+    function
+        The Python function or UDF that queries call, or, with ``spark``, a SQL name.
+    rows
+        The values of arguments, by name or in order: a Spark type (``"double"``), a hint (``"longitude"``,
+        ``"latitude"``, ``"words"``, ``"agents"``, ``"zip codes"``, ``"addresses"``, ``"urls"``, ``"points"``,
+        ``"polygons"``; geometries are WKB), or values of one's own. Others are guessed from annotations and names.
+    returns
+        The declared type, if the function is no UDF.
+    index
+        Indexes over the arguments' names to try instead of all that fit.
+    name
+        The SQL name, if it is not the function's own.
+    spark
+        The session to evaluate the function in; needed for functions of SQL, of the JVM and of Sedona.
+    seconds
+        The search ends with the first counter-example, or after about this time.
+    seed
+        The same seed searches in the same order.
 
-    Ends with the first counter-example, or after some ``seconds``. Raises MappingError where nothing is declared of the
-    function, or its arguments cannot be told.
+    Raises
+    ------
+    MappingError
+        If nothing is declared of the function, or its arguments are unknown.
+    EnvironmentProblem
+        If Hypothesis is not installed.
     """
+    try:
+        import_module("hypothesis")
+    except ImportError:
+        raise EnvironmentProblem(
+            "check_mapping draws rows with the package hypothesis, which is not installed: pip install 'geoskip[check]'"
+        ) from None
+    from geoskip.checking.candidates import Tally
+    from geoskip.checking.function import near_constants, subjects_of
+
     indexes = (index,) if isinstance(index, Index) else tuple(index)
     started = time.monotonic()
     if spark is not None:
-        checked: MappingCheck = import_module("geoskip.spark.checking").check(
+        check: MappingCheck = import_module("geoskip.spark.checking").check(
             spark, function, rows=rows, indexes=indexes, name=name, seconds=seconds, seed=seed, returns=returns
         )
-        return checked
+        return check
     plain, name = _plain(function, name)
     subjects = subjects_of(plain, rows=rows, returns=returns, name=name)
-    _require(subjects[0])
+    _require_declaration(subjects[0])
     subjects = [near_constants(subject) for subject in subjects]
     tally = Tally()
-    found = _searched(subjects, indexes, tally, started + seconds, seed)
-    effects = tuple(tally.effects.values())
-    return MappingCheck(
-        subjects[0].name,
-        found,
-        trials=sum(effect.trials for effect in effects) + sum(tally.agreed.values()),
-        skipped=sum(effect.skipped for effect in effects),
-        effects=effects,
-        problems=tuple(tally.problems)[:5],
-        notes=(*(f"{what} agrees for {count:,} values" for what, count in tally.agreed.items()), *tally.notes),
-        seconds=time.monotonic() - started,
-    )
+    counter_example = _search(subjects, indexes, tally, started + seconds, seed)
+    return tally.result(subjects[0].name, counter_example, time.monotonic() - started)
 
 
 def _plain(function: Any, name: str | None) -> tuple[Any, str | None]:
-    """The function to call; a name is looked up among the functions that something is declared of."""
+    """The function to call; a SQL name is looked up among the functions with mappings or declarations."""
     if not isinstance(function, str):
         return function, name
     registry = current()
     references = [f for mapping in registry.mappings.values() for f in mapping.functions]
-    references += [said.function for said in registry.properties]
+    references += [properties.function for properties in registry.properties]
     for reference in references:
         if isinstance(reference, Given) and reference.name.lower() == function.lower():
             return reference.function, name or function
@@ -98,44 +113,41 @@ def _plain(function: Any, name: str | None) -> tuple[Any, str | None]:
     )
 
 
-def _require(subject: FunctionUnderTest) -> None:
-    registry, call = current(), subject.called({})
-    some = (
-        registry.rules_of(call),
-        registry.properties_of(call),
-        registry.constants_of(call),
-        registry.denotations_of(call),
-    )
-    if not any(some):
+def _require_declaration(subject: FunctionUnderTest) -> None:
+    registry, call = current(), subject.call({})
+    if not (
+        registry.rules_of(call)
+        or registry.properties_of(call)
+        or registry.constants_of(call)
+        or registry.denotations_of(call)
+    ):
         raise MappingError(
             f"nothing is mapped or declared of {subject.name}: decorate a rule with "
             f"@geoskip.maps({subject.name}, index=...), or state a property with geoskip.declare({subject.name}, ...)"
         )
 
 
-def near_constants(subject: FunctionUnderTest) -> FunctionUnderTest:
-    """The subject with arguments near the constants in its code and in that of its mappings."""
-    rules = [mapping.rule for mapping in current().rules_of(subject.called({}))]
-    constants = constants_of([subject.function, *rules])
-    near_them = {name: near(sample, constants) for name, sample in subject.arguments.items()}
-    return replace(subject, arguments=near_them, constants=tuple(constants))
-
-
-def _searched(
+def _search(
     subjects: Sequence[FunctionUnderTest], indexes: Sequence[Index], tally: Tally, deadline: float, seed: int
 ) -> CounterExample | None:
+    """Check the declarations of each subject once, then its mappings in rounds until the deadline."""
+    from geoskip.checking.declarations import constants, denotations, monotone, repeated
+    from geoskip.checking.search import lost_row
+
     for number in range(_ROUNDS):
         for place, subject in enumerate(subjects):
-            chance = random.Random(f"{seed} {number} {place}")
+            own_seed = f"{seed} {number} {place}"
+            counter_example = None
             if number == 0:
-                for attempt in (constants, denotations):
-                    if (found := attempt(subject, chance, tally)) is not None:
-                        return found
-                for simple in (repeated, monotone):
-                    if (found := simple(subject, chance)) is not None:
-                        return found
-            if (found := search(subject, indexes, chance, tally, deadline)) is not None:
-                return found
+                counter_example = (
+                    constants(subject, own_seed, tally)
+                    or denotations(subject, own_seed, tally)
+                    or repeated(subject, own_seed)
+                    or monotone(subject, own_seed)
+                )
+            counter_example = counter_example or lost_row(subject, indexes, tally, deadline, own_seed)
+            if counter_example is not None:
+                return counter_example
         if time.monotonic() > deadline or (number >= 3 and tally.problems):
             break
     return None

@@ -1,57 +1,211 @@
-"""What is asked: each mapping, or what is declared, with the indexes that it is asked through."""
+"""Candidates to check (a mapping or declaration with its indexes), and synthetic files with their metadata."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from geoskip.checking.python_results import FunctionResults
-from geoskip.checking.result import Effect
-from geoskip.checking.synthetic_files import IndexedExpression, indexes_for, prepared
+from geoskip.checking.function import FunctionResults, FunctionUnderTest
+from geoskip.checking.result import CounterExample, Effect, MappingCheck
 from geoskip.clauses import Clause, Mask
 from geoskip.errors import GeoskipError
 from geoskip.evaluation import IS_TRUE, CandidateValues, outcomes, physical
-from geoskip.indexes.base import Index
+from geoskip.indexes.base import Index, SourceColumn, index_kinds
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import Labeller
+from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, IsNull, Not, Predicate
 from geoskip.registry import FunctionProperties, Registry, current
 from geoskip.registry import Mapping as Rule
 
-__all__ = ["Candidate", "Tally", "asked", "lenses_for", "truth_of"]
+__all__ = [
+    "Candidate", "IndexedExpression", "SyntheticFiles", "Tally", "candidates_for", "clause_of", "expressions_of",
+    "metadata_of", "truth_of",
+]  # fmt: skip
 
-_MOST_LENSES = 24
-Ask = Callable[[Predicate], "Clause | None"]
+# ---- synthetic files
+
+_PAIRS, _GROUPS = 40, 60
+
+
+@dataclass(frozen=True)
+class IndexedExpression:
+    """An expression that an index may be over: its text, predicate and Spark type, and its value for each row."""
+
+    text: str
+    predicate: Predicate
+    kind: str
+    values: pa.Array
+
+
+def expressions_of(subject: FunctionUnderTest, rows: Mapping[str, list[Any]]) -> list[IndexedExpression]:
+    """The arguments of a function as expressions for indexes."""
+    return [
+        IndexedExpression(name, column, column.type or "", pa.array(rows[name], subject.arguments[name].arrow))
+        for name, column in subject.columns().items()
+    ]
+
+
+class SyntheticFiles:
+    """Files formed of rows: each row alone, each with another, groups that lie close together, random groups."""
+
+    def __init__(self, expressions: Sequence[IndexedExpression]) -> None:
+        self.expressions = {expression.text: expression for expression in expressions}
+        length = len(expressions[0].values)
+        self.files = list(_files(expressions, length))
+        self.members = np.zeros((len(self.files), length), dtype=bool)
+        for number, rows in enumerate(self.files):
+            self.members[number, rows] = True
+        self._metadata: dict[tuple[str, ...], FileMetadata] = {}
+
+    def metadata(self, indexes: Sequence[Index]) -> FileMetadata:
+        """The metadata of the files for some indexes, computed on the first call."""
+        key = tuple(map(repr, indexes))
+        if key not in self._metadata:
+            self._metadata[key] = metadata_of(indexes, self.expressions, self.files)
+        return self._metadata[key]
+
+
+def metadata_of(
+    indexes: Sequence[Index], expressions: Mapping[str, IndexedExpression], files: Sequence[Sequence[int]]
+) -> FileMetadata:
+    """The metadata of files, each given by its row numbers; every other file is collected in two parts and merged."""
+    table: dict[str, pa.Array] = {"file": pa.array(range(len(files)))}
+    for index in indexes:
+        over = [expressions[text] for text in index.expressions()]
+        stored = index.metadata_type(*_columns(type(index), over))
+        summaries = []
+        for number, rows in enumerate(files):
+            half = len(rows) // 2 if number % 2 else 0
+            parts = [part for part in (rows[:half], rows[half:]) if len(part)] or [rows]
+            collected = [index.collect(*(e.values.take(pa.array(part, pa.int64())) for e in over)) for part in parts]
+            known = [summary for summary in collected if summary is not None]
+            merged = None if len(known) < len(parts) else known[0] if len(known) == 1 else index.merge(known)
+            summaries.append(None if merged is None else index.for_files([merged], [number % 2 * 10**9])[0])
+        table[str(index)] = pa.array(summaries, stored)
+    return FileMetadata.of(pa.table(table))
+
+
+def _columns(kind: type[Index], over: Sequence[IndexedExpression]) -> list[SourceColumn]:
+    """The source columns of an index; WKB is a geometry for indexes over geometries."""
+    types = ("geometry" if issubclass(kind, GeoBox) and e.kind == "binary" else e.kind for e in over)
+    return [SourceColumn(e.text, name, e.values.type) for e, name in zip(over, types, strict=True)]
+
+
+def _files(expressions: Sequence[IndexedExpression], length: int) -> Iterator[list[int]]:
+    chance, everything = random.Random(length), list(range(length))
+    yield from ([row] for row in everything)
+    nulls = [row for row in everything if any(not e.values[row].is_valid for e in expressions)] or everything
+    for _ in range(min(_PAIRS, length * (length - 1))):
+        yield [chance.choice(everything), chance.choice(nulls)]
+    for expression in expressions:
+        values = expression.values.to_pylist()
+        ordered = sorted(everything, key=lambda row: _sort_key(values[row]))
+        for size in (3, 8):
+            starts = range(0, length - size + 1, max(1, length * size // _GROUPS))
+            yield from (ordered[start : start + size] for start in starts)
+    for _ in range(_GROUPS // 3 if length > 2 else 0):
+        yield chance.sample(everything, min(length, chance.randint(2, 6)))
+
+
+def _sort_key(value: Any) -> tuple[bool, bool, Any]:
+    """A total order of values of one type: NaN after numbers, NULL last."""
+    unordered = value is None or value != value
+    return value is None, unordered, "" if unordered and isinstance(value, str) else 0 if unordered else value
+
+
+# ---- indexes
+
+_SIMPLE = ("minmax", "valuelist", "gaplist", "prefix", "suffix")
+"""The indexes to try for a mapping of an abstract index type."""
+_SMALL: dict[str, tuple[int, ...]] = {"length": (1, 3), "boxes": (1,), "limit": (2,), "gaps": (1,), "origins": (2,)}
+"""Small parameters, which lose information that the defaults keep."""
+_METRICS = {
+    ("string",): ("levenshtein", "hamming"),
+    ("bigint",): ("euclidean", "hamming"),
+    ("double",): ("euclidean",),
+    ("double", "double"): ("euclidean", "manhattan", "chebyshev", "haversine"),
+    ("array<string>",): ("jaccard",),
+    ("array<double>",): ("angular",),
+}
+
+
+def _indexes_for(kind: type, expressions: Sequence[IndexedExpression]) -> Iterator[Index]:
+    """Indexes of a type over some of the expressions, also with small parameters, bound to them."""
+    concrete = [kind]
+    if getattr(kind, "__abstractmethods__", None):
+        concrete = [known for known in index_kinds().values() if issubclass(known, kind) and known.kind in _SIMPLE]
+    several = [some for count in (1, 2, 3) for some in itertools.permutations(expressions, count)]
+    indexes = (index for kind in concrete for over in several for index in _indexes_over(kind, over))
+    return iter({repr(index): index for index in indexes}.values())
+
+
+def _indexes_over(kind: type[Index], over: Sequence[IndexedExpression]) -> Iterator[Index]:
+    texts = [expression.text for expression in over]
+    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    options: list[dict[str, Any]] = [{}]
+    if issubclass(kind, MetricDist):
+        options = [{"metric": metric} for metric in _METRICS.get(tuple(e.kind for e in over), ())]
+    options += [{name: size, **first} for first in options[:1] for name, sizes in _SMALL.items() if name in names
+                for size in sizes]  # fmt: skip
+    for option in options:
+        with contextlib.suppress(GeoskipError, TypeError):
+            index = _prepared(kind(*texts, **option), over)
+            if index is not None:
+                yield index
+
+
+def _prepared(index: Index, over: Sequence[IndexedExpression]) -> Index | None:
+    """Bind an index to expressions and prepare it; None if it is over others. Raises GeoskipError."""
+    if list(index.expressions()) != [expression.text for expression in over]:
+        return None
+    index.metadata_type(*_columns(type(index), over))
+    bound = index.bind([expression.predicate for expression in over])
+    return bound.prepare(*(expression.values for expression in over))
+
+
+# ---- candidates
+
+_MOST_CANDIDATES = 24
+_CHECKED = ("metric", "monotone", "null_in_null_out", "inverse")
+"""The declared properties that indexes use."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One mapping, or what is declared, together with the indexes that it is asked with."""
+    """A mapping, or the declared properties of a function, together with indexes."""
 
     name: str
     indexes: tuple[Index, ...]
-    ask: Ask
-    over: str
-    """The indexes in words."""
+    ask: Callable[[Predicate], Clause | None]
     rule: Rule | None = None
+
+    @property
+    def over(self) -> str:
+        """The indexes as a text."""
+        return ", ".join(map(str, self.indexes))
 
 
 @dataclass
 class Tally:
-    """What was tried so far."""
+    """The counts, problems and notes of a check."""
 
     effects: dict[str, Effect] = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     agreed: dict[str, int] = field(default_factory=dict)
-    """For how many values a constant or a denotation is as its function, by its name."""
+    """By the name of a constant or denotation, the number of values for which it agrees with its function."""
 
     def effect(self, name: str) -> Effect:
         return self.effects.setdefault(name, Effect(name))
@@ -59,124 +213,140 @@ class Tally:
     def agree(self, name: str) -> None:
         self.agreed[name] = self.agreed.get(name, 0) + 1
 
-    def pass_over(self, lens: Candidate, files: int) -> None:
-        """Take in that a lens said nothing of some files."""
-        effect = self.effect(lens.name)
+    def result(self, function: str, counter_example: CounterExample | None, seconds: float) -> MappingCheck:
+        """The outcome of the check of a function."""
+        effects = tuple(self.effects.values())
+        return MappingCheck(
+            function,
+            counter_example,
+            trials=sum(effect.trials for effect in effects) + sum(self.agreed.values()),
+            skipped=sum(effect.skipped for effect in effects),
+            effects=effects,
+            problems=tuple(self.problems)[:5],
+            notes=(*(f"{name} agrees for {count:,} values" for name, count in self.agreed.items()), *self.notes),
+            seconds=seconds,
+        )
+
+    def count_condition(self, candidate: Candidate, files: int) -> None:
+        """Count a condition that was tried on some files."""
+        effect = self.effect(candidate.name)
         effect.asked += 1
         effect.trials += files
 
-    def count(self, lens: Candidate, matching: Mask, keep: Mask) -> None:
-        """Take in what a lens said of some files."""
-        self.pass_over(lens, len(matching))
-        effect = self.effect(lens.name)
+    def count_clause(self, candidate: Candidate, matching: Mask, keep: Mask) -> None:
+        """Count a clause: the files that match its condition and those that it keeps."""
+        effect = self.effect(candidate.name)
         effect.answered += 1
         effect.skipped += int(np.count_nonzero(~keep))
         effect.skippable += int(np.count_nonzero(~matching))
 
 
-def lenses_for(
+def candidates_for(
     call: Call, expressions: Sequence[IndexedExpression], indexes: Sequence[Index], tally: Tally
 ) -> list[Candidate]:
-    """Every mapping of a call with every index that it may be asked with, and what is declared of the function."""
-    found: list[Candidate] = []
+    """List every mapping of a call with every choice of its indexes, and the declared properties of the function.
+
+    Parameters
+    ----------
+    call
+        The call whose function is checked.
+    expressions
+        The expressions that indexes may be over, with values.
+    indexes
+        The user's choice of indexes; empty for all that fit.
+    tally
+        The effects to which the indexes are added.
+    """
+    candidates: list[Candidate] = []
     registry = current()
     for rule in registry.rules_of(call):
         kinds = [
-            _given(indexes, kind, expressions) if indexes else list(indexes_for(kind, expressions))
+            _chosen(indexes, kind, expressions) if indexes else list(_indexes_for(kind, expressions))
             for kind in rule.indexes
         ]
         effect = tally.effect(f"mapping {rule.name}")
-        for together in itertools.islice(_together(rule, kinds), _MOST_LENSES):
-            known = tuple(index for index in together if index is not None)
-            effect.indexes |= dict.fromkeys(map(str, known))
-            found.append(Candidate(effect.name, known, _asking(rule, together), ", ".join(map(str, known)), rule))
-    said = registry.properties_of(call)
-    if said is not None and said.deterministic is not False:
-        found += _declared(call, said, expressions, tally)
-    return found
+        for some in itertools.islice(_choices(rule, kinds), _MOST_CANDIDATES):
+            given = tuple(index for index in some if index is not None)
+            effect.indexes |= dict.fromkeys(map(str, given))
+            candidates.append(Candidate(effect.name, given, _rule_over(rule, some), rule))
+    properties = registry.properties_of(call)
+    if properties is not None and properties.deterministic is not False:
+        candidates += _declared(call, properties, expressions, tally)
+    return candidates
 
 
-def _given(indexes: Sequence[Index], kind: type, expressions: Sequence[IndexedExpression]) -> list[Index]:
-    """The indexes of the user's choice that are of a kind."""
+def _chosen(indexes: Sequence[Index], kind: type, expressions: Sequence[IndexedExpression]) -> list[Index]:
+    """The user's indexes of a type."""
     by_text = {expression.text: expression for expression in expressions}
-    found = []
-    for index in indexes:
-        over = [by_text[text] for text in index.expressions() if text in by_text]
-        if isinstance(index, kind) and (bound := prepared(index, over)) is not None:
-            found.append(bound)
-    return found
+    over = ([by_text[text] for text in index.expressions() if text in by_text] for index in indexes)
+    bound = [_prepared(index, e) for index, e in zip(indexes, over, strict=True) if isinstance(index, kind)]
+    return [index for index in bound if index is not None]
 
 
-def _together(rule: Rule, kinds: Sequence[Sequence[Index]]) -> Iterator[tuple[Index | None, ...]]:
+def _choices(rule: Rule, kinds: Sequence[Sequence[Index]]) -> Iterator[tuple[Index | None, ...]]:
     if not rule.together:
         return ((index,) for index in {str(i): i for some in kinds for i in some}.values())
     choices = [[*some, *([None] if number in rule.optional else [])] for number, some in enumerate(kinds)]
     return itertools.product(*choices)
 
 
-def _asking(rule: Rule, indexes: Sequence[Index | None]) -> Ask:
+def _rule_over(rule: Rule, indexes: Sequence[Index | None]) -> Callable[[Predicate], Clause | None]:
     return lambda node: rule.rule(node, *indexes)
 
 
-_WORDS = ("metric", "monotone", "null_in_null_out", "inverse")
-
-
 def _declared(
-    call: Call, said: FunctionProperties, expressions: Sequence[IndexedExpression], tally: Tally
+    call: Call, properties: FunctionProperties, expressions: Sequence[IndexedExpression], tally: Tally
 ) -> Iterator[Candidate]:
-    """What is declared, asked through the indexes that believe it; the mappings of the function are left aside."""
-    words = {name: word for name, word in said.declared().items() if name in _WORDS and word is not False}
-    if not words:
+    """The declared properties with the indexes that use them; the mappings of the function are not applied."""
+    stated = {name: value for name, value in properties.declared().items() if name in _CHECKED and value is not False}
+    if not stated:
         return
-    name = f"declare({call.name}, {', '.join(f'{name}={_shown(word)}' for name, word in words.items())})"
+    shown = (f"{n}={getattr(v, '__name__', '...') if callable(v) else repr(v)}" for n, v in stated.items())
+    name = f"declare({call.name}, {', '.join(shown)})"
     effect = tally.effect(name)
-    indexes: list[Index] = [*indexes_for(MinMax, expressions), *indexes_for(ValueList, expressions)]
-    if said.metric:
+    indexes: list[Index | None] = [*_indexes_for(MinMax, expressions), *_indexes_for(ValueList, expressions)]
+    if properties.metric:
         half = expressions[: max(1, len(expressions) // 2)]
-        function = current().function_of(call)
         try:
-            metric = prepared(MetricDist(*(e.text for e in half), metric=function), half)
+            metric = MetricDist(*(e.text for e in half), metric=current().function_of(call))
+            indexes.append(_prepared(metric, half))
         except GeoskipError as error:
             tally.problems[f"{name}: {error}"] = None
             return
-        indexes += [metric] if metric is not None else []
-    only = Registry(current())
-    only.mappings.clear()
+    properties_only = Registry(current())
+    properties_only.mappings.clear()
     for index in indexes:
-        label = Labeller([index], registry=only)
-        effect.indexes[str(index)] = None
-        yield Candidate(name, (index,), label.true, str(index))
+        if index is not None:
+            effect.indexes[str(index)] = None
+            yield Candidate(name, (index,), Labeller([index], registry=properties_only).true)
 
 
-def _shown(word: Any) -> str:
-    return getattr(word, "__name__", "...") if callable(word) else repr(word)
-
-
-def asked(lens: Candidate, node: Predicate, tally: Tally) -> Clause | None:
-    """What a lens says of a condition in its one shape; that it fails is a problem of its mapping."""
+def clause_of(candidate: Candidate, node: Predicate, tally: Tally) -> Clause | None:
+    """The clause of a candidate for a normalised condition; an exception is a problem of its mapping."""
     try:
-        clause = lens.ask(node)
+        clause = candidate.ask(node)
     except Exception as error:
-        tally.problems[f"{lens.name} raises for {node} over {lens.over}: {type(error).__name__}: {error}"] = None
+        problem = f"{candidate.name} raises for {node} over {candidate.over}: {type(error).__name__}: {error}"
+        tally.problems[problem] = None
         return None
     if clause is not None and not isinstance(clause, Clause):
-        tally.problems[f"{lens.name} returns {clause!r} for {node} instead of a clause or None"] = None
+        tally.problems[f"{candidate.name} returns {clause!r} for {node} instead of a clause or None"] = None
         return None
     return clause
 
 
-def truth_of(condition: Predicate, call: Call, evaluated: FunctionResults) -> Mask:
-    """For which rows a condition is certainly TRUE."""
+def truth_of(condition: Predicate, call: Call, results: FunctionResults) -> Mask:
+    """For which rows a condition over a call is certainly TRUE."""
     match condition:
         case IsNull(child) if child == call:
-            truth = np.asarray(evaluated.values.is_null())
+            truth = np.asarray(results.values.is_null())
         case Not(IsNull(child)) if child == call:
-            truth = np.asarray(evaluated.values.is_valid())
+            truth = np.asarray(results.values.is_valid())
         case _:
             try:
-                values = CandidateValues(physical(evaluated.values))
+                values = CandidateValues(physical(results.values))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # arrays are compared with nothing here
-                return np.zeros(len(evaluated.values), dtype=bool)
+                return np.zeros(len(results.values), dtype=bool)
             truth = outcomes(condition, call, values) == IS_TRUE
-    known: Mask = truth & ~evaluated.thrown
+    known: Mask = truth & ~results.thrown
     return known

@@ -1,90 +1,91 @@
-"""Constants and denotations, tried against the function itself."""
+"""Checks of declared constants, denotations and monotonicity against the function itself."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import shapely
 
 from geoskip.checking.candidates import Tally
-from geoskip.checking.function import FunctionUnderTest
-from geoskip.checking.python_results import FunctionResults, of_rows
-from geoskip.checking.result import CounterExample
-from geoskip.checking.strategies import physical_value
+from geoskip.checking.function import ROW_BY_ROW, FunctionResults, FunctionUnderTest, results_of_rows
+from geoskip.checking.result import CounterExample, geometry_of
+from geoskip.checking.strategies import minimal, physical_value, samples
 from geoskip.geometry import denotations as d
 from geoskip.geometry.centroids import ROUNDING
 from geoskip.predicates import Column, Literal, Predicate
-from geoskip.registry import ConstantDeclaration, DenotationDeclaration, current
+from geoskip.registry import ConstantDeclaration, current
 
 __all__ = ["constants", "denotations", "disordered", "is_same", "misplaced", "monotone", "repeated"]
 
 _TRIED = 200
 
 
-def constants(subject: FunctionUnderTest, chance: random.Random, tally: Tally) -> CounterExample | None:
-    """Values for which an evaluator of constants says something else than the function."""
-    call = subject.called(dict.fromkeys(subject.arguments))
-    for declared in current().constants_of(call):
+def constants(subject: FunctionUnderTest, seed: object, tally: Tally) -> CounterExample | None:
+    """Search for values whose declared constant differs from the function's value."""
+    if subject.evaluation not in ROW_BY_ROW:
+        return None
+    for declared in current().constants_of(subject.call({})):
         name = f"constant {declared.evaluate.__module__}.{declared.evaluate.__qualname__}"
-        for _ in range(_TRIED):
-            drawn = {argument: sample.values(chance, 1)[0] for argument, sample in subject.arguments.items()}
-            found = _compared(subject, declared, drawn)
-            if found is not None:
-                said, real = found
-                if not is_same(said, real):
-                    literals = ", ".join(str(Literal(value)) for value in drawn.values())
-                    why = f"{subject.name}({literals}) is evaluated to {_shown(said)}, and is {_shown(real)}"
-                    return CounterExample(name, why)
-                tally.agree(name)
+
+        def differs(row: dict[str, Any], declared: ConstantDeclaration = declared, name: str = name) -> bool:
+            pair = _evaluated(subject, declared, row)
+            if pair is None or not is_same(*pair):
+                return pair is not None
+            tally.agree(name)
+            return False
+
+        row = minimal(subject.rows(), differs, seed, examples=_TRIED)
+        pair = None if row is None else _evaluated(subject, declared, row)
+        if pair is not None:
+            literals = ", ".join(str(Literal(row[argument])) for argument in subject.arguments)
+            why = f"{subject.name}({literals}) is evaluated to {_shown(pair[0])}, and is {_shown(pair[1])}"
+            return CounterExample(name, why)
     return None
 
 
-def _compared(
-    subject: FunctionUnderTest, declared: ConstantDeclaration, drawn: dict[str, Any]
-) -> tuple[Any, Any] | None:
-    """What the evaluator says and what the function is; None where the evaluator declines or the function raises."""
+def _evaluated(subject: FunctionUnderTest, declared: ConstantDeclaration, row: dict[str, Any]) -> Any:
+    """The constant and the function's value; None if the evaluator declines or the function raises."""
+    values = tuple(row[argument] for argument in subject.arguments)
     try:
-        said = declared.evaluate(*map(physical_value, drawn.values()))
+        constant = declared.evaluate(*map(physical_value, values))
     except Exception:
         return None
-    said = said.value if isinstance(said, Literal) else said
-    if subject.evaluation not in (100, 101):
-        return None
-    real = of_rows(subject.function, [tuple(drawn.values())], subject.returns)
-    return None if real.thrown[0] else (said, physical_value(real.values[0].as_py()))
+    real = results_of_rows(subject.function, [values], subject.returns)
+    constant = constant.value if isinstance(constant, Literal) else constant
+    return None if real.thrown[0] else (constant, physical_value(real.values[0].as_py()))
 
 
-def denotations(subject: FunctionUnderTest, chance: random.Random, tally: Tally) -> CounterExample | None:
-    """Rows for which a function's geometry is not where its denotation says."""
-    call = subject.called({})
+def denotations(subject: FunctionUnderTest, seed: object, tally: Tally) -> CounterExample | None:
+    """Search for a row whose geometry is not where its denotation places it."""
+    call = subject.call({})
     for declared in current().denotations_of(call):
         name = f"denotation {declared.meaning.__module__}.{declared.meaning.__qualname__}"
-        meaning = _meaning(declared, call, tally)
+        try:
+            meaning = declared.meaning(call)
+        except Exception as error:
+            problem = f"{declared.meaning.__qualname__} raises for {call}: {type(error).__name__}: {error}"
+            tally.problems[problem] = None
+            continue
         if not isinstance(meaning, d.Denotation):
             continue
-        rows = subject.rows(chance, _TRIED)
-        evaluated = subject.evaluate(rows, {})
-        for number in np.flatnonzero(~evaluated.thrown).tolist():
-            row = {argument: values[number] for argument, values in rows.items()}
-            wrong = misplaced(meaning, partial(_of_row, row), evaluated.values[number].as_py())
-            if wrong is not None:
-                return CounterExample(name, f"it says {meaning}, but {wrong}", rows=(row,))
+
+        def wrong(row: dict[str, Any], meaning: d.Denotation = meaning) -> str | None:
+            results = subject.evaluate(subject.columns_of([row]), {})
+            return None if results.thrown[0] else misplaced(meaning, partial(_of_row, row), results.values[0].as_py())
+
+        def is_wrong(row: dict[str, Any], name: str = name) -> bool:
             tally.agree(name)
+            return wrong(row) is not None
+
+        row = minimal(subject.rows(), is_wrong, seed, examples=_TRIED)
+        if row is not None:
+            shown = {argument: row[argument] for argument in subject.arguments}
+            return CounterExample(name, f"it says {meaning}, but {wrong(row)}", rows=(shown,))
     return None
-
-
-def _meaning(declared: DenotationDeclaration, call: Any, tally: Tally) -> Any:
-    try:
-        return declared.meaning(call)
-    except Exception as error:
-        tally.problems[f"{declared.meaning.__qualname__} raises for {call}: {type(error).__name__}: {error}"] = None
-        return None
 
 
 def _of_row(row: dict[str, Any], node: Predicate) -> Any:
@@ -92,8 +93,8 @@ def _of_row(row: dict[str, Any], node: Predicate) -> Any:
 
 
 def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
-    """What is wrong with a row's geometry, in words; ``of`` gives the values of the call's arguments."""
-    shape = _geometry(value)
+    """Describe how a row's geometry contradicts its denotation, or None; ``of`` gives the values of arguments."""
+    shape = geometry_of(value)
     if isinstance(meaning, d.Point):
         x, y = of(meaning.x), of(meaning.y)
         if x is None or y is None:
@@ -102,15 +103,15 @@ def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any)
             return f"the point is {shape}, and not at ({x}, {y})"
         return None
     child: Predicate | None = getattr(meaning, "child", None)
-    inner = _geometry(of(child)) if child is not None else None
+    inner = geometry_of(of(child)) if child is not None else None
     if inner is None or not inner.is_valid:
         return f"{shape} is not NULL where its argument is" if shape is not None and inner is None else None
     if shape is None:
         return "it is NULL where its argument is not" if isinstance(meaning, d.SameGeometry | d.SameBox) else None
-    return None if _is_as_said(meaning, inner, shape) else f"it makes {shape} of {inner}"
+    return None if _agrees(meaning, inner, shape) else f"it makes {shape} of {inner}"
 
 
-def _is_as_said(meaning: d.Denotation, inner: Any, shape: Any) -> bool:
+def _agrees(meaning: d.Denotation, inner: Any, shape: Any) -> bool:
     x0, y0, x1, y1 = _box(inner)
     match meaning:
         case d.SameGeometry():
@@ -152,57 +153,50 @@ def _inside(one: Box, other: Box) -> bool:
     )  # fmt: skip
 
 
-def _geometry(value: Any) -> Any:
-    if isinstance(value, bytes):
-        try:
-            return shapely.from_wkb(value)
-        except shapely.errors.ShapelyError:
-            return None
-    return value if isinstance(value, shapely.Geometry) else None
-
-
-def is_same(said: Any, real: Any) -> bool:
-    shapes = _geometry(said), _geometry(real)
+def is_same(one: Any, other: Any) -> bool:
+    """Compare two values as constants: NaN equals NaN, geometries are normalised."""
+    shapes = geometry_of(one), geometry_of(other)
     if None not in shapes:
         return bool(shapely.equals_exact(shapely.normalize(shapes[0]), shapely.normalize(shapes[1])))
-    if isinstance(said, float) and isinstance(real, float) and math.isnan(said):
-        return math.isnan(real)
-    return (said is None) is (real is None) and bool(said == real)
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return (one is None) is (other is None) and bool(one == other)
 
 
 def _shown(value: Any) -> str:
-    return str(_geometry(value) or Literal(value))
+    return str(geometry_of(value) or Literal(value))
 
 
-def monotone(subject: FunctionUnderTest, chance: random.Random) -> CounterExample | None:
-    """Two rows that a function puts in another order than is declared."""
-    names = list(subject.arguments)
-    for name in names:
-        constants = {other: subject.arguments[other].draw(chance) for other in names if other != name}
-        call = subject.called(constants)
-        said = current().properties_of(call)
-        way = said.monotone if said is not None else None
-        way = way(call) if callable(way) else way
-        if way is None:
+def monotone(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
+    """Search for two rows whose order contradicts the declared monotonicity."""
+    for name, sample in subject.arguments.items():
+        others = {n: other.strategy for n, other in subject.arguments.items() if n != name}
+        constants = {n: samples(strategy, seed, 1)[0] for n, strategy in others.items()}
+        call = subject.call(constants)
+        properties = current().properties_of(call)
+        direction = properties.monotone if properties is not None else None
+        direction = direction(call) if callable(direction) else direction
+        if direction is None:
             return None
-        values = subject.arguments[name].values(chance, _TRIED)
-        found = subject.evaluate({name: values}, constants)
-        wrong = disordered(str(way), values, found)
+        values = samples(sample.nullable, seed, _TRIED)
+        wrong = disordered(str(direction), values, subject.evaluate({name: values}, constants))
         if wrong:
             rows = tuple({name: x, str(call): y} for x, y in wrong)
-            return CounterExample(f"declare({subject.name}, monotone={way!r})", "it is not so for these", rows=rows)
+            return CounterExample(
+                f"declare({subject.name}, monotone={direction!r})", "it is not so for these", rows=rows
+            )
     return None
 
 
-def disordered(way: str, values: Sequence[Any], found: FunctionResults) -> list[tuple[Any, Any]]:
-    """Two values, each with what a function makes of it, in another order than is declared; none if there are none."""
-    triples = zip(values, found.values.to_pylist(), found.thrown.tolist(), strict=True)
+def disordered(direction: str, values: Sequence[Any], results: FunctionResults) -> list[tuple[Any, Any]]:
+    """Two arguments with their values, in another order than is declared; empty if there are none."""
+    triples = zip(values, results.values.to_pylist(), results.thrown.tolist(), strict=True)
     met = {repr(x): (_key(x), _key(y), x, y) for x, y, thrown in triples if not (thrown or _is_odd(x) or _is_odd(y))}
     known = sorted(met.values(), key=lambda entry: entry[0])
     wrong = [
         (low, high)
         for low, high in itertools.combinations(known, 2)
-        if low[0] < high[0] and (low[1] > high[1] if way == "increasing" else low[1] < high[1])
+        if low[0] < high[0] and (low[1] > high[1] if direction == "increasing" else low[1] < high[1])
     ]
     simplest = min(wrong, key=lambda pair: len(repr(pair)), default=())
     return [(x, y) for _, _, x, y in simplest]
@@ -216,14 +210,14 @@ def _key(value: Any) -> Any:
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
-def repeated(subject: FunctionUnderTest, chance: random.Random) -> CounterExample | None:
-    """A row for which a function has two values: it is not deterministic."""
-    rows = subject.rows(chance, _TRIED)
-    first, again = subject.evaluate(rows, {}), subject.evaluate(rows, {})
-    for number in range(_TRIED):
+def repeated(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
+    """Search for a row for which the function has two values, so that it is not deterministic."""
+    rows = samples(subject.rows(), seed, _TRIED)
+    columns = subject.columns_of(rows)
+    first, again = subject.evaluate(columns, {}), subject.evaluate(columns, {})
+    for number, row in enumerate(rows):
         one, other = first.values[number].as_py(), again.values[number].as_py()
         if not (first.thrown[number] or again.thrown[number]) and not is_same(one, other):
-            row = {name: values[number] for name, values in rows.items()}
             why = f"it has two values, {one!r} and {other!r}; say so: declare(..., deterministic=False)"
             return CounterExample(f"{subject.name} is not deterministic", why, rows=(row,))
     return None

@@ -1,30 +1,49 @@
-"""The function that is checked: its arguments, what it returns, and its values for some rows."""
+"""The function that is checked: its arguments, its return type, and its values for some rows.
+
+Results of Python functions become values of the declared type as in Spark without Arrow, the default (SEMANTICS,
+section 6): a function declared ``int`` that returns ``'5'``, ``5.0`` or ``True`` gives NULL; one declared ``string``
+gives the text of any number.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import inspect
 import itertools
-import random
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from geoskip.checking.constants import edges
-from geoskip.checking.python_results import FunctionResults, of_columns, of_rows
-from geoskip.checking.strategies import Sample, hint_of, physical_value, sample_of, spark_type
-from geoskip.checking.synthetic_files import IndexedExpression
+from geoskip.checking.strategies import (
+    Sample,
+    Strategy,
+    arrow_type,
+    constants_of,
+    hint_of,
+    near,
+    physical_value,
+    rows_of,
+    sample_of,
+    samples,
+    spark_type,
+)
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Literal, Predicate
+from geoskip.registry import current
 from geoskip.registry.fingerprint import identity
 from geoskip.registry.functions import plain_function
+from geoskip.types import sql_type
 
-__all__ = ["FunctionUnderTest", "subjects_of"]
+__all__ = ["FunctionResults", "FunctionUnderTest", "near_constants", "results_of_rows", "subjects_of"]
 
-_ROW_BY_ROW, _SCALAR_PANDAS = (100, 101), 200
+ROW_BY_ROW, _SCALAR_PANDAS = (100, 101), 200
+"""Spark's codes of how Python functions are called."""
 _MOST = 4
 """Combinations of argument types that are tried."""
 
@@ -38,7 +57,7 @@ class FunctionUnderTest:
     arguments: Mapping[str, Sample]
     returns: str
     evaluation: int = 100
-    """Spark's code of how it is called: row by row, or as a whole column of pandas."""
+    """Spark's code of how it is called: row by row, or with whole columns of pandas."""
     constants: tuple[Any, ...] = ()
     """Those in its code and in that of its mappings, near which rows and conditions are tried."""
 
@@ -46,78 +65,83 @@ class FunctionUnderTest:
         """The arguments as columns."""
         return {name: Column(name, sample.kind) for name, sample in self.arguments.items()}
 
-    def call(self, arguments: Sequence[Predicate]) -> Call:
-        """A call as the query's condition has it."""
+    def call(self, constants: Mapping[str, Any]) -> Call:
+        """The call as in a query's condition, with some arguments constant and the others columns."""
+        arguments: list[Predicate] = [
+            Literal(physical_value(constants[name]), column.type) if name in constants else column
+            for name, column in self.columns().items()
+        ]
         implementation = "python:" + identity(self.function)
         return Call(self.name, tuple(arguments), implementation, (f"eval:{self.evaluation}",), self.returns)
 
-    def called(self, constants: Mapping[str, Any]) -> Call:
-        """A call with some arguments constant, the others columns."""
-        columns = self.columns()
-        return self.call(
-            [self.literal(name, constants[name]) if name in constants else columns[name] for name in self.arguments]
-        )
+    def rows(self) -> Strategy:
+        """The strategy of rows, each a dict by argument."""
+        return rows_of(self.arguments, self.constants)
 
-    def expressions(self, rows: Mapping[str, list[Any]]) -> list[IndexedExpression]:
-        """The arguments as what indexes may be over."""
-        columns = self.columns()
-        return [
-            IndexedExpression(name, columns[name], sample.kind, pa.array(rows[name], sample.arrow))
-            for name, sample in self.arguments.items()
-        ]
-
-    def rows(self, chance: random.Random, count: int) -> dict[str, list[Any]]:
-        """Rows of plain values, by argument."""
-        found = {name: sample.values(chance, count) for name, sample in self.arguments.items()}
-        for number, row in enumerate(edges(self.arguments, self.constants, chance, count // 2)):
-            for name, value in row.items():
-                found[name][number] = value
-        return found
-
-    def literal(self, name: str, value: Any) -> Literal:
-        """A value as a literal of an argument's type."""
-        return Literal(physical_value(value), self.arguments[name].kind)
+    def columns_of(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+        """The values of rows by argument."""
+        return {name: [row[name] for row in rows] for name in self.arguments}
 
     def evaluate(self, rows: Mapping[str, list[Any]], constants: Mapping[str, Any]) -> FunctionResults:
-        """The function's values for the rows, some of its arguments constant."""
+        """Call the function for each row, with some arguments constant."""
         length = max((len(values) for values in rows.values()), default=1)
         columns = [[constants[name]] * length if name in constants else rows[name] for name in self.arguments]
         if self.evaluation == _SCALAR_PANDAS:
             arrays = [pa.array(c, s.arrow) for c, s in zip(columns, self.arguments.values(), strict=True)]
-            return of_columns(self.function, arrays, self.returns)
-        return of_rows(self.function, list(zip(*columns, strict=True)), self.returns)
+            return _results_of_columns(self.function, arrays, self.returns)
+        return results_of_rows(self.function, list(zip(*columns, strict=True)), self.returns)
+
+
+def near_constants(subject: FunctionUnderTest) -> FunctionUnderTest:
+    """The subject with arguments near the constants in its code and in that of its mappings."""
+    rules = [mapping.rule for mapping in current().rules_of(subject.call({}))]
+    constants = constants_of([subject.function, *rules])
+    arguments = {name: near(sample, constants) for name, sample in subject.arguments.items()}
+    return replace(subject, arguments=arguments, constants=tuple(constants))
 
 
 def subjects_of(
     function: Any, *, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str | None
 ) -> list[FunctionUnderTest]:
-    """The function over every combination of types that is likely; raises MappingError where none can be told."""
+    """The function over each likely combination of argument types.
+
+    Parameters
+    ----------
+    function
+        A Python function or a UDF.
+    rows
+        Types, hints or values of arguments, by name or in order; the others are guessed from annotations and names.
+    returns
+        The declared type; None for that of the UDF, or of the results.
+    name
+        The SQL name; None for the function's own.
+
+    Raises
+    ------
+    MappingError
+        If the arguments are unknown, or the function raises for all values that were tried.
+    """
     plain = plain_function(function)
     evaluation = 100 if plain is function else int(function.evalType)
-    if evaluation not in (*_ROW_BY_ROW, _SCALAR_PANDAS):
+    if evaluation not in (*ROW_BY_ROW, _SCALAR_PANDAS):
         raise MappingError(
             f"{getattr(plain, '__name__', plain)} takes its columns in a way that cannot be tried here (an iterator, "
             "a group or Arrow tables); check it with spark="
         )
     declared = returns or _declared_type(function)
-    given = _given(plain, rows)
+    given = _given_samples(plain, rows)
     subject = FunctionUnderTest(name or str(getattr(plain, "__name__", "f")), plain, {}, declared or "", evaluation)
-    found: list[FunctionUnderTest] = []
-    for samples in _combinations(given):
-        arguments = dict(zip(given, samples, strict=True))
-        tried = _tried(replace(subject, arguments=arguments), declared)
-        if tried is not None:
-            found.append(tried)
-        if len(found) == _MOST:
-            break
-    if not found:
+    combinations = (dict(zip(given, some, strict=True)) for some in _combinations(given))
+    fitting = (_fitting(replace(subject, arguments=arguments), declared) for arguments in combinations)
+    subjects = list(itertools.islice((one for one in fitting if one is not None), _MOST))
+    if not subjects:
         fails, returns = ("raises", "") if declared else ("raises or returns None", ", and its type: returns='double'")
         raise MappingError(
             f"{subject.name}({', '.join(given)}) {fails} for all values that were tried; say which it takes: rows="
             f"{{{', '.join(f'{argument!r}: ...' for argument in given)}}}, each a type, a hint or values of yours"
             f"{returns}"
         )
-    return found
+    return subjects
 
 
 def _declared_type(function: Any) -> str | None:
@@ -125,8 +149,8 @@ def _declared_type(function: Any) -> str | None:
     return str(kind.simpleString()) if hasattr(kind, "simpleString") else kind if isinstance(kind, str) else None
 
 
-def _given(plain: Any, rows: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Sample | None]:
-    """Each argument with its sample, None where nothing is said of it."""
+def _given_samples(plain: Any, rows: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Sample | None]:
+    """The sample of each argument, None where its type is unknown."""
     try:
         parameters = [
             p
@@ -137,26 +161,26 @@ def _given(plain: Any, rows: Mapping[str, Any] | Sequence[Any] | None) -> dict[s
     except (TypeError, ValueError, NameError):
         parameters, hints = [], {}
     names = [p.name for p in parameters if p.default is p.empty or (isinstance(rows, Mapping) and p.name in rows)]
-    said: dict[str, Any] = {}
+    wanted: dict[str, Any] = {}
     if isinstance(rows, Mapping):
         unknown = [name for name in rows if name not in [p.name for p in parameters]] if parameters else []
         if unknown:
             raise MappingError(f"there is no argument {unknown[0]!r}; the function has {', '.join(names) or 'none'}")
         names = names or list(rows)
-        said = dict(rows)
+        wanted = dict(rows)
     elif rows is not None:
         if parameters and len(rows) > len(parameters):
             raise MappingError(f"rows= says of {len(rows)} arguments; the function has {', '.join(names) or 'none'}")
         names = [p.name for p in parameters][: len(rows)] or [f"x{n}" for n in range(len(rows))]
-        said = dict(zip(names, rows, strict=True))
+        wanted = dict(zip(names, rows, strict=True))
     if not names:
         raise MappingError("the function's arguments are not known; say what they are: rows=['double', 'words']")
-    return {name: _sample(name, said.get(name), hints.get(name)) for name in names}
+    return {name: _sample(name, wanted.get(name), hints.get(name)) for name in names}
 
 
-def _sample(name: str, said: Any, annotation: Any) -> Sample | None:
-    if said is not None:
-        return sample_of(said)
+def _sample(name: str, wanted: Any, annotation: Any) -> Sample | None:
+    if wanted is not None:
+        return sample_of(wanted)
     members = typing.get_args(annotation)
     plain = [kind for kind in (members or (annotation,)) if isinstance(kind, type) and kind is not type(None)]
     kind = spark_type(plain[0]) if len(plain) == 1 else None
@@ -164,32 +188,30 @@ def _sample(name: str, said: Any, annotation: Any) -> Sample | None:
 
 
 def _combinations(given: Mapping[str, Sample | None]) -> Iterator[tuple[Sample, ...]]:
-    """The samples to try: those said; of the others first the same type for all."""
+    """The samples to try: those given; for the other arguments, first one type for all."""
     free = [name for name, sample in given.items() if sample is None]
     if not free:
         yield tuple(s for s in given.values() if s is not None)
         return
     likely = [sample_of(kind) for kind in ("string", "double", "bigint", "date", "boolean", "binary")]
     mixed = itertools.product(likely[:3], repeat=len(free)) if 1 < len(free) <= 3 else iter(())
-    for chosen in [*((sample,) * len(free) for sample in likely), *(m for m in mixed if len(set(m)) > 1)]:
+    for chosen in [*((sample,) * len(free) for sample in likely), *(m for m in mixed if len(set(map(id, m))) > 1)]:
         by_name = dict(zip(free, chosen, strict=True))
         yield tuple(sample or by_name[name] for name, sample in given.items())
 
 
-def _tried(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
-    """The subject with its type, if the function takes such arguments."""
-    chance = random.Random(0)
-    rows = subject.rows(chance, 60)
+def _fitting(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTest | None:
+    """The subject with its return type, or None if the function raises for most of such arguments."""
+    rows = samples(subject.rows(), "fitting", 60)
     if subject.evaluation == _SCALAR_PANDAS:
         if declared is None:
             raise MappingError(f"say what {subject.name} returns: returns='double'")
-        found = subject.evaluate(rows, {})
-        return None if found.thrown.all() else subject
-    whole = [row for row in zip(*rows.values(), strict=True) if None not in row]
+        return None if subject.evaluate(subject.columns_of(rows), {}).thrown.all() else subject
+    whole = [row for row in rows if None not in row.values()]
     results = []
     for row in whole:
         try:
-            results.append(subject.function(*row))
+            results.append(subject.function(*(row[name] for name in subject.arguments)))
         except Exception:
             continue
     kinds = Counter(kind for value in results if value is not None and (kind := spark_type(value)))
@@ -198,3 +220,85 @@ def _tried(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderTes
     if declared is not None:
         return subject
     return replace(subject, returns="double" if "double" in kinds else kinds.most_common(1)[0][0])
+
+
+# ---- results as Spark takes them
+
+_EXACT: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,), "float": (float,), "double": (float,), "binary": (bytes, bytearray), "date": (dt.date,),
+    "timestamp_ntz": (dt.datetime,), "timestamp": (dt.datetime,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FunctionResults:
+    """The values of a function for some rows; where ``thrown``, it raised, and so does a query that meets the row."""
+
+    values: pa.Array
+    thrown: Any
+    notes: tuple[str, ...] = ()
+
+
+def results_of_rows(function: Callable[..., Any], rows: Sequence[tuple[Any, ...]], kind: str) -> FunctionResults:
+    """Call a function that is declared to return ``kind`` for each row."""
+    values: list[Any] = []
+    thrown = np.zeros(len(rows), dtype=bool)
+    notes: dict[str, None] = {}
+    for number, row in enumerate(rows):
+        value = None
+        try:
+            value = function(*row)
+        except Exception:
+            thrown[number] = True
+        values.append(_converted(value, kind))
+        if values[-1] is None and value is not None:
+            name = type(value).__name__
+            article = "an" if name[:1] in "aeiou" else "a"
+            notes[f"it returns {article} {name} where {kind} is declared, of which Spark makes NULL"] = None
+    try:
+        array = pa.array(values, arrow_type(kind))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        for number, value in enumerate(values):
+            try:
+                pa.scalar(value, arrow_type(kind))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                values[number], thrown[number] = None, True
+        array = pa.array(values, arrow_type(kind))
+    return FunctionResults(array, thrown, tuple(notes))
+
+
+def _results_of_columns(function: Callable[..., Any], columns: Sequence[pa.Array], kind: str) -> FunctionResults:
+    """Call a function with whole columns as pandas has them; if it raises, it does so for each row."""
+    length = len(columns[0])
+    try:
+        returned = function(*(column.to_pandas(date_as_object=True) for column in columns))
+        values = pa.Array.from_pandas(returned, type=arrow_type(kind))
+    except Exception as error:
+        values, note = None, f"it raises {type(error).__name__} for some of the rows tried: {error}"
+    else:
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        note = f"it returns {len(values)} values for {length}"
+    if values is None or len(values) != length:
+        return FunctionResults(pa.nulls(length, arrow_type(kind)), np.ones(length, dtype=bool), (note,))
+    return FunctionResults(values, np.zeros(length, dtype=bool))
+
+
+def _converted(value: Any, kind: str) -> Any:
+    """A result as Spark converts it to the declared type; None where it makes NULL of it."""
+    if value is None:
+        return None
+    if sql_type(kind).is_integral:
+        if type(value) is not int:
+            return None
+        half = sql_type(kind).values.stop
+        fits = -(2**63) <= value < 2**63
+        return (value + half) % (2 * half) - half if fits else None  # a longer one is cut
+    if kind == "string":
+        if isinstance(value, str):
+            return value
+        return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else None
+    if sql_type(kind).kind == "decimal":
+        return value if isinstance(value, decimal.Decimal) else None
+    if sql_type(kind).kind == "array":
+        return list(value) if isinstance(value, list | tuple) else None
+    return value if type(value) in _EXACT.get(kind, ()) else None

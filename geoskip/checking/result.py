@@ -1,4 +1,4 @@
-"""What a check found: :class:`MappingCheck`, and the rows that a wrong mapping loses."""
+"""The result of a check: :class:`MappingCheck`, and the rows that a wrong mapping loses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CounterExample", "Effect", "MappingCheck"]
+import shapely
+
+__all__ = ["CounterExample", "Effect", "MappingCheck", "UnquotedText", "geometry_of"]
 
 
 @dataclass(frozen=True)
@@ -14,15 +16,15 @@ class CounterExample:
     """One file that is skipped although a row of it matches; as a text, a table."""
 
     blame: str
-    """What is wrong: the name of a mapping, or of a property and its function."""
+    """The culprit: the name of a mapping, or of a property and its function."""
     why: str
     query: str = ""
     rows: tuple[Mapping[str, Any], ...] = ()
-    """The file's rows, by column, and what the query makes of them under ``the query says``."""
+    """The file's rows, by column, with TRUE or not TRUE under ``the query says``."""
     lost: tuple[int, ...] = ()
     """The numbers of the rows that the query selects."""
     summaries: Mapping[str, Any] = field(default_factory=dict)
-    """What the indexes store of the file, by the index's text."""
+    """The metadata of the file, by the index's text."""
     clause: str = ""
 
     def __str__(self) -> str:
@@ -43,12 +45,12 @@ class CounterExample:
 
 @dataclass
 class Effect:
-    """How a mapping fared: files are counted once a condition."""
+    """The effect of a mapping; files are counted once for each condition."""
 
     name: str
     indexes: dict[str, None] = field(default_factory=dict)
     asked: int = 0
-    """Conditions that it was asked about."""
+    """Conditions that were tried."""
     answered: int = 0
     """Those for which it had a clause."""
     trials: int = 0
@@ -80,18 +82,18 @@ class MappingCheck:
     function: str
     counter_example: CounterExample | None
     trials: int
-    """Files that were judged, each once a condition and mapping."""
+    """Files that were judged, each once for a condition and mapping."""
     skipped: int
-    """Those that were skipped, rightly."""
+    """Files that were skipped, rightly."""
     effects: tuple[Effect, ...] = ()
     problems: tuple[str, ...] = ()
-    """What is wrong without losing a row: a mapping that raises or returns no clause is left out of queries."""
+    """Faults that lose no row: queries leave out a mapping that raises or returns no clause."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """Was nothing wrong found?"""
+        """True if neither a counter-example nor a problem was found."""
         return self.counter_example is None and not self.problems
 
     @property
@@ -133,26 +135,24 @@ def _cell(value: Any) -> str:
         return "NULL"
     if isinstance(value, bytes):
         text = value.decode("utf-8", "replace")
-        return _short(repr(text) if text.isprintable() and "\ufffd" not in text else _geometry(value), 60)
-    return _short(repr(value) if not isinstance(value, _Word) else str(value), 60)
+        return _short(
+            repr(text) if text.isprintable() and "\ufffd" not in text else str(geometry_of(value) or repr(value)), 60
+        )
+    return _short(repr(value) if not isinstance(value, UnquotedText) else str(value), 60)
 
 
-class _Word(str):
-    """A text that is shown without quotes."""
+class UnquotedText(str):
+    """A text that tables show without quotes."""
 
 
-def _geometry(value: bytes) -> str:
-    import shapely
-
-    try:
-        return str(shapely.from_wkb(value))
-    except shapely.errors.ShapelyError:
-        return repr(value)
-
-
-def word(text: str) -> str:
-    """A text that tables show as it is."""
-    return _Word(text)
+def geometry_of(value: Any) -> Any:
+    """The geometry that a value is, or is as WKB; else None."""
+    if isinstance(value, bytes):
+        try:
+            return shapely.from_wkb(value)
+        except shapely.errors.ShapelyError:
+            return None
+    return value if isinstance(value, shapely.Geometry) else None
 
 
 def _words(summary: Any) -> str:

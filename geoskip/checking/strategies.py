@@ -1,40 +1,97 @@
-"""Values to try functions on: of a Spark type, of a hint such as ``"longitude"`` or ``"agents"``, or the user's own.
+"""Hypothesis strategies by Spark type, by hint (``"longitude"``, ``"agents"``) and near the constants in code.
 
-Half of the values are the odd ones on which mappings fail: the ends of a type, NaN and infinities, -0.0, the empty
-text, text that shares its beginning or is longer than what an index keeps, and NULL.
+The strategies lean to values on which mappings fail: the ends of a type, NaN and infinities, -0.0, the empty text, text
+that shares its beginning or exceeds what an index stores, and NULL. The first alternative of each is the simplest, as
+Hypothesis shrinks towards it. ``temp >= 50`` has an edge at 50, ``address.split("@")[1]`` one at a second ``@``:
+constants in the code of a function and of its mappings (:func:`constants_of`) are mixed into the values
+(:func:`near`) and into whole rows (:func:`rows_of`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import dis
+import itertools
 import math
 import random
 import re
 import string
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import shapely
+from hypothesis import Phase, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky, NoSuchExample
+from hypothesis.strategies import DrawFn, SearchStrategy
 
 from geoskip.errors import MappingError
 from geoskip.types import sql_type
 
-__all__ = ["HINTS", "Sample", "arrow_type", "hint_of", "physical_value", "sample_of", "spark_type"]
+__all__ = [
+    "HINTS",
+    "OutOfTime",
+    "Sample",
+    "arrow_type",
+    "constants_of",
+    "drawn",
+    "hint_of",
+    "minimal",
+    "near",
+    "physical_value",
+    "rows_of",
+    "sample_of",
+    "samples",
+    "spark_type",
+]
+
+Strategy = SearchStrategy[Any]
+
+# ---- values of a type
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values of one argument: their Spark type, a strategy without NULL, and whether they are the user's own."""
+
+    kind: str
+    strategy: Strategy
+    own: bool = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of the values."""
+        return arrow_type(self.kind)
+
+    @property
+    def nullable(self) -> Strategy:
+        """The values and, rarely, NULL."""
+        return st.integers(0, 9).flatmap(lambda dice: st.none() if dice == 9 else self.strategy)
+
+    def modest(self) -> Sample:
+        """Return the same sample without the ends of a numeric type."""
+
+        def tame(value: Any) -> Any:
+            return value if not isinstance(value, int | float) or 0 < abs(value) < 100 else 1
+
+        return replace(self, strategy=self.strategy.map(tame))
+
 
 _PYTHON = {
     bool: "boolean", int: "bigint", float: "double", str: "string", bytes: "binary", dt.date: "date",
     dt.datetime: "timestamp_ntz", Decimal: "decimal(18,2)",
 }  # fmt: skip
-_EPOCH = dt.date(1970, 1, 1)
-_WORDS: list[str] = re.findall(
+_WORDS = re.findall(
     r"\w+",
     "a ab abc abd b able apple apples applet bat bath cat catalog data database dog door east eastern ember flag "
     "flagship gate gateway hat house island kite kitten lake lantern map maple mapping north orange parquet queen "
     "river sand sandbox skip skipper skipping spark sparkle table tablet umbra valley west western yard zebra",
 )
-_AGENTS = [
+_AGENTS = ["-", "curl/8.4.0", "python-requests/2.31.0", "Googlebot/2.1 (+http://www.google.com/bot.html)"] + [
     f"{name}/{version} ({system}) {rest}".strip()
     for name, rest in (
         ("Mozilla", "AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 Safari/537.36"),
@@ -43,40 +100,108 @@ _AGENTS = [
         ("curl", ""),
     )
     for version, system in (("5.0", "X11; Linux x86_64"), ("5.0", "Windows NT 10.0; Win64; x64"), ("8.4.0", "iPhone"))
-] + ["Googlebot/2.1 (+http://www.google.com/bot.html)", "curl/8.4.0", "python-requests/2.31.0", "-"]
+]
+_ODD_TEXTS = ["", " ", "0", "é", "ß", "\U0001f600", "%", "_", "z" * 40, "z" * 40 + "a", "ZZ", "null"]
+_ODD_NUMBERS = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, 0.1]
+_ODD_DATES = [dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2023, 12, 31), dt.date(1, 1, 1)]
 
-Draw = Callable[[random.Random], Any]
+
+def _whole(bits: int) -> Strategy:
+    half = 1 << (bits - 1)
+    some = st.integers(-12, 40)
+    return st.one_of(some, some, st.integers(-half // 2, half // 2), st.sampled_from([0, 1, -1, half - 1, -half]))
 
 
-class Sample:
-    """What values of one argument are drawn from: ``kind`` is their Spark type, ``draw`` one that is not NULL."""
+def _rounded(low: float, high: float, digits: Sequence[int] = (0, 1, 6)) -> Strategy:
+    return st.builds(round, st.floats(low, high), st.sampled_from(digits)).map(float)
 
-    def __init__(self, kind: str, draw: Draw, *, own: bool = False) -> None:
-        self.kind = kind
-        self.draw = draw
-        self.own = own
 
-    @property
-    def arrow(self) -> pa.DataType:
-        """The Arrow type of the values."""
-        return arrow_type(self.kind)
+def _degrees(most: int) -> Strategy:
+    """Degrees up to ``most``, the greater part near one place, so that some distances are short."""
+    close = _rounded(most / 4 - most / 45, most / 4 + most / 45, (6,))
+    odd = st.sampled_from([0.0, float(most), -float(most), -0.0, most - 1e-6])
+    return st.one_of(odd, close, close, close, close, _rounded(-most, most, (6, 0)))
 
-    def modest(self) -> Sample:
-        """The same without the ends of a type."""
 
-        def draw(chance: random.Random) -> Any:
-            drawn = (self.draw(chance) for _ in range(100))
-            return next((v for v in drawn if not isinstance(v, int | float) or 0 < abs(v) < 100), 1)
+_word = st.sampled_from(_WORDS)
+_digits = st.integers(0, 99_999).map("{:05d}".format)
+_letters = string.ascii_letters + string.digits
+_text = st.one_of(
+    _word,
+    _word,
+    _digits,
+    st.text(st.sampled_from(_letters), min_size=1, max_size=6),
+    st.builds("{}@{}.org".format, _word, _word),
+    st.builds("{}{}{}".format, _word.map(str.title), st.sampled_from(["", " ", "-"]), _word),
+    st.sampled_from(_ODD_TEXTS),
+    st.builds(str.format, st.sampled_from([" {}", "{} ", "\t{}\n", "{}  {}", "{},{}"]), _word, _word),
+    st.sampled_from(_AGENTS),
+)
+_real = st.one_of(
+    st.integers(-20, 60).map(float), _rounded(-20, 60), st.floats(-1e6, 1e6), st.sampled_from(_ODD_NUMBERS)
+)
+_date = st.one_of(*[st.dates(dt.date(2000, 1, 1), dt.date(2024, 12, 31))] * 3, st.sampled_from(_ODD_DATES))
+_longitude, _latitude = _degrees(180), _degrees(90)
+_url = st.builds(
+    str.format,
+    st.sampled_from(
+        [
+            *["https://{0}.org/{1}/{2}?q=1"] * 10, "http://{0}.org/{1}", "http://www.{0}.org",
+            "https://{0}.org:8443/{1}#{2}", "https://{1}:{2}@{0}.org/", "HTTPS://{0}.ORG/{1}?u=https://{2}.org/",
+            "ftp://{0}.org/{1}", "/{1}/{2}",
+        ]
+    ), _word, _word, _word,
+)  # fmt: skip
 
-        return Sample(self.kind, draw, own=self.own)
 
-    def values(self, chance: random.Random, count: int) -> list[Any]:
-        """So many values, a NULL now and then, and one that came before more often."""
-        found: list[Any] = []
-        for _ in range(count):
-            dice = chance.random()
-            found.append(None if dice < 0.1 else chance.choice(found) if found and dice < 0.25 else self.draw(chance))
-        return found
+@st.composite
+def _polygons(draw: DrawFn) -> bytes:
+    wide, high = draw(_rounded(0.1, 8, (1, 6))), draw(_rounded(0.1, 6, (1, 6)))
+    x, y = min(draw(_longitude) - wide / 2, 170.0), min(draw(_latitude) - high / 2, 80.0)
+    shell = [(x, y), (x + wide, y), (x + wide, y + high), (x + wide / 3, y + high)]
+    hole = [(x + wide * 0.5, y + high * 0.2), (x + wide * 0.7, y + high * 0.2), (x + wide * 0.6, y + high * 0.4)]
+    dice = draw(st.integers(0, 19))
+    shape = shapely.Polygon(shell, [hole] if 12 <= dice < 19 else None) if dice < 19 else shapely.Polygon()
+    return bytes(shapely.to_wkb(shape))
+
+
+HINTS: dict[str, Sample] = {
+    "longitude": Sample("double", _longitude),
+    "latitude": Sample("double", _latitude),
+    "words": Sample("string", _word),
+    "agents": Sample("string", st.sampled_from(_AGENTS)),
+    "zip codes": Sample("string", _digits),
+    "addresses": Sample("string", st.builds("{}.{}.{}.{}".format, *[st.sampled_from([10, 127, 192, 203, 8])] * 4)),
+    "urls": Sample("string", _url),
+    "points": Sample("binary", st.builds(lambda x, y: shapely.Point(x, y).wkb, _longitude, _latitude)),
+    "polygons": Sample("binary", _polygons()),
+}
+"""Values with a meaning; geometries as WKB."""
+
+_BY_NAME = (
+    (r"^(lng|lon|long|longitude)\d*$|_(lng|lon|longitude)$", "longitude"),
+    (r"^(lat|latitude)\d*$|_lat(itude)?$", "latitude"),
+    (r"agent|^ua$", "agents"),
+    (r"^zip", "zip codes"),
+    (r"^ip$|_ip$|ip_?addr", "addresses"),
+    (r"^url$|_url$|^uri$", "urls"),
+    (r"polygon|region|^area$|shape|boundary", "polygons"),
+    (r"^point|^geom|^wkb", "points"),
+)
+_OF_TYPE: dict[str, Strategy] = {
+    "string": _text,
+    "double": _real,
+    "bigint": _whole(64),
+    "int": _whole(32),
+    "date": _date,
+    "boolean": st.booleans(),
+    "binary": _text.map(lambda text: text.encode("utf-8")),
+    "smallint": _whole(16),
+    "tinyint": _whole(8),
+    "float": _real.map(lambda number: pa.scalar(number, pa.float64()).cast(pa.float32()).as_py()),
+    "timestamp_ntz": st.builds(lambda day, hour: dt.datetime(day.year, day.month, day.day, hour, 30), _date,
+                               st.integers(0, 23)),
+}  # fmt: skip
 
 
 def sample_of(wanted: Any) -> Sample:
@@ -91,10 +216,9 @@ def sample_of(wanted: Any) -> Sample:
             return Sample(name, _OF_TYPE[name])
         kind = sql_type(name)
         if kind.element.name in _OF_TYPE:
-            item = _OF_TYPE[kind.element.name]
-            return Sample(name, lambda chance: [item(chance) for _ in range(chance.randint(0, 4))])
+            return Sample(name, st.lists(_OF_TYPE[kind.element.name], max_size=4))
         if kind.is_decimal:
-            return Sample(name, lambda chance: Decimal(_whole(chance, 20)).scaleb(-kind.scale))
+            return Sample(name, _whole(20).map(lambda number: Decimal(number).scaleb(-kind.scale)))
         raise MappingError(
             f"there are no values of {wanted!r} to try; give a type ({', '.join(_OF_TYPE)}), a hint "
             f"({', '.join(HINTS)}) or values of your own"
@@ -105,13 +229,13 @@ def sample_of(wanted: Any) -> Sample:
         own, kinds = [float(value) for value in own], {"double"}
     if len(kinds) != 1 or None in kinds:
         raise MappingError(f"expected values of one type to try, got {wanted!r}")
-    return Sample(str(kinds.pop()), lambda chance: chance.choice(own), own=True)
+    return Sample(str(kinds.pop()), st.sampled_from(own), own=True)
 
 
 def hint_of(name: str, kind: str | None) -> Sample | None:
-    """What an argument's name says of its values: ``lat`` is a latitude."""
-    found = next((HINTS[hint] for pattern, hint in _BY_NAME if re.search(pattern, name.lower())), None)
-    return found if found is not None and kind in (None, found.kind) else None
+    """The sample that an argument's name suggests, as ``lat`` does latitudes; None if there is none of its type."""
+    hint = next((HINTS[hint] for pattern, hint in _BY_NAME if re.search(pattern, name.lower())), None)
+    return hint if hint is not None and kind in (None, hint.kind) else None
 
 
 def spark_type(value: Any) -> str | None:
@@ -131,134 +255,197 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def physical_value(value: Any) -> Any:
-    """A plain value as predicates keep it (:mod:`geoskip.predicates`)."""
+    """A plain value as predicates store it (:mod:`geoskip.predicates`)."""
     match value:
         case dt.datetime():
             return (value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
         case dt.date():
-            return (value - _EPOCH).days
+            return (value - dt.date(1970, 1, 1)).days
         case list():
             return tuple(map(physical_value, value))
     return value
 
 
-def _whole(chance: random.Random, bits: int) -> int:
-    dice, half = chance.random(), 1 << (bits - 1)
-    if dice < 0.15:
-        return chance.choice([-half, half - 1, -1, 0, 1])
-    return chance.randint(-12, 40) if dice < 0.8 else chance.randint(-half // 2, half // 2)
+# ---- constants in code
+
+_MOST = 60
+_LONGEST = 300
+"""The greatest number in code that is taken as the length of a text."""
+_OPERATORS = ("=", "<=>", "<", "<=", ">", ">=", "double", "string", "bigint", "int", "boolean", "date")
+"""Texts of mappings that are no values."""
 
 
-def _real(chance: random.Random) -> float:
-    dice = chance.random()
-    if dice < 0.2:
-        return chance.choice([math.nan, math.inf, -math.inf, -0.0, 0.0, 1e308, -1e308, 5e-324, 0.1])
-    return round(chance.uniform(-20, 60), chance.choice([0, 1, 6])) if dice < 0.85 else chance.uniform(-1e6, 1e6)
+def constants_of(functions: Sequence[Any]) -> list[Any]:
+    """The numbers and texts in some functions: in their code, defaults and closures, and in the globals they read."""
+    constants: dict[str, Any] = {}
+    for value in itertools.chain.from_iterable(_constants(function, 0) for function in functions):
+        if not isinstance(value, bool) and len(constants) < _MOST:
+            constants.setdefault(repr(value), value)
+    return list(constants.values())
 
 
-def _text(chance: random.Random) -> str:
-    dice = chance.random()
-    if dice < 0.1:
-        return chance.choice(["", " ", "0", "é", "ß", "\U0001f600", "%", "_", "z" * 40, "z" * 40 + "a", "ZZ", "null"])
-    if dice < 0.15:
-        return chance.choice([" {}", "{} ", "\t{}\n", "{}  {}", "{},{}"]).format(*chance.choices(_WORDS, k=2))
-    if dice < 0.45:
-        return chance.choice(_WORDS)
-    if dice < 0.6:
-        return f"{chance.randint(0, 99999):05d}"
-    if dice < 0.7:
-        return f"{chance.choice(_WORDS)}@{chance.choice(_WORDS)}.org"
-    if dice < 0.8:
-        return chance.choice(_WORDS).title() + chance.choice(["", " ", "-"]) + chance.choice(_WORDS)
-    if dice < 0.9:
-        return chance.choice(_AGENTS)
-    return "".join(chance.choices(string.ascii_letters + string.digits, k=chance.randint(1, 6)))
+def _constants(value: Any, depth: int) -> Iterator[Any]:
+    if isinstance(value, int | float | str):
+        if not isinstance(value, str) or (0 < len(value) <= 40 and value not in _OPERATORS):
+            yield value
+    elif isinstance(value, tuple | list | set | frozenset) and len(value) <= 50 and depth < 4:
+        for item in value:
+            yield from _constants(item, depth + 1)
+    elif isinstance(value, dict) and len(value) <= 50 and depth < 4:
+        yield from _constants([*value, *value.values()], depth + 1)
+    elif isinstance(value, types.CodeType):
+        for constant in value.co_consts[1:] if _has_docstring(value) else value.co_consts:
+            yield from _constants(constant, depth + 1)
+    elif isinstance(value, types.FunctionType) and depth < 3:
+        yield from _constants(value.__code__, depth)
+        yield from _constants([*(value.__defaults__ or ())], depth + 1)
+        for cell in value.__closure__ or ():
+            if cell != types.CellType():
+                yield from _constants(cell.cell_contents, depth + 1)
+        names = {str(s.argval) for s in dis.get_instructions(value) if s.opname == "LOAD_GLOBAL"}
+        for name in sorted(names & value.__globals__.keys()):
+            yield from _constants(value.__globals__[name], depth + 1)
 
 
-def _date(chance: random.Random) -> dt.date:
-    return (
-        chance.choice([dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2023, 12, 31), dt.date(1, 1, 1)])
-        if (chance.random() < 0.2)
-        else _EPOCH + dt.timedelta(days=chance.randint(18_000, 20_000))
-    )
+def _has_docstring(code: types.CodeType) -> bool:
+    first = code.co_consts[0] if code.co_consts else None
+    return isinstance(first, str) and (" " in first or "\n" in first)
 
 
-def _longitude(chance: random.Random) -> float:
-    return chance.choice([-180.0, 180.0, 0.0, -0.0, 179.999999]) if chance.random() < 0.1 else _near(chance, 180)
+def near(sample: Sample, constants: Sequence[Any]) -> Sample:
+    """Mix values at and beside constants into a sample; the user's own values stay as they are."""
+    kind = sample.kind
+    numbers = [c for c in constants if isinstance(c, int | float) and math.isfinite(c)]
+    mixed: list[Strategy] = []
+    if most := sql_type(kind).values.stop:
+        whole = [int(c) for c in numbers if abs(c) < most - 1]
+        mixed = [st.builds(int.__add__, st.sampled_from(whole), st.sampled_from([0, 0, -1, 1]))] if whole else []
+    elif kind == "double" and numbers:
+        mixed = [st.builds(_beside, st.sampled_from(list(map(float, numbers))), st.integers(0, 7))]
+    elif kind == "string":
+        texts = [c for c in constants if isinstance(c, str)]
+        lengths = [c for c in numbers if isinstance(c, int) and 3 < c <= _LONGEST]
+        some = st.sampled_from(["{0}", "{0}{1}", "{1}{0}", "{1}{0}{2}", "{1}{0}{2}{0}{1}", "{3}", "{4}"])
+        if texts:
+            around = st.builds(_around, some, st.sampled_from(texts), _word, st.one_of(_word, _digits))
+            mixed.append(around)
+        if lengths:
+            ends = st.sampled_from(["", "a", "b"])
+            mixed.append(st.builds(lambda n, cut, one, end: one * (n - cut) + end, st.sampled_from(lengths),
+                                   st.integers(0, 1), st.sampled_from("az"), ends))  # fmt: skip
+    if not mixed or sample.own:
+        return sample
+    third = st.integers(0, 2)  # a strategy of many alternatives must not drown them
+    return replace(sample, strategy=third.flatmap(lambda dice: st.one_of(mixed) if dice == 2 else sample.strategy))
 
 
-def _latitude(chance: random.Random) -> float:
-    return chance.choice([-90.0, 90.0, 0.0, 89.9]) if chance.random() < 0.1 else _near(chance, 90)
+def _beside(number: float, dice: int) -> float:
+    beside = [math.nextafter(number, math.inf), math.nextafter(number, -math.inf), number + 0.5, number - 0.5]
+    return beside[dice - 4] if dice >= 4 else number
 
 
-def _near(chance: random.Random, most: int) -> float:
-    """Mostly near one place, so that some distances are short."""
-    if chance.random() < 0.6:
-        return round(chance.gauss(most / 4, most / 90), 6)
-    return round(chance.uniform(-most, most), 6)
+def _around(form: str, text: str, one: str, other: str) -> str:
+    return form.format(text, one, other, text.upper(), text[:-1])
 
 
-def _polygon(chance: random.Random) -> bytes:
-    wide, high = chance.uniform(0.1, 8), chance.uniform(0.1, 6)
-    x, y = min(_near(chance, 180) - wide / 2, 170.0), min(_near(chance, 90) - high / 2, 80.0)
-    shell = [(x, y), (x + wide, y), (x + wide, y + high), (x + wide / 3, y + high)]
-    hole = [(x + wide * 0.5, y + high * 0.2), (x + wide * 0.7, y + high * 0.2), (x + wide * 0.6, y + high * 0.4)]
-    shape = shapely.Polygon(shell, [hole] if chance.random() < 0.3 else None)
-    return bytes(shapely.to_wkb(shape if chance.random() < 0.95 else shapely.Polygon()))
+# ---- rows
 
 
-def _url(chance: random.Random) -> str:
-    host, first, second = chance.choices(_WORDS, k=3)
-    if chance.random() < 0.6:
-        return f"https://{host}.org/{first}/{second}?q=1"
-    return chance.choice(
-        [
-            f"http://{host}.org/{first}",
-            f"http://www.{host}.org",
-            f"https://{host}.org:8443/{first}#{second}",
-            f"https://{first}:{second}@{host}.org/",
-            f"HTTPS://{host.title()}.ORG/{first}?u=https://{second}.org/",
-            f"ftp://{host}.org/{first}",
-            f"/{first}/{second}",
-        ]
-    )
+def rows_of(samples: Mapping[str, Sample], constants: Sequence[Any]) -> Strategy:
+    """The strategy of rows, each a dict by argument; with numbers in ``constants``, most at their edges."""
+    plain = st.fixed_dictionaries({name: sample.nullable for name, sample in samples.items()})
+    numbers = [float(c) for c in constants if isinstance(c, int | float) and math.isfinite(c) and abs(c) < 1e9]
+    axes = [
+        name
+        for name, sample in samples.items()
+        if not sample.own and (sql_type(sample.kind).is_integral or sample.kind == "double")
+    ]
+    edges = _edges(samples, numbers, axes) if numbers and axes else st.nothing()
+    return st.one_of(plain, edges, edges)
 
 
-HINTS: dict[str, Sample] = {
-    "longitude": Sample("double", _longitude),
-    "latitude": Sample("double", _latitude),
-    "words": Sample("string", lambda chance: chance.choice(_WORDS)),
-    "agents": Sample("string", lambda chance: chance.choice(_AGENTS)),
-    "zip codes": Sample("string", lambda chance: f"{chance.randint(0, 99999):05d}"),
-    "addresses": Sample("string", lambda chance: ".".join(str(chance.choice([10, 127, 192, 203, 8])) for _ in "1234")),
-    "urls": Sample("string", _url),
-    "points": Sample(
-        "binary", lambda chance: bytes(shapely.to_wkb(shapely.Point(_longitude(chance), _latitude(chance))))
-    ),
-    "polygons": Sample("binary", _polygon),
-}
-"""Values of a meaning; geometries as WKB."""
+@st.composite
+def _edges(draw: DrawFn, samples: Mapping[str, Sample], numbers: Sequence[float], axes: Sequence[str]) -> Any:
+    """Rows at the edges of what constants bound around a place: on one axis, in either direction, all else at rest.
 
-_BY_NAME = (
-    (r"^(lng|lon|long|longitude)\d*$|_(lng|lon|longitude)$", "longitude"),
-    (r"^(lat|latitude)\d*$|_lat(itude)?$", "latitude"),
-    (r"agent|^ua$", "agents"),
-    (r"^zip", "zip codes"),
-    (r"^ip$|_ip$|ip_?addr", "addresses"),
-    (r"^url$|_url$|^uri$", "urls"),
-    (r"polygon|region|^area$|shape|boundary", "polygons"),
-    (r"^point|^geom|^wkb", "points"),
-)
-_OF_TYPE: dict[str, Draw] = {
-    "string": _text,
-    "double": _real,
-    "bigint": lambda chance: _whole(chance, 64),
-    "int": lambda chance: _whole(chance, 32),
-    "date": _date,
-    "boolean": lambda chance: chance.random() < 0.5,
-    "binary": lambda chance: _text(chance).encode("utf-8"),
-    "smallint": lambda chance: _whole(chance, 16),
-    "tinyint": lambda chance: _whole(chance, 8),
-    "float": lambda chance: float(pa.scalar(_real(chance), pa.float64()).cast(pa.float32()).as_py()),
-    "timestamp_ntz": lambda chance: dt.datetime.combine(_date(chance), dt.time(chance.randint(0, 23), 30)),
-}
+    A box that is too narrow on one side alone is met nowhere else: a row has to be at the place in all arguments but
+    one, and in that one just within the distance.
+    """
+    row = {name: draw(sample.strategy) for name, sample in samples.items() if name not in axes}
+    number = st.sampled_from(numbers)
+    if draw(st.integers(0, 9)) < 8:  # the coordinates of a place stand beside each other in the code
+        first = draw(st.integers(0, len(numbers) - 1))
+        place = [numbers[(first + n) % len(numbers)] for n in range(len(axes))]
+    else:
+        place = [draw(number) for _ in axes]
+    axis, distance = draw(st.sampled_from(axes)), draw(number)
+    distance *= draw(st.sampled_from([1.0, 0.999, 0.95])) * draw(st.sampled_from([-1, 1]))
+    for name, rest in zip(axes, place, strict=True):
+        value, sample = rest + (distance if name == axis else 0.0), samples[name]
+        values = sql_type(sample.kind).values
+        row[name] = value if sample.kind == "double" else max(values[0], min(values[-1], round(value)))
+    return {name: row[name] for name in samples}
+
+
+# ---- Hypothesis's engine
+
+_BATCH = 20
+
+
+class OutOfTime(BaseException):
+    """Raised by a condition to end :func:`minimal`; Hypothesis would take an Exception for a failure."""
+
+
+def minimal(
+    strategy: Strategy, condition: Callable[[Any], bool], seed: object, *, examples: int, shrink: bool = True
+) -> Any:
+    """The simplest value that Hypothesis finds for a condition, or None; the same for the same seed.
+
+    Parameters
+    ----------
+    strategy
+        The values to draw; None must not be one of them.
+    condition
+        Returns True for a value that is looked for.
+    seed
+        Anything with a text of its own.
+    examples
+        The number of values to try.
+    shrink
+        Simplify the first value that is found; without, it is returned as it is.
+    """
+    met: list[Any] = []
+
+    def meets(value: Any) -> bool:
+        if condition(value):
+            met.append(value)
+            return True
+        return False
+
+    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+    options = settings(max_examples=examples, database=None, deadline=None, derandomize=False, phases=phases)
+    try:
+        return find(strategy, meets, settings=options, random=random.Random(str(seed)))
+    except NoSuchExample:
+        return None
+    except (Flaky, OutOfTime):  # Flaky: a function that is not deterministic
+        return met[-1] if met else None
+
+
+def drawn(strategy: Strategy, seed: object) -> Any:
+    """One value of a strategy, the same for the same seed."""
+    values: list[Any] = []
+
+    def keep(value: Any) -> bool:
+        values.append(value)
+        return False
+
+    minimal(strategy, keep, seed, examples=2)
+    return values[-1]  # the first one is the simplest
+
+
+def samples(strategy: Strategy, seed: object, count: int) -> list[Any]:
+    """``count`` values of a strategy, the same for the same seed."""
+    lists = st.lists(strategy, min_size=_BATCH, max_size=_BATCH)
+    values = [value for n in range(-(-count // _BATCH)) for value in drawn(lists, f"{seed} {n}")]
+    return values[:count]

@@ -1,7 +1,8 @@
-"""A counter-example that was found through Spark, made small: of many simpler ones at once Spark says which still are.
+"""Simplification of counter-examples that were found through Spark.
 
-A step tries every file that lacks a row or has simpler values, and every simpler constant that the function is compared
-with, each in one job; the simplest that still loses a row is the next to start from.
+A Spark job costs too much for Hypothesis's shrinker, which tries one case after the other. One job evaluates the
+function for some hundred simple rows, drawn near those of the loss and at random; the simplest row that is lost, for
+the simplest literal to compare with, is shown.
 """
 
 from __future__ import annotations
@@ -10,40 +11,39 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from geoskip.checking.candidates import Candidate
-from geoskip.checking.result import CounterExample, word
-from geoskip.checking.shrinking import simpler, size_of
-from geoskip.checking.strategies import physical_value
-from geoskip.checking.synthetic_files import IndexedExpression, metadata_of
+from geoskip.checking.candidates import Candidate, IndexedExpression, metadata_of, truth_of
+from geoskip.checking.function import FunctionResults
+from geoskip.checking.result import CounterExample, UnquotedText, geometry_of
+from geoskip.checking.search import simpler
+from geoskip.checking.strategies import Sample, physical_value, samples
 from geoskip.clauses import Clause, keep_mask
 from geoskip.predicates import Call, Comparison, Literal, Not, Predicate, normalise
-from geoskip.spark.check_trials import sql_of
+from geoskip.spark.check_arguments import sql_of
 
-__all__ = ["LosingFile", "shrunk", "simplest"]
+__all__ = ["LosingFile", "shrunk"]
 
 Row = tuple[Any, ...]
-File = tuple[Row, ...]
-Tried = Callable[[Mapping[str, list[Any]], Sequence[str]], "tuple[dict[str, IndexedExpression], pa.Table] | None"]
-"""From rows, by column, and SQL texts to what indexes may be over and a column a text; None where Spark fails."""
-_STEPS, _MOST, _CONSTANTS = 5, 300, 30
+Evaluation = tuple[dict[str, IndexedExpression], pa.Table]
+Evaluate = Callable[[Mapping[str, list[Any]], Sequence[str]], Evaluation | None]
+"""From rows, by column, and SQL texts to the expressions for indexes and a column a text; None where Spark fails."""
+_ROWS, _LITERALS, _DRAWN = 300, 60, 40
 
 
 @dataclass(frozen=True)
 class LosingFile:
     """A file that is wrongly skipped: the condition over ``call``, whose argument is its SQL, and Spark's ``node``."""
 
-    lens: Candidate
+    candidate: Candidate
     condition: Predicate
     call: Call
     node: Predicate
-    columns: tuple[str, ...]
-    file: File
+    samples: Mapping[str, Sample]
+    rows: tuple[Row, ...]
 
     @property
     def function(self) -> str:
@@ -57,177 +57,116 @@ class LosingFile:
         """The condition as SQL."""
         return sql_of(self.condition, self.call, self.function)
 
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows by column."""
+        return {name: [row[place] for row in self.rows] for place, name in enumerate(self.samples)}
 
-def shrunk(found: LosingFile, tried: Tried) -> CounterExample:
-    """The smallest case that still loses a row, as a counter-example."""
-    for _ in range(2):
-        found = replace(found, file=simplest(found.file, partial(_losing, found, tried)))
-        found = next(_with_losses(list(_of_simpler_constants(found)), tried), found)
-        found = next(_of_simpler_values(found, tried), found)
-    return _shown(found, tried)
+    def clause(self) -> Clause | None:
+        """The clause of the candidate; None if it does not take the literal."""
+        try:
+            clause = self.candidate.ask(normalise(self.node))
+        except Exception:
+            return None
+        return clause if isinstance(clause, Clause) else None
 
-
-def _losing(found: LosingFile, tried: Tried, files: Sequence[File]) -> list[bool]:
-    """Which files are skipped though a row of them matches; none of those for which Spark or an index fails."""
-    clause = _clause(found)
-    rows = [row for file in files for row in file]
-    made = tried(_by_column(found, rows), [found.query]) if clause is not None else None
-    if made is None or clause is None:
-        half = len(files) // 2
-        if clause is None or not half or len(files) < _MOST // 16:
-            return [False] * len(files)
-        return [*_losing(found, tried, files[:half]), *_losing(found, tried, files[half:])]
-    ends = list(itertools.accumulate(map(len, files)))
-    members = [range(end - len(file), end) for file, end in zip(files, ends, strict=True)]
-    truth = np.asarray(made[1].column(0).combine_chunks().fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
-    try:
-        keep = keep_mask(clause, metadata_of(found.lens.indexes, made[0], members))
-    except Exception:  # values that the index does not take
-        return [False] * len(files)
-    return [bool(truth[list(rows)].any()) and not keeps for rows, keeps in zip(members, keep.tolist(), strict=True)]
-
-
-def _of_simpler_constants(found: LosingFile) -> Iterator[LosingFile]:
-    """The case with simpler constants to compare with."""
-    constant = _constant(found)
-    for value in _much_simpler(constant.value)[:_CONSTANTS] if constant is not None else ():
-        yield _compared(found, value)
-
-
-def _with_losses(others: Sequence[LosingFile], tried: Tried) -> Iterator[LosingFile]:
-    """Those of some conditions over one file that lose a row of it."""
-    made = tried(_by_column(others[0], others[0].file), [other.query for other in others]) if others else None
-    for number, other in enumerate(others if made is not None else ()):
-        assert made is not None
-        if True in made[1].column(number).to_pylist() and _is_skipped(other, made[0], range(len(other.file))):
-            yield other
-
-
-def _of_simpler_values(found: LosingFile, tried: Tried) -> Iterator[LosingFile]:
-    """The case over one simpler row, with what the function is for it as the constant that it is compared with."""
-    equal = isinstance(found.condition, Comparison) and found.condition.op in ("=", "<=>", "<=", ">=")
-    if not equal or _constant(found) is None or len(found.file) > 1:
-        return
-    files = _simplest_first(found.file)
-    made = tried(_by_column(found, [row for (row,) in files]), [found.function]) if files else None
-    for number, file in enumerate(files if made is not None else ()):
-        assert made is not None
-        value = physical_value(made[1].column(0)[number].as_py())
-        if value is not None and value == value:
-            other = _compared(replace(found, file=file), value)
-            if _is_skipped(other, made[0], range(number, number + 1)):
-                yield other
-
-
-def _is_skipped(found: LosingFile, expressions: Mapping[str, IndexedExpression], rows: range) -> bool:
-    clause = _clause(found)
-    if clause is None:
-        return False
-    try:
-        return not keep_mask(clause, metadata_of(found.lens.indexes, expressions, [rows])).all()
-    except Exception:  # values that the index does not take
-        return False
-
-
-def _clause(found: LosingFile) -> Clause | None:
-    try:
-        clause = found.lens.ask(normalise(found.node))
-    except Exception:  # a constant that the mapping does not take
+    def literal(self) -> Literal | None:
+        """The literal that the function is compared with, if Spark has left it as it was."""
+        parts = (part.child if isinstance(part, Not) else part for part in (self.condition, normalise(self.node)))
+        match tuple(parts):
+            case (Comparison(_, _, Literal() as ours), Comparison(_, _, Literal() as theirs)):
+                return ours if (ours.value, ours.type) == (theirs.value, theirs.type) else None
         return None
-    return clause if isinstance(clause, Clause) else None
+
+    def compared_with(self, value: Any) -> LosingFile:
+        """The same with another literal."""
+
+        def changed(node: Predicate) -> Predicate:
+            if isinstance(node, Not):
+                return Not(changed(node.child))
+            assert isinstance(node, Comparison)
+            assert isinstance(node.right, Literal)
+            return replace(node, right=replace(node.right, value=value))
+
+        return replace(self, condition=changed(self.condition), node=changed(normalise(self.node)))
 
 
-def _by_column(found: LosingFile, rows: Sequence[Row]) -> dict[str, list[Any]]:
-    return {name: [row[place] for row in rows] for place, name in enumerate(found.columns)}
+def shrunk(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
+    """The simplest row that is lost, else the file as it was found, as a counter-example."""
+    wide = replace(loss, rows=tuple(_simple_rows(loss)))
+    evaluation = evaluate(wide.columns, [loss.query, loss.function])
+    losses = list(_losses(wide, evaluation)) if evaluation is not None else []
+    best = min(losses, key=lambda one: size_of(one.rows) + len(one.query), default=loss)
+    return _shown(best, evaluate)
 
 
-def _shown(found: LosingFile, tried: Tried) -> CounterExample:
-    """The case as a table."""
-    columns, lens = _by_column(found, found.file), found.lens
-    made = tried(columns, [found.query])
-    assert made is not None
-    truth = [value is True for value in made[1].column(0).to_pylist()]
-    shown = tuple(
-        {**dict(zip(found.columns, row, strict=True)), "the query says": word("TRUE" if matches else "not TRUE")}
-        for row, matches in zip(found.file, truth, strict=True)
+def _simple_rows(loss: LosingFile) -> Iterator[Row]:
+    """The rows of a loss, and simple ones near its first row and at random."""
+    yield from loss.rows
+    choices = []
+    for value, sample in zip(loss.rows[0], loss.samples.values(), strict=True):
+        whole = isinstance(value, float) and math.isfinite(value)
+        drawn = [float(math.floor(value)), float(math.ceil(value))] if whole else []
+        drawn += [*samples(simpler(value), "near", _DRAWN), *samples(sample.modest().strategy, "random", _DRAWN)]
+        choices.append([value, *_simplest(drawn)])
+    few = max(2, math.floor(_ROWS ** (1 / len(choices))))
+    yield from itertools.product(*(some[:few] for some in choices))
+
+
+def _losses(loss: LosingFile, evaluation: Evaluation) -> Iterator[LosingFile]:
+    """The single rows that are lost, for the condition and for simpler literals in it."""
+    expressions, table = evaluation
+    matching, values = (column.combine_chunks() for column in table.columns)
+    truth = np.asarray(matching.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+    results = FunctionResults(values, np.zeros(len(values), dtype=bool))
+    variants = [(loss, truth)]
+    literal = loss.literal()
+    if literal is not None:
+        known = [physical_value(value) for value in values.drop_null().to_pylist()]
+        near = samples(simpler(literal.value), "literal", _DRAWN)
+        for value in [*_simplest(near), *_simplest(known)[:_LITERALS]]:
+            variant = loss.compared_with(value)
+            variants.append((variant, truth_of(variant.condition, variant.call, results)))
+    try:
+        metadata = metadata_of(loss.candidate.indexes, expressions, [[row] for row in range(len(values))])
+    except Exception:  # a simpler value may be none that the index takes
+        return
+    for variant, matches in variants:
+        clause = variant.clause()
+        if clause is not None:
+            lost = np.flatnonzero(matches & ~keep_mask(clause, metadata)).tolist()
+            yield from (replace(variant, rows=(loss.rows[row],)) for row in lost)
+
+
+def _simplest(values: Sequence[Any]) -> list[Any]:
+    """The distinct values that equal themselves, the shortest first."""
+    return sorted({repr(value): value for value in values if value == value}.values(), key=size_of)
+
+
+def size_of(value: Any) -> int:
+    """The number of characters of a value as a text, of a geometry as WKT."""
+    if isinstance(value, tuple):
+        return sum(map(size_of, value))
+    shape = geometry_of(value)
+    return len(repr(value)) if shape is None else len(shape.wkt)
+
+
+def _shown(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
+    evaluation = evaluate(loss.columns, [loss.query])
+    assert evaluation is not None
+    truth = [value is True for value in evaluation[1].column(0).to_pylist()]
+    rows = tuple(
+        {**dict(zip(loss.samples, row, strict=True)), "the query says": UnquotedText("TRUE" if matches else "not TRUE")}
+        for row, matches in zip(loss.rows, truth, strict=True)
     )
-    metadata = metadata_of(lens.indexes, made[0], [range(len(found.file))])
-    summaries = {str(index): metadata.column(str(index))[0].as_py() for index in lens.indexes}
-    why = f"a file that {lens.over} summarises is skipped, though a row of it matches"
-    lost = tuple(number for number, matches in enumerate(truth) if matches)
-    return CounterExample(lens.name, why, found.query, shown, lost, summaries, str(_clause(found)))
-
-
-def simplest(file: File, loses: Callable[[Sequence[File]], Sequence[bool]]) -> File:
-    """The simplest file that still loses a row; ``loses`` says of many at once whether they do.
-
-    >>> simplest(((70, "x"), (4711, "abc")), lambda files: [any(n >= 50 and s for n, s in file) for file in files])
-    ((70, 'a'),)
-    """
-    best = file
-    for _ in range(_STEPS):
-        tried = _simplest_first(best)
-        found = next((one for one, lost in zip(tried, loses(tried) if tried else (), strict=True) if lost), None)
-        if found is None:
-            break
-        best = found
-    return best
-
-
-def _simplest_first(file: File) -> list[File]:
-    """The files that are simpler in one step, each once."""
-    return sorted({repr(one): one for one in _smaller(file)}.values(), key=_size)[:_MOST]
-
-
-def _size(file: File) -> tuple[int, int]:
-    return len(file), sum(size_of(value) for row in file for value in row)
-
-
-def _smaller(file: File) -> Iterator[File]:
-    """The files of fewer rows or simpler values; of a single row, several values at once."""
-    for place in range(len(file) if len(file) > 1 else 0):
-        yield (file[place],)
-        yield file[:place] + file[place + 1 :]
-    if len(file) == 1:
-        choices = [[value, *_much_simpler(value)] for value in file[0]]
-        fewer = max(2, math.floor((2 * _MOST) ** (1 / len(choices))))
-        rows = itertools.product(*(some[:fewer] if len(choices) > 1 else some for some in choices))
-        yield from ((row,) for row in rows if any(a is not b for a, b in zip(row, file[0], strict=True)))
-    for number, row in enumerate(file):
-        for place, value in enumerate(row):
-            for other in _much_simpler(value):
-                yield (*file[:number], (*row[:place], other, *row[place + 1 :]), *file[number + 1 :])
-
-
-def _much_simpler(value: Any) -> list[Any]:
-    """What is simpler than a value, and than that; the simplest first."""
-    found: dict[str, Any] = {}
-    waiting = [value]
-    while waiting and len(found) < 60:
-        for other in simpler(waiting.pop(0)):
-            if repr(other) not in found:
-                found[repr(other)] = other
-                waiting.append(other)
-    return sorted(found.values(), key=size_of)
-
-
-def _constant(found: LosingFile) -> Literal | None:
-    """What the function is compared with, if Spark has left it as it was."""
-    asked, met = (part.child if isinstance(part, Not) else part for part in (found.condition, normalise(found.node)))
-    match asked, met:
-        case Comparison(_, _, Literal() as literal), Comparison(_, _, Literal() as other):
-            return literal if (literal.value, literal.type) == (other.value, other.type) else None
-    return None
-
-
-def _compared(found: LosingFile, value: Any) -> LosingFile:
-    """The case with another constant to compare with."""
-
-    def changed(node: Predicate) -> Predicate:
-        if isinstance(node, Not):
-            return Not(changed(node.child))
-        assert isinstance(node, Comparison)
-        assert isinstance(node.right, Literal)
-        return replace(node, right=replace(node.right, value=value))
-
-    return replace(found, condition=changed(found.condition), node=changed(normalise(found.node)))
+    indexes = loss.candidate.indexes
+    metadata = metadata_of(indexes, evaluation[0], [range(len(rows))])
+    return CounterExample(
+        loss.candidate.name,
+        f"a file that {loss.candidate.over} summarises is skipped, though a row of it matches",
+        loss.query,
+        rows,
+        tuple(number for number, matches in enumerate(truth) if matches),
+        {str(index): metadata.column(str(index))[0].as_py() for index in indexes},
+        str(loss.clause()),
+    )

@@ -1,30 +1,31 @@
-"""What a function of SQL is tried on: its arguments as columns of a file and as literals, and conditions as SQL."""
+"""Arguments of SQL functions that are checked, as columns and as literals, and conditions as SQL."""
 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.checking import near_constants
-from geoskip.checking.constants import edges, near
-from geoskip.checking.function import FunctionUnderTest, subjects_of
-from geoskip.checking.strategies import HINTS, Sample, hint_of, physical_value, sample_of
-from geoskip.checking.synthetic_files import IndexedExpression
+from geoskip.checking.candidates import IndexedExpression
+from geoskip.checking.function import FunctionUnderTest, near_constants, subjects_of
+from geoskip.checking.strategies import HINTS, Sample, hint_of, near, physical_value, rows_of, sample_of, samples
 from geoskip.errors import MappingError
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import without_error_log
 from geoskip.types import sql_type
 
-__all__ = ["Argument", "alike", "arguments_for", "expressions_of", "literal_sql", "named", "sql_of"]
+__all__ = [
+    "Argument", "argument_values", "arguments_for", "collected", "draw_rows", "indexed_expressions", "likely_subjects",
+    "literal_sql", "registered", "spellings_of", "sql_of",
+]  # fmt: skip
 
 _MOST = 3
 """Combinations of argument types that are tried."""
@@ -33,39 +34,41 @@ _GUESSED = ("string", "double", "bigint", "date", "timestamp_ntz", "boolean")
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: the columns that it is made of, and the SQL that makes it of them, or of constants (``{}``)."""
+    """One argument: its columns, and the SQL that forms it of these, or of constants (``{}``)."""
 
     names: tuple[str, ...]
     samples: tuple[Sample, ...]
-    made: str = "{}"
+    form: str = "{}"
 
     @property
     def sql(self) -> str:
         """The argument over columns."""
-        return self.made.format(*self.names)
+        return self.form.format(*self.names)
 
     def modest(self) -> Argument:
-        """The same with values that few functions fail on."""
+        """The argument without the ends of its types, on which some functions fail."""
         return replace(self, samples=tuple(sample.modest() for sample in self.samples))
 
     def near(self, constants: Sequence[Any]) -> Argument:
-        """The same with values near some constants."""
+        """The argument with values near some constants."""
         return replace(self, samples=tuple(near(sample, constants) for sample in self.samples))
 
-    def constant(self, chance: random.Random) -> str:
+    def constant(self, seed: str) -> str:
         """The argument as a constant."""
-        return self.made.format(*(literal_sql(physical_value(s.draw(chance)), s.kind) for s in self.samples))
+        drawn = (samples(sample.strategy, seed, 1)[0] for sample in self.samples)
+        literals = (literal_sql(physical_value(v), s.kind) for v, s in zip(drawn, self.samples, strict=True))
+        return self.form.format(*literals)
 
 
 @contextmanager
-def named(
+def registered(
     spark: SparkSession,
     function: Any,
     name: str | None,
     rows: Mapping[str, Any] | Sequence[Any] | None,
     returns: str | None,
 ) -> Iterator[str]:
-    """The name to call a function by; it is registered meanwhile, where the session has none of its name."""
+    """The SQL name of a function; registered meanwhile, if the session has none of its name."""
     if isinstance(function, str | Function):
         yield name or (function if isinstance(function, str) else function.name)
         return
@@ -80,7 +83,7 @@ def named(
         return
     if hasattr(function, "evalType"):
         spark.udf.register(name, function)
-    else:  # without a type, Spark takes its values for texts
+    else:  # without a type, Spark takes its values as texts
         spark.udf.register(name, function, subjects_of(function, rows=rows, returns=returns, name=name)[0].returns)
     try:
         yield name
@@ -94,7 +97,7 @@ _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 def likely_subjects(
     function: Any, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str
 ) -> list[FunctionUnderTest]:
-    """What a Python function takes, near the constants in its code and its mappings'; none of what is no such one."""
+    """The likely arguments of a Python function, near constants in its code and its mappings; else none."""
     if isinstance(function, str | Function):
         return []
     with suppress(MappingError):
@@ -105,21 +108,21 @@ def likely_subjects(
 def arguments_for(
     frame_of: Any, name: str, rows: Mapping[str, Any] | Sequence[Any] | None
 ) -> list[tuple[Argument, ...]]:
-    """The combinations of arguments that Spark takes for a function; raises MappingError where none is found.
+    """The combinations of arguments that Spark accepts for a function; raises MappingError if there is none.
 
-    ``frame_of`` gives the DataFrame of some arguments' columns.
+    ``frame_of`` returns the DataFrame of some arguments' columns.
     """
-    found: list[tuple[Argument, ...]] = []
+    fitting: list[tuple[Argument, ...]] = []
     for arguments in _candidates(name, rows):
         if _fits(frame_of(arguments), name, arguments):
-            found.append(arguments)
-        if len(found) == _MOST or (found and rows is None and len(found[0]) < len(arguments)):
+            fitting.append(arguments)
+        if len(fitting) == _MOST or (fitting and rows is None and len(fitting[0]) < len(arguments)):
             break
-    if not found:
+    if not fitting:
         raise MappingError(
             f"{name} takes none of the arguments that were tried; say which it does, in order: rows=['double', 'words']"
         )
-    return found
+    return fitting
 
 
 def _fits(frame: DataFrame, name: str, arguments: Sequence[Argument]) -> bool:
@@ -134,15 +137,13 @@ def _fits(frame: DataFrame, name: str, arguments: Sequence[Argument]) -> bool:
 
 def _candidates(name: str, rows: Mapping[str, Any] | Sequence[Any] | None) -> Iterator[tuple[Argument, ...]]:
     if rows is not None:
-        said = list(rows.items()) if isinstance(rows, Mapping) else [(f"a{n}", word) for n, word in enumerate(rows)]
-        ways = [list(_ways(column, sample_of(word), word)) for column, word in said]
-        yield from itertools.product(*ways)
+        given = list(rows.items()) if isinstance(rows, Mapping) else [(f"a{n}", word) for n, word in enumerate(rows)]
+        yield from itertools.product(*(list(_forms(column, sample_of(word), word)) for column, word in given))
         return
-    told = _told(name)
-    if told:
-        hints = [hint_of(word, None) for word in told]
-        if None not in hints:
-            yield tuple(Argument((word,), (hint,)) for word, hint in zip(told, hints, strict=True) if hint)
+    names = _argument_names(name)
+    hints = [hint_of(word, None) for word in names]
+    if names and None not in hints:
+        yield tuple(Argument((word,), (hint,)) for word, hint in zip(names, hints, strict=True) if hint)
     if name.lower().startswith("st_"):
         shapes = ["polygons", "points", "coordinates"]
         for count in (2, 1):
@@ -155,11 +156,11 @@ def _candidates(name: str, rows: Mapping[str, Any] | Sequence[Any] | None) -> It
             yield tuple(Argument((f"a{n}",), (sample_of(kind),)) for n, kind in enumerate(kinds))
 
 
-_DISTANCES = Sample("double", lambda chance: round(chance.uniform(0, 30), 2))
+_DISTANCES = Sample("double", st.integers(0, 3_000).map(lambda hundredths: hundredths / 100))
 
 
-def _ways(column: str, sample: Sample, word: Any) -> Iterator[Argument]:
-    """A geometry is tried as one, and as the WKB that it is."""
+def _forms(column: str, sample: Sample, word: Any) -> Iterator[Argument]:
+    """An argument as it is, and WKB as a geometry first."""
     if word in ("points", "polygons"):
         yield _spatial(column, word)
     yield Argument((column,), (sample,))
@@ -172,8 +173,8 @@ def _spatial(column: str, kind: str) -> Argument:
     return Argument((column,), (HINTS[kind],), "ST_GeomFromWKB({})")
 
 
-def _told(name: str) -> list[str]:
-    """The names of a function's arguments, where its mapping says them."""
+def _argument_names(name: str) -> list[str]:
+    """The names of a function's arguments, if its mapping states them."""
     for mapping in current().mappings.values():
         for function in mapping.functions:
             if isinstance(function, Function) and function.name.lower() == name.lower() and function.arguments:
@@ -181,20 +182,34 @@ def _told(name: str) -> list[str]:
     return []
 
 
-def rows_of(
-    arguments: Sequence[Argument], constants: Sequence[Any], chance: random.Random, count: int, *, nulls: bool
+def draw_rows(
+    arguments: Sequence[Argument], constants: Sequence[Any], seed: str, count: int, *, nulls: bool = True
 ) -> dict[str, list[Any]]:
-    """Values of the arguments' columns, a third of the rows at the edges of what constants bound."""
-    samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
-    rows = {name: sample.values(chance, count) for name, sample in samples.items()}
-    for number, row in enumerate(edges(samples, constants, chance, count // 3)):
-        for name, value in row.items():
-            rows[name][number] = value
-    return rows if nulls else {n: [samples[n].draw(chance) for _ in column] for n, column in rows.items()}
+    """Draw values of the arguments' columns, most of the rows at the edges of what constants bound.
+
+    Parameters
+    ----------
+    arguments
+        The arguments whose columns are drawn.
+    constants
+        Numbers in the code of the function and of its mappings.
+    seed
+        The same seed draws the same rows.
+    count
+        The number of rows.
+    nulls
+        False to draw another value in place of each NULL.
+    """
+    columns = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+    rows = samples(rows_of(columns, constants), seed, count)
+    if not nulls:
+        others = {n: samples(s.strategy, f"{seed} {n}", count) for n, s in columns.items()}
+        rows = [{n: others[n][k] if v is None else v for n, v in row.items()} for k, row in enumerate(rows)]
+    return {name: [row[name] for row in rows] for name in columns}
 
 
 def collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
-    """The values of some SQL for each row, in the order of the rows; None where Spark fails."""
+    """Evaluate SQL texts for each row, in the order of the rows; None if Spark fails."""
     selected: Any = frame.selectExpr(*(f"{text} AS c{number}" for number, text in enumerate(texts)))
     with suppress(PySparkException), without_error_log():
         return pa.Table.from_batches(selected._collect_as_arrow())
@@ -202,18 +217,18 @@ def collected(frame: DataFrame, texts: Sequence[str]) -> pa.Table | None:
 
 
 def spellings_of(name: str) -> tuple[str, ...]:
-    """What a function's calls may be called by then: its name, or another spelling of Spark's own."""
+    """The names that a function's calls have after analysis: its own, or Spark's other spelling."""
     plain = name.lower().rpartition(".")[2].strip("`")
     return (plain, SPELLINGS.get(plain, plain))
 
 
-def expressions_of(
+def indexed_expressions(
     arguments: Sequence[Argument], rows: Mapping[str, list[Any]], predicates: Sequence[Predicate]
 ) -> Iterator[IndexedExpression]:
-    """What indexes may be over: the columns, and the geometries that arguments make of WKB."""
+    """The expressions that indexes may be over: the columns, and the geometries formed of WKB."""
     for argument, predicate in zip(arguments, predicates, strict=True):
         arrays = [pa.array(rows[n], s.arrow) for n, s in zip(argument.names, argument.samples, strict=True)]
-        if len(argument.names) == 1 and argument.made != "{}":
+        if len(argument.names) == 1 and argument.form != "{}":
             yield IndexedExpression(argument.sql, predicate, predicate.type or "binary", arrays[0])
             continue
         for name, sample, array in zip(argument.names, argument.samples, arrays, strict=True):
@@ -270,7 +285,7 @@ def sql_of(condition: Predicate, call: Call, text: str) -> str:
     return text
 
 
-def alike(arguments: Sequence[Argument], rows: Mapping[str, list[Any]], kind: str) -> list[Any]:
+def argument_values(arguments: Sequence[Argument], rows: Mapping[str, list[Any]], kind: str) -> list[Any]:
     """The values of the arguments that are of a type."""
     plain = [a for a in arguments if len(a.names) == 1 and a.sql == a.names[0] and a.samples[0].kind == kind]
     return [value for argument in plain for value in rows[argument.names[0]]]
