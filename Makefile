@@ -44,13 +44,13 @@ test-wheel: check-java venv  ## the quick start with the wheel alone, and the ne
 
 soak: check-java venv  ## 100,000 random queries, 1,000 crashes, a minute of races: make soak QUERIES=1000 SEED=1
 	@for round in 1 2 3 4 5; do GEOSKIP_EXAMPLES=other .venv/bin/python -m pytest -q -m 'hypothesis and not spark' || exit 1; done
-	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/test_crashes.py
-	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_metadata_fuzz.py
-	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random.py
-	@$(WITH_JAVA) GEOSKIP_JSON=1000 GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/test_spark_random_json.py
-	@$(WITH_JAVA) GEOSKIP_MACHINES=$(MACHINES) .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k any_order
-	@$(WITH_JAVA) GEOSKIP_DRIVERS=$(DRIVERS) .venv/bin/python -m pytest -s tests/test_spark_drivers.py
-	@$(WITH_JAVA) GEOSKIP_PARTITIONS=10000 .venv/bin/python -m pytest -s tests/test_spark_lifecycle.py -k many_partitions
+	@GEOSKIP_CRASHES=$(CRASHES) GEOSKIP_RACE=$(RACE) .venv/bin/python -m pytest -s tests/stores/test_crashes.py
+	@GEOSKIP_FUZZ=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/stores/test_metadata_fuzz.py
+	@$(WITH_JAVA) GEOSKIP_QUERIES=$(QUERIES) GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/spark/test_random.py
+	@$(WITH_JAVA) GEOSKIP_JSON=1000 GEOSKIP_SEED=$(SEED) .venv/bin/python -m pytest -s tests/spark/test_random_json.py
+	@$(WITH_JAVA) GEOSKIP_MACHINES=$(MACHINES) .venv/bin/python -m pytest -s tests/spark/test_lifecycle.py -k any_order
+	@$(WITH_JAVA) GEOSKIP_DRIVERS=$(DRIVERS) .venv/bin/python -m pytest -s tests/spark/test_drivers.py
+	@$(WITH_JAVA) GEOSKIP_PARTITIONS=10000 .venv/bin/python -m pytest -s tests/spark/test_lifecycle.py -k many_partitions
 
 bench: check-java venv  ## speeds, side by side
 	@$(WITH_JAVA) .venv/bin/python -m tests.bench

@@ -34,7 +34,7 @@ CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC "
     "-Xms1g -Xmn512m -XX:MetaspaceSize=512m",
     "spark.ui.showConsoleProgress": "false",
-    "spark.python.daemon.module": "tests.daemon",
+    "spark.python.daemon.module": "tests.support.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task a folder
     "spark.geoskip.planning.budget": "120",  # a machine that stands still for a while keeps no more files
@@ -135,7 +135,7 @@ def plain(spark: Any) -> Any:
 @pytest.fixture(scope="session", params=["opensearch", "elasticsearch"])
 def search_server(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A real search server; first all tests run on the one, then on the other."""
-    from tests.servers import SearchServer
+    from tests.support.servers import SearchServer
 
     with SearchServer(request.param) as server:
         yield server

@@ -8,6 +8,6 @@ A module declares what geoskip needs to know about the functions of one library 
 2. Declare the mappings with :func:`geoskip.maps`; ``networks.py`` is a short example.
 3. Name the module under ``[project.entry-points."geoskip.udf_mappings"]`` in ``pyproject.toml``, its table of functions
    under ``"geoskip.functions"``, and run ``pip install --no-deps -e .``: entry points are read from the installation.
-4. Test each mapping with :func:`geoskip.check_mapping` in ``tests/test_mapped_<library>.py``.
+4. Test each mapping with :func:`geoskip.check_mapping` in ``tests/unit/udf_mappings/``.
 5. Write the table of mapped functions again: ``python -m geoskip mappings > udf_mappings/README.md``.
 """

@@ -1,6 +1,7 @@
 """The contract of a metadata store: numbered, immutable snapshots of one dataset's metadata.
 
-To add a store, write a subclass with the abstract methods and run ``tests/test_stores.py`` on it. Every store promises:
+To add a store, write a subclass with the abstract methods and run ``tests/stores/test_stores.py`` on it. Every store
+promises:
 
 * a snapshot exists whole or not at all, and never changes;
 * of several writers that expect the same snapshot, one commits and the others get ConflictError;

@@ -26,8 +26,8 @@ from geoskip.spark.build.listing import listing
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
 from tests.bench.sessions import readings, session
-from tests.test_stores import HEADER
-from tests.test_stores import table as rows
+from tests.stores.test_stores import HEADER
+from tests.stores.test_stores import table as rows
 
 FILES = 10_000
 NEW = FILES // 100

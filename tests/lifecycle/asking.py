@@ -6,7 +6,7 @@ from typing import Any
 
 from geoskip.lifecycle.transaction import latest
 from geoskip.stores import Store
-from tests.numbered import Numbers
+from tests.support.numbered import Numbers
 
 A, B, C = "test_least(a)", "test_least(b)", "test_least(c)"
 

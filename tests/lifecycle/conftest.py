@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from geoskip.stores import MemoryStore, ParquetStore, Store
-from tests.numbered import Numbers, write
+from tests.support.numbered import Numbers, write
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from geoskip.lifecycle.transaction import CommitAttempt, latest, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.lifecycle.asking import A, B, names, summaries
-from tests.numbered import VERBS, Numbers, check_complete, create, rebuild, refresh, write
+from tests.support.numbered import VERBS, Numbers, check_complete, create, rebuild, refresh, write
 
 
 def test_a_refresh_reads_what_changed_and_nothing_else(store: Store, data: Numbers) -> None:

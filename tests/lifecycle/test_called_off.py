@@ -16,7 +16,7 @@ from geoskip.lifecycle.transaction import Operation
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import Store
 from tests.lifecycle.asking import A, B, names, overtaken, summaries
-from tests.numbered import Numbers, check_complete, create, refresh, write
+from tests.support.numbered import Numbers, check_complete, create, refresh, write
 
 
 def test_a_cancelled_operation_does_not_commit(store: Store, data: Numbers) -> None:

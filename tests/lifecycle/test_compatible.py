@@ -20,10 +20,10 @@ from geoskip.lifecycle.transaction import Operation, latest, perform
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, Verb
 from geoskip.metadata import Header
 from geoskip.stores import MemoryStore, ParquetStore, Store
-from tests.crashes import opened
 from tests.lifecycle.asking import A, B, C, names
-from tests.numbered import VERBS, Numbers, check_complete, check_reader, create, rebuild, refresh, write
-from tests.storing import entry
+from tests.support.crashes import opened
+from tests.support.numbered import VERBS, Numbers, check_complete, check_reader, create, rebuild, refresh, write
+from tests.support.storing import entry
 
 TRIED = {verb: Verb(verb) for verb in VERBS}
 

@@ -13,7 +13,7 @@ from geoskip.lifecycle import actions, transaction
 from geoskip.lifecycle.history import history
 from geoskip.lifecycle.verbs import ROLLED_BACK, Verb
 from geoskip.stores import ParquetStore
-from tests.numbered import Numbers, check_clean, check_complete, create, refresh, write
+from tests.support.numbered import Numbers, check_clean, check_complete, create, refresh, write
 
 
 class FullUntilFreed:

@@ -20,7 +20,7 @@ from geoskip.lifecycle.transaction import Amend, CommitAttempt, NoChange, Operat
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, Store
 from tests.lifecycle.asking import A, B, C, names, overtaken, summaries
-from tests.numbered import Numbers, check_complete, check_reader, create, rebuild, refresh, write
+from tests.support.numbered import Numbers, check_complete, check_reader, create, rebuild, refresh, write
 
 
 def test_a_refresh_overtaken_by_a_refresh_reads_nothing_twice(store: Store, data: Numbers) -> None:

@@ -16,7 +16,7 @@ from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import LocalFolder, ParquetStore
 from tests.lifecycle.asking import B, names, overtaken
 from tests.lifecycle.test_called_off import left_open
-from tests.numbered import VERBS, Numbers, check_complete, create, refresh, write
+from tests.support.numbered import VERBS, Numbers, check_complete, create, refresh, write
 
 IDENTITY = "_identity.json"
 

@@ -19,10 +19,11 @@ from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
 from geoskip.lifecycle.transaction import CommitAttempt, latest
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.base import is_late
-from tests import crashes
-from tests.crashes import FullFolder, opened
 from tests.lifecycle.asking import A, B, C, names, summaries
-from tests.numbered import (
+from tests.stores.test_crashes import changing
+from tests.support import crashes
+from tests.support.crashes import FullFolder, opened
+from tests.support.numbered import (
     VERBS,
     Numbers,
     check_chain,
@@ -34,9 +35,8 @@ from tests.numbered import (
     refresh,
     write,
 )
-from tests.planting import function
-from tests.storing import entry
-from tests.test_crashes import changing
+from tests.support.planting import function
+from tests.support.storing import entry
 
 
 @pytest.fixture

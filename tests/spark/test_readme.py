@@ -1,0 +1,122 @@
+"""The Python blocks of the README and the guides run in order, and print what stands below them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from tests.support.readme import GUIDES, README, blocks, matches, run
+
+PAGES = (README, *GUIDES)
+SETTINGS = README.parent / "examples" / "guides" / "settings.md"
+
+
+@pytest.fixture(scope="module")
+def names(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The names that the README's blocks define, once a test run."""
+    with pytest.MonkeyPatch.context() as patch, geoskip.mappings():
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("pages")))
+        yield run()
+
+
+@pytest.mark.spark
+def test_the_readme_prints_what_it_shows(names: dict[str, Any]) -> None:
+    assert {"weather", "zipcodes", "log", "zone"} <= names.keys()
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("processor_time")
+@pytest.mark.parametrize("guide", [page for page in GUIDES if any(blocks(page))], ids=lambda page: page.stem)
+def test_a_guide_prints_what_it_shows_after_the_readme(guide: Path, names: dict[str, Any]) -> None:
+    with geoskip.mappings():
+        run(guide, after=names)
+
+
+def test_the_readme_is_short_and_leads_to_every_guide() -> None:
+    text = README.read_text("utf-8")
+    assert len(text.splitlines()) <= 260
+    assert len(GUIDES) >= 8
+    table = text.partition("\n## Guides\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| \[[^]]+\]\((.+?)\)", table, re.MULTILINE)) == {
+        str(guide.relative_to(README.parent)) for guide in GUIDES
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    found = re.findall(r"\]\((?!https?:)([^)\s]+)\)|src=\"([^\"]+)\"", _prose(page))
+    for target, _, anchor in ((link or source).partition("#") for link, source in found):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in _anchors(there), f"{target}#{anchor}"
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [README, README.parent / "examples" / "guides" / "indexes.md"], ids=lambda p: p.stem)
+def test_tables_of_indexes_are_complete(page: Path) -> None:
+    rows = re.findall(r"^\| (`[A-Z]\w+\(.*?) \|", _prose(page), re.MULTILINE)
+    listed = set(re.findall(r"`(\w+)\(", " ".join(rows)))
+    types = {name for name in geoskip.__all__ if isinstance(getattr(geoskip, name), type)}
+    assert listed == {name for name in types if issubclass(getattr(geoskip, name), geoskip.Index)} - {"Index"}
+
+
+def test_the_quick_start_imports_nothing_of_the_repository() -> None:
+    code = "".join(code for code, _ in blocks(section="Quick start"))
+    imported = set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
+    assert imported == {"tempfile", "pathlib", "geoskip", "numpy", "pyarrow"}
+
+
+SHOWN = "indexed 3 files, ~1.3 MiB, in ~2.1 s (snapshot 1)\n  minmax(a): ~70 B\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "same"),
+    [
+        ("indexed 3 files, 1,001.4 KiB, in 930 ms (snapshot 1)\n  minmax(a): 1.1 KiB", True),
+        ("indexed 4 files, 1.3 MiB, in 2.1 s (snapshot 1)\n  minmax(a): 70 B", False),  # a figure that does not vary
+        ("indexed 3 files, 2.1 s, in 1.3 MiB (snapshot 1)\n  minmax(a): 70 B", False),  # another unit
+        ("indexed 3 files, 1.3 MiB, in 2.1 s (snapshot 1)", False),
+        ("indexed 3 files, 1.3 MiB, in 2.1 s (snapshot 1)\n  minmax(a): 70 B\nand more", False),
+    ],
+)
+def test_only_figures_with_a_tilde_vary(printed: str, same: bool) -> None:
+    assert matches(printed, SHOWN) is same
+    assert matches(printed + "\nand more", SHOWN + "...\n") is (same or "and more" in printed)
+
+
+def test_settings_are_those_of_the_code() -> None:
+    described = set(re.findall(r"^\| `(spark\.geoskip\.[\w.]+)`", SETTINGS.read_text("utf-8"), re.MULTILINE))
+    sources = [path.read_text("utf-8") for path in Path(geoskip.__file__).parent.rglob("*.*") if path.suffix in _CODE]
+    used = {
+        name
+        for source in sources
+        for name in re.findall(r"\"(spark\.geoskip\.[a-zA-Z.]+)\"", _without_doctests(source))
+    }
+    assert described == used
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_name_settings_that_exist(page: Path) -> None:
+    described = set(re.findall(r"^\| `(spark\.geoskip\.[\w.]+)`", SETTINGS.read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`(spark\.geoskip\.[\w.]+)", page.read_text("utf-8"))) <= described
+
+
+def _without_doctests(source: str) -> str:
+    return re.sub(r"^ *>>>.*$", "", source, flags=re.MULTILINE)  # which show settings that are misspelt
+
+
+_CODE = (".py", ".java")

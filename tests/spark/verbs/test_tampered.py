@@ -1,0 +1,83 @@
+"""Metadata that are damaged while a driver has them in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geoskip
+from geoskip.errors import MetadataError
+from geoskip.lifecycle.transaction import latest
+from geoskip.stores import ParquetStore
+from geoskip.stores.log_files import entry_text
+from tests.spark.verbs.asking import kept, write
+
+
+def bounds(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[8] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "the header": ("_log/*/*.json", lambda path: path.write_text("{}")),
+    "the bounds": ("_parts/*.parquet", bounds),
+    "all of a part": ("_parts/*.parquet", lambda path: path.write_bytes(b"")),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_verify_and_repair_look_at_what_is_there_and_not_at_what_was_read(
+    spark: Any, place: Path, handle: geoskip.Dataset, what: str
+) -> None:
+    pattern, damage = DAMAGES[what]
+    assert handle.verify().ok
+    assert kept(spark, place) == 1
+    (path,) = (place / "_geoskip").glob(pattern)
+    damage(path)
+    try:
+        assert not handle.verify().ok
+    except MetadataError as error:
+        assert "repair() builds anew" in str(error)  # noqa: PT017 - either way it is said
+    assert handle.repair().read == 4
+    found = latest(ParquetStore(place / "_geoskip"))
+    assert found is not None
+    assert found.files.column("minmax(a)").null_count == 0
+    assert handle.verify().ok
+    assert kept(spark, place) == 1
+
+
+def test_the_log_tells_of_files_that_cannot_be_indexed(spark: Any, place: Path, handle: geoskip.Dataset) -> None:
+    write(place, "z.parquet", [1]).write_bytes(b"PAR1 and no more")
+    assert len(handle.refresh_index().excluded) == 1
+    last = handle.history().collect()[-1]
+    assert (last.message, last.parameters, last.files_added, last.files_kept) == ("nothing to do", "left out: 1", 0, 4)
+
+
+def test_an_identity_that_is_damaged_is_named(place: Path, handle: geoskip.Dataset) -> None:
+    (place / "_geoskip" / "_identity.json").write_text('{"crc": 0}')
+    with pytest.raises(MetadataError, match=r"_identity\.json in .*'format' is missing; nothing there is found"):
+        handle.refresh_index()
+
+
+def test_what_a_later_version_wrote_is_not_built_anew(place: Path, handle: geoskip.Dataset) -> None:
+    (entry,) = (place / "_geoskip").glob("_log/*/*.json")
+    entry.write_text(text := entry.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(MetadataError, match="upgrade geoskip"):
+        handle.repair()
+    assert entry.read_text() == text
+
+
+def test_an_index_that_only_others_know_is_not_lost(place: Path, handle: geoskip.Dataset) -> None:
+    (entry,) = (place / "_geoskip").glob("_log/*/*.json")
+    header = json.loads(entry.read_text())["header"]
+    header["indexes"].append({"name": "later(a)", "index": {"type": "later"}})
+    entry.write_bytes(entry_text("header", header, 1 << 20))
+    bounds(next((place / "_geoskip").glob("_parts/*.parquet")))
+    assert [str(index) for index in handle.indexes] == ["minmax(a)"]
+    with pytest.raises(MetadataError, match=r"cannot be read: later\(a\) is of a kind that is unknown here"):
+        handle.repair()
