@@ -91,8 +91,9 @@ def literals_of(
 
 
 def _some_of(values: Sequence[Any], most: int) -> SearchStrategy[list[Any]]:
-    count = min(most, len(values))
-    return st.lists(st.sampled_from(values), unique=True, min_size=count, max_size=count) if values else st.just([])
+    distinct = list(dict.fromkeys(values))
+    count = min(most, len(distinct))
+    return st.lists(st.sampled_from(distinct), unique=True, min_size=count, max_size=count) if distinct else st.just([])
 
 
 def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
