@@ -426,17 +426,3 @@ def test_constants_that_are_equal_in_the_functions_type_are_tried() -> None:
     with mappings():
         maps(hour, index=MinMax)(rounds_down)
         assert check_mapping(hour, returns="int").counter_example is not None
-
-
-def test_constants_that_are_equal_in_the_functions_type_are_tried() -> None:
-    def hour(lng: float | None) -> int | None:
-        return None if lng is None or not math.isfinite(lng) else round(lng / 15)
-
-    def rounds_down(node: Any, index: Any) -> Any:
-        match node:
-            case Comparison("=", Call(_, (lng,)), Literal(int() as value)):
-                return index.clause(Comparison(">=", lng, Literal(15.0 * value, "double")))
-
-    with mappings():
-        maps(hour, index=MinMax)(rounds_down)
-        assert check_mapping(hour, returns="int").counter_example is not None
