@@ -327,8 +327,7 @@ def near(sample: Sample, constants: Sequence[Any]) -> Sample:
         lengths = [c for c in numbers if isinstance(c, int) and 3 < c <= _LONGEST]
         some = st.sampled_from(["{0}", "{0}{1}", "{1}{0}", "{1}{0}{2}", "{1}{0}{2}{0}{1}", "{3}", "{4}"])
         if texts:
-            around = st.builds(_around, some, st.sampled_from(texts), _word, st.one_of(_word, _digits))
-            mixed.append(around)
+            mixed.append(st.builds(_around, some, st.sampled_from(texts), _word, st.one_of(_word, _digits)))
         if lengths:
             ends = st.sampled_from(["", "a", "b"])
             mixed.append(st.builds(lambda n, cut, one, end: one * (n - cut) + end, st.sampled_from(lengths),
@@ -422,7 +421,7 @@ def minimal(
             return True
         return False
 
-    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+    phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
     options = settings(max_examples=examples, database=None, deadline=None, derandomize=False, phases=phases)
     try:
         return find(strategy, meets, settings=options, random=random.Random(str(seed)))
