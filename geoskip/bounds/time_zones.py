@@ -1,4 +1,4 @@
-"""Intervals of functions of local time and periodic functions: ``hour(ts)``, ``month(day)``, ``n % 9``.
+"""Intervals of functions of local time and of periodic ones: ``hour(ts)``, ``month(day)``, ``n % 9``.
 
 ``cast(ts AS date)``, ``year(ts)``, ``date_trunc('day', ts)`` rise with the time that the clocks show, and that falls
 where they are set back: in New York 05:59Z is 01:59, and 06:30Z is 01:30. But it rises from one time at which they are
@@ -248,7 +248,19 @@ def in_week_year(days: Ints) -> tuple[Ints, Ints]:
 
 
 def recurring(length: int, shift: int = 0, unit: int = 1, first: int = 0) -> Parts:
-    """Periods of one length, in units counted from ``first``."""
+    """Periods of one length.
+
+    Parameters
+    ----------
+    length
+        The length of a period, in the unit of the values.
+    shift
+        The offset of the first period.
+    unit
+        The unit in which a period is counted.
+    first
+        The number of the first unit of a period.
+    """
     return lambda values: ((values + shift) // length, (values + shift) % length // unit + first)
 
 

@@ -1,4 +1,4 @@
-"""Checks of mappings: :func:`check_mapping` searches for rows that a mapping, or a declared property, would lose.
+"""Checks of mappings: :func:`check_mapping` searches for rows that a mapping would lose.
 
 Hypothesis draws rows by type and by hint (:mod:`geoskip.checking.strategies`), which are put into files: each alone, in
 pairs, close together and at random. The real function is evaluated for every row, and the mapping on the metadata of
@@ -42,7 +42,7 @@ def check_mapping(
     seconds: float = 5.0,
     seed: int = 0,
 ) -> MappingCheck:
-    """Search for a counter-example to the mappings, constants, denotations and declared properties of a function.
+    """Search for a counter-example to what is registered and declared for a function.
 
     Parameters
     ----------

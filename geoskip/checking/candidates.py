@@ -1,4 +1,7 @@
-"""Candidates to check (a mapping or declaration with its indexes), and synthetic files with their metadata."""
+"""Candidates to check, and synthetic files with their metadata.
+
+A candidate is a mapping, or a declaration, with the indexes that use it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _PAIRS, _GROUPS = 40, 60
 
 @dataclass(frozen=True)
 class IndexedExpression:
-    """An expression that an index may be over: its text, predicate and Spark type, and its value for each row."""
+    """An expression that an index may be over: its text, predicate, Spark type and values."""
 
     text: str
     predicate: Predicate
@@ -58,7 +61,7 @@ def expressions_of(subject: FunctionUnderTest, rows: Mapping[str, list[Any]]) ->
 
 
 class SyntheticFiles:
-    """Files formed of rows: each row alone, each with another, groups that lie close together, random groups."""
+    """Files formed of rows: single rows, pairs, groups that lie close together, random groups."""
 
     def __init__(self, expressions: Sequence[IndexedExpression]) -> None:
         self.expressions = {expression.text: expression for expression in expressions}
@@ -80,7 +83,7 @@ class SyntheticFiles:
 def metadata_of(
     indexes: Sequence[Index], expressions: Mapping[str, IndexedExpression], files: Sequence[Sequence[int]]
 ) -> FileMetadata:
-    """The metadata of files, each given by its row numbers; every other file is collected in two parts and merged."""
+    """Metadata of files given by row numbers; every other file is collected in two parts."""
     table: dict[str, pa.Array] = {"file": pa.array(range(len(files)))}
     for index in indexes:
         over = [expressions[text] for text in index.expressions()]
@@ -214,7 +217,17 @@ class Tally:
         self.agreed[name] = self.agreed.get(name, 0) + 1
 
     def result(self, function: str, counter_example: CounterExample | None, seconds: float) -> MappingCheck:
-        """The outcome of the check of a function."""
+        """Return the outcome of a check.
+
+        Parameters
+        ----------
+        function
+            The function's name.
+        counter_example
+            The rows that a mapping loses, or None.
+        seconds
+            The time that the check took.
+        """
         effects = tuple(self.effects.values())
         return MappingCheck(
             function,
@@ -234,7 +247,17 @@ class Tally:
         effect.trials += files
 
     def count_clause(self, candidate: Candidate, matching: Mask, keep: Mask) -> None:
-        """Count a clause: the files that match its condition and those that it keeps."""
+        """Count the files that match a condition, and those that its clause keeps.
+
+        Parameters
+        ----------
+        candidate
+            The mapping or declaration that made the clause.
+        matching
+            Marks of files that hold a matching row.
+        keep
+            Marks of files that the clause keeps.
+        """
         effect = self.effect(candidate.name)
         effect.answered += 1
         effect.skipped += int(np.count_nonzero(~keep))
@@ -244,7 +267,7 @@ class Tally:
 def candidates_for(
     call: Call, expressions: Sequence[IndexedExpression], indexes: Sequence[Index], tally: Tally
 ) -> list[Candidate]:
-    """List every mapping of a call with every choice of its indexes, and the declared properties of the function.
+    """List the mappings of a call with every choice of indexes, and the function's properties.
 
     Parameters
     ----------
@@ -297,7 +320,7 @@ def _rule_over(rule: Rule, indexes: Sequence[Index | None]) -> Callable[[Predica
 def _declared(
     call: Call, properties: FunctionProperties, expressions: Sequence[IndexedExpression], tally: Tally
 ) -> Iterator[Candidate]:
-    """The declared properties with the indexes that use them; the mappings of the function are not applied."""
+    """The declared properties with the indexes that use them, without the function's mappings."""
     stated = {name: value for name, value in properties.declared().items() if name in _CHECKED and value is not False}
     if not stated:
         return

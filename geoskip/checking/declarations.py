@@ -93,7 +93,10 @@ def _of_row(row: dict[str, Any], node: Predicate) -> Any:
 
 
 def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
-    """Describe how a row's geometry contradicts its denotation, or None; ``of`` gives the values of arguments."""
+    """Describe how a row's geometry contradicts its denotation, or None.
+
+    ``of`` gives the values of arguments.
+    """
     shape = geometry_of(value)
     if isinstance(meaning, d.Point):
         x, y = of(meaning.x), of(meaning.y)

@@ -232,7 +232,7 @@ _EXACT: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class FunctionResults:
-    """The values of a function for some rows; where ``thrown``, it raised, and so does a query that meets the row."""
+    """Values of a function for some rows; ``thrown`` marks rows for which it raised."""
 
     values: pa.Array
     thrown: Any

@@ -1,4 +1,4 @@
-"""Searches for counter-examples: Hypothesis draws rows, constants and literals, and shrinks what loses a row.
+"""Searches for counter-examples: Hypothesis draws rows, constants and literals, and shrinks them.
 
 The search draws batches: up to 60 rows, several calls with some arguments constant, and literals to compare each with.
 Files are formed of the rows, and every candidate is judged on all files for every condition at once. Shrinking draws
@@ -97,7 +97,7 @@ def _some_of(values: Sequence[Any], most: int) -> SearchStrategy[list[Any]]:
 
 
 def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
-    """NULL tests of a call, the call itself if it is boolean, else its comparisons with literals; and negations."""
+    """Conditions on a call: NULL tests, the call if it is boolean or comparisons; and negations."""
     yield IsNull(call)
     yield Not(IsNull(call))
     if call.type == "boolean":
@@ -124,7 +124,7 @@ def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
 
 @dataclass(frozen=True)
 class _CallCase:
-    """A call with some arguments constant, its values for the rows of a case, and literals to compare it with."""
+    """A call with some constant arguments, its values for the rows of a case, and literals."""
 
     call: Call
     constants: Mapping[str, Any]
@@ -140,7 +140,7 @@ class _Case:
 
 @dataclass(frozen=True)
 class _Loss:
-    """A file that a candidate skips although a row of it matches: the call, the condition over it, and the rows."""
+    """A file that a candidate skips although a row matches: the call, the condition, the rows."""
 
     candidate: Candidate
     one: _CallCase

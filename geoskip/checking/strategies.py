@@ -1,4 +1,4 @@
-"""Hypothesis strategies by Spark type, by hint (``"longitude"``, ``"agents"``) and near the constants in code.
+"""Hypothesis strategies by Spark type, by hint (``"longitude"``), and near constants in code.
 
 The strategies lean to values on which mappings fail: the ends of a type, NaN and infinities, -0.0, the empty text, text
 that shares its beginning or exceeds what an index stores, and NULL. The first alternative of each is the simplest, as
@@ -56,7 +56,7 @@ Strategy = SearchStrategy[Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of one argument: their Spark type, a strategy without NULL, and whether they are the user's own."""
+    """Values of one argument: Spark type, a strategy without NULL, and if they are the user's."""
 
     kind: str
     strategy: Strategy
@@ -205,7 +205,7 @@ _OF_TYPE: dict[str, Strategy] = {
 
 
 def sample_of(wanted: Any) -> Sample:
-    """The sample of a Spark type's name, of a hint, or of some values; raises MappingError for anything else."""
+    """Sample of a Spark type, of a hint or of some values; MappingError for anything else."""
     if isinstance(wanted, Sample):
         return wanted
     if isinstance(wanted, str):
@@ -233,7 +233,7 @@ def sample_of(wanted: Any) -> Sample:
 
 
 def hint_of(name: str, kind: str | None) -> Sample | None:
-    """The sample that an argument's name suggests, as ``lat`` does latitudes; None if there is none of its type."""
+    """Sample that an argument's name suggests, as ``lat`` does latitudes, or None."""
     hint = next((HINTS[hint] for pattern, hint in _BY_NAME if re.search(pattern, name.lower())), None)
     return hint if hint is not None and kind in (None, hint.kind) else None
 
@@ -276,7 +276,7 @@ _OPERATORS = ("=", "<=>", "<", "<=", ">", ">=", "double", "string", "bigint", "i
 
 
 def constants_of(functions: Sequence[Any]) -> list[Any]:
-    """The numbers and texts in some functions: in their code, defaults and closures, and in the globals they read."""
+    """Numbers and texts in the code, defaults, closures and globals of some functions."""
     constants: dict[str, Any] = {}
     for value in itertools.chain.from_iterable(_constants(function, 0) for function in functions):
         if not isinstance(value, bool) and len(constants) < _MOST:
@@ -365,7 +365,7 @@ def rows_of(samples: Mapping[str, Sample], constants: Sequence[Any]) -> Strategy
 
 @st.composite
 def _edges(draw: DrawFn, samples: Mapping[str, Sample], numbers: Sequence[float], axes: Sequence[str]) -> Any:
-    """Rows at the edges of what constants bound around a place: on one axis, in either direction, all else at rest.
+    """Rows at the edges that constants bound around a place: one axis at a time, both directions.
 
     A box that is too narrow on one side alone is met nowhere else: a row has to be at the place in all arguments but
     one, and in that one just within the distance.

@@ -189,7 +189,17 @@ class HashedPart(CachedSummary):
 
     @classmethod
     def from_hashes(cls, hashes: Words, fpp: float, *, nulls: int, rows: int) -> HashedPart:
-        """Return the summary of hashed values; ``filters`` is None if the filter would be too large."""
+        """Return the summary of hashed values; ``filters`` is None if the filter would be too large.
+
+        Parameters
+        ----------
+        hashes
+            Distinct hashes of the values.
+        fpp
+            The false positive probability.
+        nulls, rows
+            Numbers of NULLs and of all rows.
+        """
         return cls._with(filter_of(hashes, fpp), hashes, nulls, rows)
 
     @classmethod

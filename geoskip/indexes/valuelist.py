@@ -281,7 +281,17 @@ class Postings:
         return len(self.values) + 2
 
     def keep_units(self, found: Outcomes, wanted: int, *, unlisted: bool) -> Mask:
-        """Return the mask of the units that may give a wanted outcome, ``unlisted`` if unlisted values may."""
+        """Mark the units that may give a wanted outcome.
+
+        Parameters
+        ----------
+        found
+            The outcomes of all listed values.
+        wanted
+            The bits of wanted outcomes.
+        unlisted
+            True if values that are not listed may give it.
+        """
         keep = np.empty(self.units, dtype=bool)
         np.not_equal(found & np.uint8(wanted), 0, out=keep[:-2])
         keep[-2:] = unlisted, True

@@ -73,7 +73,27 @@ def plot_map(
 ) -> Axes:
     """Draw a scan's decisions: see :meth:`geoskip.report.Scan.plot_map`.
 
-    Raises EnvironmentProblem without matplotlib or geopandas, InvalidSpecificationError without a GeoBox.
+    Parameters
+    ----------
+    decisions
+        The decisions of the scan, one a dataset.
+    kept, skipped
+        Full paths of files.
+    rows
+        Reads matching rows.
+    title, condition
+        Texts above the map.
+    most_rows
+        The most matching rows to draw.
+    ax, index, extent, beneath
+        As for :meth:`geoskip.report.Scan.plot_map`.
+
+    Raises
+    ------
+    EnvironmentProblem
+        Without matplotlib or geopandas.
+    InvalidSpecificationError
+        Without a GeoBox.
     """
     decision, geobox = geobox_of(decisions, index)
     if not (extent in ("query", "all") or (isinstance(extent, tuple) and len(extent) == 4)):

@@ -85,7 +85,7 @@ def _literal(value: Any, kind: str | None) -> Literal:
 
 
 def _is_given_as_it_is(kind: SqlType) -> bool:
-    """True if a Python function gets the values of a type as literals hold them; not so days and microseconds."""
+    """True if a Python function gets the values of a type as literals hold them, without conversion."""
     return kind.is_numeric or kind.kind in ("boolean", "string", "string collate", "binary", "geometry", "void", "")
 
 

@@ -68,7 +68,19 @@ def registered(
     rows: Mapping[str, Any] | Sequence[Any] | None,
     returns: str | None,
 ) -> Iterator[str]:
-    """The SQL name of a function; registered meanwhile, if the session has none of its name."""
+    """Yield the SQL name of a function, registered for the block if the session lacks it.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    function
+        A Python function, a UDF object or a SQL name.
+    name
+        The SQL name to use, or None.
+    rows, returns
+        Samples of arguments and Spark's type of the result, as for check_mapping.
+    """
     if isinstance(function, str | Function):
         yield name or (function if isinstance(function, str) else function.name)
         return
@@ -97,7 +109,17 @@ _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 def likely_subjects(
     function: Any, rows: Mapping[str, Any] | Sequence[Any] | None, returns: str | None, name: str
 ) -> list[FunctionUnderTest]:
-    """The likely arguments of a Python function, near constants in its code and its mappings; else none."""
+    """Return a Python function with likely arguments, near constants in code; else nothing.
+
+    Parameters
+    ----------
+    function
+        A Python function, or anything else.
+    rows, returns
+        Samples of arguments and Spark's type of the result, as for check_mapping.
+    name
+        The SQL name.
+    """
     if isinstance(function, str | Function):
         return []
     with suppress(MappingError):
@@ -108,7 +130,7 @@ def likely_subjects(
 def arguments_for(
     frame_of: Any, name: str, rows: Mapping[str, Any] | Sequence[Any] | None
 ) -> list[tuple[Argument, ...]]:
-    """The combinations of arguments that Spark accepts for a function; raises MappingError if there is none.
+    """Combinations of arguments that Spark accepts for a function; MappingError without any.
 
     ``frame_of`` returns the DataFrame of some arguments' columns.
     """

@@ -36,7 +36,7 @@ _ROWS, _LITERALS, _DRAWN = 300, 60, 40
 
 @dataclass(frozen=True)
 class LosingFile:
-    """A file that is wrongly skipped: the condition over ``call``, whose argument is its SQL, and Spark's ``node``."""
+    """A file that is wrongly skipped: the condition over ``call``, and Spark's ``node``."""
 
     candidate: Candidate
     condition: Predicate

@@ -1,4 +1,4 @@
-"""Checks through Spark of functions of SQL, of the JVM and of Sedona, and of any function that a session has by name.
+"""Checks through Spark: functions of SQL, of the JVM and of Sedona, and any named one.
 
 Rows are written to one small Parquet file. Spark evaluates the function for each of them, with some arguments constant,
 and its optimizer turns the conditions into the form that the rule meets in a query; the JVM keeps them, as the
@@ -84,7 +84,14 @@ def check(
 ) -> MappingCheck:
     """Check a function by its name in a session; a function without one is registered meanwhile.
 
-    The parameters are those of :func:`geoskip.check_mapping`.
+    Parameters
+    ----------
+    spark
+        The session.
+    function
+        A Python function, a UDF object or a SQL name.
+    rows, indexes, name, seconds, seed, returns
+        As for :func:`geoskip.check_mapping`.
     """
     started = time.monotonic()
     with (
@@ -108,7 +115,7 @@ def check(
 
 @dataclass(frozen=True)
 class _JvmConditions:
-    """Conditions that the JVM keeps under a number: their predicates, and the evaluator of their expressions."""
+    """Conditions that the JVM keeps under a number: predicates and evaluator."""
 
     predicates: list[Predicate]
     evaluator: SparkEvaluator

@@ -12,7 +12,7 @@ pair, or an expression whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g
 by denotations (:mod:`geoskip.geometry.denotations`). Methods of the result, a :class:`GeometryThroughIndex`, return
 clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
 
-Comparisons of values computed from a pair's coordinates are served by :mod:`geoskip.indexes.geobox.arithmetic`.
+Comparisons of values computed from a pair's coordinates are served by :mod:`geoskip.indexes.geobox.computed`.
 
 Rows without a box are one more box, files with non-finite coordinates are kept (SEMANTICS section 8).
 """
@@ -37,7 +37,6 @@ from geoskip.geometry import denotations as d
 from geoskip.geometry.boxes import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
-from geoskip.indexes.geobox.arithmetic import computed
 from geoskip.indexes.geobox.clauses import (
     BoxComesWithin,
     BoxCompares,
@@ -58,6 +57,7 @@ from geoskip.indexes.geobox.collect import (
     collect_pairs,
     merge,
 )
+from geoskip.indexes.geobox.computed import computed
 from geoskip.indexes.geobox.globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox.units import NoBoxReason
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
@@ -139,7 +139,17 @@ class _GeometryClauses(ABC):
         return self._globe_clause(GlobeComesWithin, earth, shape, distance, 1, caps)
 
     def goes_beyond_on(self, earth: Earth, shape: Any, distance: Any) -> Clause | None:
-        """Some centroid may have at least this distance on the globe to the shape's centroid."""
+        """Some centroid may have at least this distance on the globe to the shape's centroid.
+
+        Parameters
+        ----------
+        earth
+            The model of the globe.
+        shape
+            The constant geometry.
+        distance
+            The distance, in the unit of the globe's radius.
+        """
         return self._globe_clause(GlobeGoesBeyond, earth, shape, distance, -1)
 
     def compares(self, axis: int, op: str, *literals: Any) -> Clause | None:

@@ -108,7 +108,7 @@ def create(source: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
 
 
 def check_keys(data: SparkData, entries: Sequence[IndexEntry]) -> None:
-    """Raise where ``Encryption(indexes=)`` names no index, so that the one meant would be under the base key."""
+    """Raise if ``Encryption(indexes=)`` names no index; the one meant would have the base key."""
     named: Mapping[str, str] = getattr(getattr(data.store, "encryption", None), "masters", {})
     given = {entry.name for entry in entries}
     if named.keys() <= given:
@@ -214,7 +214,7 @@ def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
 
 
 def _check_columns(source: DatasetSource, state: SourceState, frame: DataFrame) -> None:
-    """Refuse rows that lack a column: Spark infers the columns of a folder from one file, which may be a new one."""
+    """Refuse rows that lack a column, since Spark infers the columns of a folder from one file."""
     given = {name.lower() for name in frame.columns}
     if missing := [name for name in state.frame.columns if name.lower() not in given]:
         raise InvalidSpecificationError(

@@ -20,7 +20,7 @@ from geoskip.bounds.arithmetic import absolute, corners, square, within
 from geoskip.bounds.interpret import derive
 from geoskip.bounds.interval import Interval
 from geoskip.clauses import keep_mask
-from geoskip.indexes.geobox.arithmetic import Coordinate, UnitFiles, bounds_of_type
+from geoskip.indexes.geobox.computed import Coordinate, UnitFiles, bounds_of_type
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import NoBoxReason, units_of
 from geoskip.labelling import clause_for
