@@ -51,8 +51,8 @@ def last_report(spark: SparkSession) -> Report:
 
     It is also empty where eight other sessions have run queries since: see :func:`reports`.
     """
-    recent = reports(spark)
-    return recent[-1] if recent else Report(())
+    recent = _recent(spark)
+    return _report(spark, recent[-1]) if recent else Report(())
 
 
 def reports(spark: SparkSession) -> list[Report]:
@@ -61,9 +61,14 @@ def reports(spark: SparkSession) -> list[Report]:
     There are fewer for large listings, and none where eight other sessions have run queries since: reports must not
     keep ended sessions in memory.
     """
+    return [_report(spark, facts) for facts in _recent(spark)]
+
+
+def _recent(spark: SparkSession) -> list[Any]:
+    """The recent queries of a session on the Java side, the oldest first."""
     check_session(spark)
     _await_listeners(spark)
-    return [_report(spark, facts) for facts in _items(java(spark).geoskip.recent(spark._jsparkSession))]
+    return _items(java(spark).geoskip.recent(spark._jsparkSession))
 
 
 def _await_listeners(spark: SparkSession) -> None:
@@ -90,7 +95,11 @@ def _items(items: Any) -> list[Any]:
 
 
 def _scan(spark: SparkSession, facts: Any) -> Scan:
-    summary = json.loads(facts.summary())
+    try:
+        summary = json.loads(facts.summary())
+    except (PySparkException, Py4JJavaError) as error:  # of a table that was dropped since
+        why = str(error).strip().partition("\n")[0]
+        return Scan("", "", 0, 0, 0, 0, 0.0, (f"its files can no longer be listed: {why}",))
     decided = summary.get("report") or {}
     reasons = [summary["reason"]] if "reason" in summary else decided.get("reasons", ())
     remembered = bridge.remembered(decided["decision"]) if "decision" in decided else None

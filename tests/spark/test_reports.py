@@ -286,3 +286,16 @@ def test_clauses_show_dates_and_reports_show_themselves(spark: Any, tmp_path: Pa
     assert "max(time) > TIMESTAMP '2025-01-01 00:00:00Z'" in clauses
     for shown in (report, report.scans[0], built, handle.verify()):
         assert repr(shown) == str(shown)
+
+
+def test_a_report_on_a_table_that_was_dropped_says_so(own: Any) -> None:
+    own.sql("CREATE TABLE dropped (a int, p int) USING parquet PARTITIONED BY (p)")
+    try:
+        own.sql("INSERT INTO dropped VALUES (1, 1), (2, 2)")
+        assert own.table("dropped").filter("a = 1").count() == 1
+    finally:
+        own.sql("DROP TABLE dropped")
+    assert own.table("t").filter("temp > 25").count() > 0
+    assert geoskip.last_report(own).files_kept == 2
+    (why,) = {why for found in geoskip.reports(own) for why in found.reasons if "no longer be listed" in why}
+    assert "dropped" in why
