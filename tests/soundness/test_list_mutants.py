@@ -16,7 +16,8 @@ from geoskip.clauses import Mask
 from geoskip.evaluation import ANY, IS_FALSE, outcomes, places_equal, value_in
 from geoskip.evaluation.values import ascending
 from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.valuelist import ListMeets, Postings, ValueList
+from geoskip.indexes.postings import Postings
+from geoskip.indexes.valuelist import ListMeets, ValueList
 from tests.soundness.test_mutants import negated
 from tests.support.harness import Kind, canned, leaves, sound
 from tests.support.planting import Patch, attribute, before, function, rewritten, summary

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.test_paths import fill, mounted  # noqa: F401
 from tests.stores.test_store_machine import drive
+from tests.support.races import race_to_create
 
 pytestmark = pytest.mark.spark
 
@@ -88,21 +87,7 @@ def test_copies_of_metadata_do_not_pile_up(
 
 def test_of_many_writers_one_creates_a_file(mounted: tuple[str, Path], spark: Any) -> None:  # noqa: F811
     uri, place = mounted
-    start = threading.Barrier(4)
-
-    def write(who: int) -> list[str]:
-        won = []
-        for turn in range(8):
-            start.wait(60)
-            try:
-                HadoopFolder(f"{uri}/race").create(f"sub/{turn}", str(who).encode())
-                won.append(f"{turn}")
-            except FileExistsError:
-                pass
-        return won
-
-    with ThreadPoolExecutor(4) as pool:
-        won = list(pool.map(write, range(4)))
+    won = race_to_create(f"{uri}/race", 8)
     assert sorted(name for names in won for name in names) == sorted(map(str, range(8)))
     for who, names in enumerate(won):
         assert {(place / "race" / "sub" / name).read_text() for name in names} <= {str(who)}

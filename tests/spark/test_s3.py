@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -25,6 +24,7 @@ from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.test_readers import settings
+from tests.support.races import race_to_create
 from tests.support.servers.s3 import HADOOP, fetched, s3a
 
 pytestmark = pytest.mark.spark
@@ -99,21 +99,7 @@ def test_etags_are_the_stores_own(spark: Any, bucket: str, tmp_path: Path) -> No
 
 
 def test_of_many_writers_one_creates_an_object(bucket: str, spark: Any) -> None:
-    start = threading.Barrier(4)
-
-    def write(who: int) -> list[str]:
-        won = []
-        for turn in range(5):
-            start.wait(60)
-            try:
-                HadoopFolder(f"{bucket}/race").create(f"sub/{turn}", str(who).encode())
-                won.append(f"{turn}")
-            except FileExistsError:
-                pass
-        return won
-
-    with ThreadPoolExecutor(4) as pool:
-        won = list(pool.map(write, range(4)))
+    won = race_to_create(f"{bucket}/race", 5)
     assert sorted(name for names in won for name in names) == [*"01234"]
     folder = HadoopFolder(f"{bucket}/race/sub")
     assert all(folder.read(name, 9) == str(who).encode() for who, names in enumerate(won) for name in names)

@@ -138,17 +138,7 @@ class SparkEvaluator:
         self._sent: set[str] = set()
 
     def outcomes(self, node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
-        """Evaluate a condition that, or whose negation or operand, is part of the query.
-
-        Parameters
-        ----------
-        node
-            The condition.
-        over
-            The expression in it that the values stand for.
-        values
-            Physical values of ``over``.
-        """
+        """Evaluate a condition that, or whose negation or operand, is part of the query."""
         key = (values.token, over, node)
         if key not in self.answers:
             self.answers[key] = self._answer(node, over, values)
@@ -173,17 +163,7 @@ class SparkEvaluator:
         return None
 
     def values(self, node: Predicate, over: Predicate, values: CandidateValues) -> pa.Array | None:
-        """Evaluate an expression that is part of the query; NULL also where it throws.
-
-        Parameters
-        ----------
-        node
-            The expression.
-        over
-            The expression in it that the values stand for.
-        values
-            Physical values of ``over``.
-        """
+        """Evaluate an expression that is part of the query; NULL also where it throws."""
         place = self._vertex_of(node)
         if place is None:
             return None

@@ -23,8 +23,8 @@ from geoskip.indexes.base import Index, SourceColumn, index_from_json
 from geoskip.indexes.bloom_filters import bits_for, filter_of
 from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.hybrid import list_costs_less
+from geoskip.indexes.postings import postings_of
 from geoskip.indexes.summary_cache import sharing
-from geoskip.indexes.valuelist import postings_of
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from tests.support.harness import COLUMNS, POOLS, TYPES, array_of
