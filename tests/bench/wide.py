@@ -3,8 +3,8 @@
 Data and queries are made by DuckDB's extensions, from PyPI, in an environment of their own. Every column has a MinMax;
 keys have a Hybrid, texts a ValueList and a Bloom filter. *planned* is the time of Spark's optimizer, the quickest of
 each, since it only computes: off, on where the driver remembers no decision (*anew*), and on where it has decided the
-same question before (*again*). *run* is the whole query, off and on in turn. The target is for the sum over all queries:
-of TPC-H, as it is generated, no file can be skipped, so that its own sum shows what asking costs.
+same question before (*again*). *run* is the whole query, off and on in turn. The target is for the sum over all
+queries: of TPC-H, as it is generated, no file can be skipped, so that its own sum shows what asking costs.
 """
 
 from __future__ import annotations
