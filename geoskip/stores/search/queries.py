@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, Interval, Negation, necessary
 from geoskip.metadata import IndexEntry
 
-__all__ = ["ALL", "NONE", "KeyField", "Query", "ServerKeys", "TranslatedQuery", "all_of", "any_of", "negate", "within"]
+__all__ = [
+    "ALL",
+    "NONE",
+    "KeyField",
+    "Query",
+    "ServerKeys",
+    "TranslatedQuery",
+    "all_of",
+    "any_of",
+    "negate",
+    "query_of",
+    "within",
+]
 
 Query = dict[str, Any]
 
@@ -66,6 +79,73 @@ class TranslatedQuery:
     def size(self) -> int:
         """The number of simple queries in it."""
         return _count(self.query)
+
+
+_COMPARISONS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+
+
+def query_of(condition: Condition, field: KeyField, nullable: Container[str] = ()) -> Query:
+    """Translate what a condition compares into a query; its code is left out.
+
+    Parameters
+    ----------
+    condition
+        The condition on the columns of the index's units.
+    field
+        The keys, whose members have the columns' names. Bytes are keys of hexadecimal digits.
+    nullable
+        The columns that may be null, which documents then lack: what is unknown is kept.
+    """
+    return _query(necessary(condition), field, nullable, True)
+
+
+def _query(condition: Condition, field: KeyField, nullable: Container[str], unknown: bool) -> Query:
+    match condition:
+        case AllOf(parts):
+            return all_of(_query(part, field, nullable, unknown) for part in parts)
+        case AnyOf(parts):
+            return any_of(_query(part, field, nullable, unknown) for part in parts)
+        case Negation(part):
+            return negate(_query(part, field, nullable, not unknown))
+        case Compare(column, op, value):
+            found = _compared(field, column, op, value)
+        case Among(column, intervals):
+            found = _among(field, column, intervals)
+        case _:
+            raise TypeError(f"{condition!r} is no condition on columns")
+    return any_of([found, field.is_missing(column)]) if unknown and column in nullable else found
+
+
+def _compared(field: KeyField, column: str, op: str, value: Any) -> Query:
+    if op == "=":
+        return {"term": {f"{field.path}.{column}": _shown(value)}}
+    return field.compare(column, **{_COMPARISONS[op]: _shown(value)})
+
+
+def _among(field: KeyField, column: str, intervals: Sequence[Interval]) -> Query:
+    """Values as terms, and intervals as ranges."""
+    terms = [low for low, high in intervals if low is not None and high == _next(low)]
+    found: list[Query] = [{"terms": {f"{field.path}.{column}": list(map(_shown, terms))}}] if terms else []
+    for low, high in intervals:
+        if low is None or high != _next(low):
+            limits = {"gte": low, "lt": high}
+            found.append(field.compare(column, **{key: _shown(end) for key, end in limits.items() if end is not None}))
+    return any_of(found)
+
+
+def _next(value: Any) -> Any:
+    """The least key above a key."""
+    return (
+        value + b"\0"
+        if isinstance(value, bytes)
+        else math.nextafter(value, math.inf)
+        if isinstance(value, float)
+        else value + 1
+    )
+
+
+def _shown(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value + 0.0 if isinstance(value, float) else value
 
 
 def all_of(queries: Iterable[Query]) -> Query:

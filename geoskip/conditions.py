@@ -1,0 +1,323 @@
+"""Conditions on the columns of unit tables: what a clause compares, as data.
+
+An index describes the rows of a file by one or more *units*: the range of MinMax, the segments of GapList, the boxes of
+GeoBox. The units of all files form a table with named columns (:class:`UnitTable`). A condition says which units a
+clause keeps:
+
+* :class:`Compare` and :class:`Among` compare a column with values;
+* :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;
+* :class:`Refine` decides by code, on the units that satisfy a necessary condition.
+
+The same condition is evaluated by numpy (:func:`evaluate`), printed (``str``), and translated: into a query of a search
+server (:mod:`geoskip.stores.search.clause_queries`) and into an expression of Arrow (:func:`expression_of`). Code stays
+behind in translations: its necessary condition, :func:`necessary`, keeps more units.
+
+Null in a column is unknown: it neither satisfies nor fails a comparison, and what is unknown is kept. So the null of a
+lower or an upper bound is a bound that is open.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from geoskip.clauses import Files, Mask, UnitClause
+
+__all__ = [
+    "ALWAYS",
+    "NEVER",
+    "AllOf",
+    "Among",
+    "AnyOf",
+    "Compare",
+    "Condition",
+    "ExistsClause",
+    "Interval",
+    "Negation",
+    "Refine",
+    "UnitTable",
+    "all_hold",
+    "any_holds",
+    "evaluate",
+    "expression_of",
+    "is_exact",
+    "necessary",
+]
+
+Places = NDArray[np.int64]
+Interval = tuple[Any, Any]
+"""The values from the first on and below the second; None is an open end."""
+
+
+class UnitTable(ABC):
+    """The units of all files, column by column."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def column(self, name: str) -> Any:
+        """One entry a unit: an array of numpy, or of Arrow where it has nulls or bytes."""
+
+    @abstractmethod
+    def files_with(self, units: Mask) -> Mask:
+        """One entry a file: has it a unit among these, or is anything about it unknown?"""
+
+
+class Condition:
+    """A condition on the columns of a unit table."""
+
+
+@dataclass(frozen=True)
+class Compare(Condition):
+    """A column compared with a value: ``op`` is ``=``, ``<``, ``<=``, ``>`` or ``>=``."""
+
+    column: str
+    op: str
+    value: bool | int | float | bytes
+
+    def __str__(self) -> str:
+        if isinstance(self.value, bool):
+            return self.column if self.value else f"NOT {self.column}"
+        return f"{self.column} {self.op} {self.value!r}"
+
+
+@dataclass(frozen=True)
+class Among(Condition):
+    """A column in one of some intervals, which are disjoint and ascending."""
+
+    column: str
+    intervals: tuple[Interval, ...]
+
+    def compared(self) -> Condition:
+        """The same as comparisons with the ends."""
+        found = []
+        for low, high in self.intervals:
+            ends = ((">=", low), ("<", high))
+            found.append(AllOf(tuple(Compare(self.column, op, end) for op, end in ends if end is not None)))
+        return AnyOf(tuple(found))
+
+    def __str__(self) -> str:
+        return f"{self.column} in {len(self.intervals)} intervals"
+
+
+@dataclass(frozen=True)
+class AllOf(Condition):
+    """All of some conditions; of none, every unit."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return f"({' AND '.join(map(str, self.parts))})" if self.parts else "TRUE"
+
+
+@dataclass(frozen=True)
+class AnyOf(Condition):
+    """Any of some conditions; of none, no unit."""
+
+    parts: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return f"({' OR '.join(map(str, self.parts))})" if self.parts else "FALSE"
+
+
+@dataclass(frozen=True)
+class Negation(Condition):
+    """The negation of a condition on stored columns, which is not the negation of a clause: it has no code inside."""
+
+    part: Condition
+
+    def __post_init__(self) -> None:
+        if not is_exact(self.part):
+            raise ValueError(f"the negation of {self.part} would drop what code has not decided")
+
+    def __str__(self) -> str:
+        return f"NOT {self.part}"
+
+
+@dataclass(frozen=True)
+class Refine(Condition):
+    """What code decides of the units that satisfy a necessary condition.
+
+    Attributes
+    ----------
+    where : Condition
+        What every kept unit satisfies.
+    keep : Callable
+        A mask over the given places of the table's units: False drops.
+    text : str
+        The condition in words.
+    """
+
+    where: Condition
+    keep: Callable[[Any, Places], Mask]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+ALWAYS, NEVER = AllOf(()), AnyOf(())
+
+
+class ExistsClause(UnitClause):
+    """A clause that keeps the files with a unit that satisfies a condition."""
+
+    @abstractmethod
+    def units(self, files: Files) -> UnitTable:
+        """The unit table of these files."""
+
+    @abstractmethod
+    def where(self, table: Any) -> Condition:
+        """The condition, in the values that this table's columns have; the table may be one without units."""
+
+    def keep_units(self, files: Files) -> Mask:
+        table = self.units(files)
+        return evaluate(self.where(table), table)
+
+    def files_of(self, files: Files, units: Mask) -> Mask:
+        return self.units(files).files_with(units)
+
+
+def all_hold(conditions: Iterable[Condition]) -> Condition:
+    """The conjunction of conditions, flattened.
+
+    >>> str(all_hold([Compare("low", "<=", 5), ALWAYS])), str(all_hold([NEVER, ALWAYS]))
+    ('low <= 5', 'FALSE')
+    """
+    parts = tuple(_flat(conditions, AllOf))
+    return NEVER if NEVER in parts else parts[0] if len(parts) == 1 else AllOf(parts)
+
+
+def any_holds(conditions: Iterable[Condition]) -> Condition:
+    """The disjunction of conditions, flattened."""
+    parts = tuple(_flat(conditions, AnyOf))
+    return ALWAYS if ALWAYS in parts else parts[0] if len(parts) == 1 else AnyOf(parts)
+
+
+def _flat(conditions: Iterable[Condition], kind: type[AllOf | AnyOf]) -> Iterator[Condition]:
+    for condition in conditions:
+        if isinstance(condition, kind):
+            yield from condition.parts
+        else:
+            yield condition
+
+
+def is_exact(condition: Condition) -> bool:
+    """True if no code is in a condition."""
+    if isinstance(condition, AllOf | AnyOf):
+        return all(map(is_exact, condition.parts))
+    return not isinstance(condition, Refine)
+
+
+def necessary(condition: Condition) -> Condition:
+    """The condition without its code: each unit that satisfies the condition satisfies it too."""
+    match condition:
+        case Refine(where):
+            return necessary(where)
+        case AllOf(parts):
+            return all_hold(map(necessary, parts))
+        case AnyOf(parts):
+            return any_holds(map(necessary, parts))
+    return condition
+
+
+def evaluate(condition: Condition, table: UnitTable) -> Mask:
+    """One entry a unit: False where the unit fails the condition; unknown is kept.
+
+    Code runs on the units that the other parts of a conjunction leave, so that these come first.
+    """
+    return _evaluated(condition, table, True)
+
+
+def _evaluated(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
+    match condition:
+        case Compare(column, op, value):
+            return _compared(table.column(column), op, value, unknown)
+        case Among():
+            return _evaluated(condition.compared(), table, unknown)
+        case Negation(part):
+            return np.logical_not(_evaluated(part, table, not unknown))
+        case AnyOf(parts):
+            return _joined(np.logical_or, [_evaluated(part, table, unknown) for part in parts], table, False)
+        case Refine(where, keep):
+            return _refined(_evaluated(where, table, unknown), keep, table)
+        case AllOf(parts):
+            plain = [_evaluated(part, table, unknown) for part in parts if type(part) is not Refine]
+            code = [part for part in parts if type(part) is Refine]
+            kept = _joined(np.logical_and, [*plain, *(_evaluated(part.where, table, unknown) for part in code)], table)
+            for part in code:
+                kept = _refined(kept, part.keep, table)
+            return kept
+    raise TypeError(f"{condition!r} is no condition")
+
+
+def _joined(join: np.ufunc, masks: list[Mask], table: UnitTable, empty: bool = True) -> Mask:
+    if not masks:
+        return np.full(len(table), empty)
+    found = masks[0]
+    for mask in masks[1:]:
+        found = join(found, mask)
+    return found
+
+
+def _refined(kept: Mask, keep: Callable[[Any, Places], Mask], table: UnitTable) -> Mask:
+    places = np.flatnonzero(kept)
+    found = np.zeros(len(table), dtype=bool)
+    found[places[keep(table, places)]] = True
+    return found
+
+
+_OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_FUNCTIONS = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+
+
+def _compared(column: Any, op: str, value: Any, unknown: bool) -> Mask:
+    if isinstance(column, np.ndarray):
+        if value is True:
+            return column
+        return np.asarray(_OPERATORS[op](column, value), dtype=bool)
+    found = _FUNCTIONS[op](column, pa.scalar(value, column.type))
+    return np.asarray(found.fill_null(unknown).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = pc.field) -> pc.Expression:
+    """The necessary condition as an expression of Arrow, for datasets and tables with these columns.
+
+    Parameters
+    ----------
+    condition : Condition
+        A condition; code is left out.
+    field : Callable
+        The expression of a column.
+
+    >>> expression_of(Compare("low", "<=", 5)).equals((pc.field("low") <= 5) | pc.field("low").is_null())
+    True
+    """
+    return _expressed(necessary(condition), field, True)
+
+
+def _expressed(condition: Condition, field: Callable[[str], pc.Expression], unknown: bool) -> pc.Expression:
+    match condition:
+        case Compare(column, op, value):
+            found = _OPERATORS[op](field(column), pa.scalar(value))
+            return found | field(column).is_null() if unknown else found & field(column).is_valid()
+        case Among():
+            return _expressed(condition.compared(), field, unknown)
+        case Negation(part):
+            return ~_expressed(part, field, not unknown)
+    if not isinstance(condition, AllOf | AnyOf):
+        raise TypeError(f"{condition!r} is no condition on columns")
+    found = pc.scalar(isinstance(condition, AllOf))
+    for part in condition.parts:
+        one = _expressed(part, field, unknown)
+        found = found & one if isinstance(condition, AllOf) else found | one
+    return found
