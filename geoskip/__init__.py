@@ -49,7 +49,7 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
     spark/build/job.py              one Spark job for all files and all indexes
-    metadata/file_table.py          the table with a row a file and a column an index
+    metadata/__init__.py            the table with a row a file and a column an index
     stores/parts.py                 writes it as a part of the next snapshot
 """
 

@@ -26,8 +26,7 @@ from geoskip.lifecycle.transaction import (
     writing,
 )
 from geoskip.lifecycle.verbs import CANCELLED, ROLLED_BACK, Verb
-from geoskip.metadata import Header, IndexEntry, Snapshot, files_schema
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import Header, IndexEntry, Snapshot, conform, files_schema
 from geoskip.stores.base import Store
 
 __all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "rotate", "vacuum"]

@@ -33,8 +33,7 @@ import pyarrow.compute as pc
 from geoskip.errors import ConflictError, NotIndexedError
 from geoskip.lifecycle.log import now
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
-from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table, conform
 
 __all__ = [
     "BuildResult",

@@ -12,24 +12,25 @@ rows   int64   null where unknown
 ...    struct  one column an index, named ``str(index)``: the file's summary, or null
 ====== ======= =============================================================================
 
-Tables are pyarrow's, made by the pure functions :func:`build_table` and :func:`add_indexes`.
+Tables are pyarrow's, made by pure functions, which but for :func:`build_table` create no Python object per file.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.clauses import Clause, Mask, keep_mask
+from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index
-from geoskip.metadata.cache import BUDGET, bytes_of
-from geoskip.metadata.file_table import (
-    BASE_SCHEMA,
-    FileMetadata,
-    FileRow,
-    Wanted,
-    add_indexes,
-    build_table,
-    files_schema,
-)
+from geoskip.metadata.cache import BUDGET, Cache, bytes_of
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, PartColumn, PartFile
 
 __all__ = [
@@ -47,8 +48,261 @@ __all__ = [
     "add_indexes",
     "build_table",
     "bytes_of",
+    "conform",
     "files_schema",
 ]
+
+BASE_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("mtime", pa.int64(), nullable=False),
+        pa.field("etag", pa.string()),
+        pa.field("rows", pa.int64()),
+    ]
+)
+
+
+class FileRow(NamedTuple):
+    """The row of one file: its fingerprint, and its summaries by index name."""
+
+    path: str
+    size: int
+    mtime: int
+    etag: str | None = None
+    rows: int | None = None
+    summaries: Mapping[str, Mapping[str, Any] | None] = {}
+
+
+def files_schema(entries: Iterable[IndexEntry]) -> pa.Schema:
+    """The schema of the files table with these indexes."""
+    return pa.schema([*BASE_SCHEMA, *(pa.field(entry.name, entry.arrow) for entry in entries)])
+
+
+def build_table(entries: Sequence[IndexEntry], rows: Iterable[FileRow]) -> pa.Table:
+    """Build a files table; of several rows with one path the last one counts.
+
+    A summary that does not fit its index's type becomes null, so that its file is always read. A path that is not valid
+    Unicode, which Spark cannot name either, is left out.
+    """
+    files = list({row.path: row for row in rows if _is_unicode(row.path)}.values())
+    columns = [pa.array([file[i] for file in files], type=f.type) for i, f in enumerate(BASE_SCHEMA)]
+    columns += [_summaries(entry, files) for entry in entries]
+    return pa.Table.from_arrays(columns, schema=files_schema(entries))
+
+
+def _summaries(entry: IndexEntry, files: Sequence[FileRow]) -> pa.Array:
+    values = [file.summaries.get(entry.name) for file in files]
+    try:
+        return pa.array(values, type=entry.arrow)
+    except _UNFIT:
+        return pa.array([value if _fits(value, entry.arrow) else None for value in values], type=entry.arrow)
+
+
+_UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], type=kind)
+    except _UNFIT:
+        return False
+    return True
+
+
+def _is_unicode(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
+    """The old table with the columns of the new table's indexes.
+
+    Rows are matched by path. Where the fingerprints differ, the new row is taken and the old summaries are dropped;
+    files of the old table alone are kept, with null for the new indexes. An index of both is taken from the new table.
+    """
+    old, new = old.combine_chunks(), new.combine_chunks()
+    rebuilt = set(new.schema.names)
+    where = pc.index_in(new["path"], value_set=one_chunk(old["path"]))
+    same = pc.is_valid(where)
+    for name, if_unknown in (("size", False), ("mtime", False), ("etag", True)):  # etags are optional
+        same = pc.and_(same, pc.fill_null(pc.equal(new[name], old[name].take(where)), if_unknown))
+    matched = pc.if_else(same, where, pa.scalar(None, pa.int32()))
+    only_old = old.filter(pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"]))))
+    upper: dict[str, Any] = {}
+    lower: dict[str, Any] = {}
+    for column in [*old.schema, *(f for f in new.schema if f.name not in old.schema.names)]:
+        name = column.name
+        if name in ("rows", "etag"):
+            upper[name] = pc.coalesce(new[name], old[name].take(matched))
+        else:
+            upper[name] = new[name] if name in rebuilt else old[name].take(matched)
+        known = name in BASE_SCHEMA.names or name not in rebuilt
+        lower[name] = only_old[name] if known else pa.nulls(only_old.num_rows, new.schema.field(name).type)
+    fields = {f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}
+    schema = pa.schema(list(fields.values()))
+    return pa.concat_tables([conform(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
+    """The table with exactly this schema: columns in its order, missing ones null, others left out.
+
+    ``rows`` is the number of rows, needed for a table without columns.
+    """
+    rows = table.num_rows if rows is None else rows
+    columns = []
+    for column in schema:
+        if column.name in table.schema.names:
+            values = table[column.name]
+            columns.append(values if values.type == column.type else values.cast(column.type))
+        else:
+            columns.append(pa.nulls(rows, column.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+T = TypeVar("T")
+_MISSING: Any = object()
+Wanted = str | tuple[str, str]
+"""A column of the files table, or one field of an index's summaries as (index, field)."""
+_ETAG = r"^[!-~]+$"
+Load = Callable[["Sequence[Wanted] | None"], pa.Table]
+
+
+class FileMetadata:
+    """The files table, read lazily column by column; implements :class:`geoskip.clauses.Files`.
+
+    ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
+    all; a column of which single fields are wanted has at least those. Columns, and what clauses derive from them, are
+    cached while the memory budget has room (:mod:`geoskip.metadata.cache`), each computed once for all threads.
+    """
+
+    def __init__(self, length: int, load: Load) -> None:
+        self._length = length
+        self._load = load
+        self._known = Cache()
+        self._busy: dict[Hashable, threading.RLock] = {}
+        self._guard = threading.Lock()
+
+    @classmethod
+    def of(cls, table: pa.Table) -> FileMetadata:
+        """Wrap a table in memory."""
+
+        def load(wanted: Sequence[Wanted] | None) -> pa.Table:
+            if wanted is None:
+                return table
+            names = {name if isinstance(name, str) else name[0] for name in wanted}
+            return table.select([name for name in table.schema.names if name in names])
+
+        return cls(table.num_rows, load)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def summary(self, index: str, field: str) -> pa.Array:
+        """One field of an index's summaries, one value a file; null where it is not stored."""
+        return self.cached(("summary", index, field), lambda: self._summary(index, field, None))
+
+    def column(self, name: str) -> pa.Array:
+        """A column of the files table; nulls where it is not stored."""
+        return self.cached(("column", name), lambda: self._column(name, self._load([name])))
+
+    def kept(self, clause: Clause) -> Mask:
+        """Evaluate a clause: a boolean a file, False to skip it. Stores that evaluate clauses override this."""
+        self.prefetch(clause.columns())
+        return keep_mask(clause, self)
+
+    def prefetch(self, wanted: Iterable[Wanted]) -> None:
+        """Read several columns and fields at once."""
+        missing = [what for what in dict.fromkeys(wanted) if not self._is_known(what)]
+        if missing:
+            table = self._load(missing)
+            for what in missing:
+                if isinstance(what, str):
+                    self.cached(("column", what), partial(self._column, what, table))
+                else:
+                    self.cached(("summary", *what), partial(self._summary, *what, table))
+
+    def _is_known(self, what: Wanted) -> bool:
+        if isinstance(what, str):
+            return ("column", what) in self._known
+        return ("summary", *what) in self._known or ("column", what[0]) in self._known
+
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The cached result of ``compute``; exceptions are not cached."""
+        known: T = self._known.get(key, _MISSING)
+        if known is not _MISSING:
+            return known
+        with self._guard:
+            lock = self._busy.setdefault(key, threading.RLock())
+        with lock:
+            value: T = self._known.get(key, _MISSING)
+            if value is _MISSING:
+                value = compute()
+                self._known.put(key, value)
+                self._busy.pop(key, None)
+            return value
+
+    def table(self) -> pa.Table:
+        """All stored columns, without caching them."""
+        return self._load(None)
+
+    def paths_text(self, *, etags: bool = False) -> bytes:
+        """Files as UTF-8 lines ``size mtime path``, in the order of their numbers, for the JVM.
+
+        With ``etags``, files that have one get ``size mtime:etag path``; etags of local files are made by geoskip, not
+        by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an empty line: the
+        JVM does not know that file, and it is read.
+        """
+        names = ("path", "size", "mtime", *(("etag",) if etags else ()))
+        table = self._load(names)
+        path, size, mtime, *etag = (self._column(name, table) for name in names)
+        sizes, times = size.cast(pa.string()), mtime.cast(pa.string())
+        tags = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
+        if tags is not None:
+            times = pc.coalesce(pc.binary_join_element_wise(times, tags, ":"), times)
+        # the line feed goes before the line, where it joins a short string and not the path
+        lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
+        if tags is not None:
+            lines = pc.if_else(pc.coalesce(pc.match_substring_regex(tags, _ETAG), True), lines, "\n")
+        text = _text_of(lines)
+        if text.count(b"\n") > len(lines):
+            text = _text_of(pc.if_else(pc.match_substring(path, "\n"), "\n", lines))
+        return text
+
+    def _column(self, name: str, table: pa.Table) -> pa.Array:
+        if name not in table.schema.names:
+            return pa.nulls(self._length)
+        column = table.column(name)
+        if len(column) != self._length:
+            raise MetadataError(f"{name} has {len(column)} rows for {self._length} files")
+        return one_chunk(column)
+
+    def _summary(self, index: str, field: str, table: pa.Table | None) -> pa.Array:
+        if ("column", index) in self._known:
+            column = self.column(index)
+        else:
+            column = self._column(index, self._load([(index, field)]) if table is None else table)
+        if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
+            return pa.nulls(self._length)
+        return pc.struct_field(column, field)
+
+
+def _text_of(strings: pa.Array) -> bytes:
+    """The strings of an array without nulls, joined; the first line feed is moved to the end."""
+    if not len(strings):
+        return b""
+    wide = pa.types.is_large_string(strings.type)
+    _, offsets, data = strings.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)[strings.offset :]
+    return b"".join((memoryview(data)[int(ends[0]) + 1 : int(ends[len(strings)])], b"\n"))
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 @dataclass(frozen=True)

@@ -8,40 +8,75 @@ the clauses of indexes and mappings for
   is NULL it may be anything, which is all that verdicts of TRUE and FALSE need);
 * each condition that :data:`IMPLIED` makes of it, which is TRUE for every row for which the vertex is TRUE.
 
-One module a rule; each states why it holds.
+Each rule states why it holds.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
-from geoskip.predicates import Column, Like, Literal, Predicate, children, normalise
-from geoskip.rewrite import cast_to_string, conditionals, declared_properties, like, structs, timestamp_to_date
-from geoskip.rewrite.folding import fold_constants, gather_equalities
+import numpy as np
+
+from geoskip.bounds.strings import literal_text
+from geoskip.predicates import (
+    Call,
+    Column,
+    Comparison,
+    In,
+    Like,
+    Literal,
+    Or,
+    Predicate,
+    children,
+    normalise,
+    transform,
+    walk,
+)
+from geoskip.registry import Registry, constant_name, current
+from geoskip.rewrite import cast_to_string, conditionals, implied, structs
 from geoskip.rewrite.sql_functions import Template, group
+from geoskip.types import SqlType, sql_type
 
 if TYPE_CHECKING:
     from geoskip.rules import Deadline
 
-__all__ = ["DECLARED", "EQUIVALENT", "IMPLIED", "canonical", "equivalent"]
+__all__ = ["DECLARED", "EQUIVALENT", "IMPLIED", "canonical", "equivalent", "fold_constants", "gather_equalities"]
+
+_FEWEST_EQUALITIES = 16
+
+
+def unescaped(node: Predicate) -> Predicate | None:
+    """Return LIKE without wildcards as an equality; Spark does so where nothing is escaped.
+
+    >>> unescaped(Like(Column("s"), "5!%", "!"))
+    s = '5%'
+    """
+    match node:
+        case Like(child, pattern, escape) if (text := literal_text(pattern, escape)) is not None:
+            return Comparison("=", child, Literal(text, "string"))
+    return None
+
 
 EQUIVALENT: tuple[Callable[[Predicate], Predicate | None], ...] = (
     conditionals.rewrite,  # if(a > 0, x, y) = 5         if(a > 0, x = 5, y = 5)
     cast_to_string.rewrite,  # CAST(n AS string) = '5'   n = 5
     structs.rewrite,  # struct(a, b) = struct(1, 2)      a <=> 1 AND b <=> 2
-    like.rewrite,  # s LIKE 'a'                          s = 'a'
+    unescaped,  # s LIKE 'a'                          s = 'a'
 )
 """Rules in the order in which they are tried; the first that answers counts."""
 
 DECLARED: tuple[Callable[[Predicate], Predicate | None], ...] = (
-    declared_properties.invert,  # f(x) = 5     x IN (inverse(5))
-    declared_properties.need_arguments,  # f(x) = 5     x IS NOT NULL
+    implied.invert,  # f(x) = 5     x IN (inverse(5))
+    implied.need_arguments,  # f(x) = 5     x IS NOT NULL
 )
 """Rules from what users declared of functions (:func:`geoskip.declare`); they may call users' functions."""
 
 IMPLIED: tuple[Callable[[Predicate, Sequence[Predicate]], Predicate | None], ...] = (
-    timestamp_to_date.rewrite,  # ts >= TIMESTAMP '2024-04-01 12:00:00'     CAST(ts AS date) >= DATE '2024-04-01'
+    implied.days,  # ts >= TIMESTAMP '2024-04-01 12:00:00'     CAST(ts AS date) >= DATE '2024-04-01'
 )
 """Rules that look for conditions on the indexed expressions; all that answer count, as do those of DECLARED."""
 
@@ -75,3 +110,122 @@ def equivalent(node: Predicate) -> Predicate | None:
     if not isinstance(node, Like) and all(isinstance(operand, Column | Literal) for operand in children(node)):
         return None  # the other rules take calls and casts apart
     return next((found for rule in EQUIVALENT if (found := rule(node)) is not None), None)
+
+
+def fold_constants(
+    node: Predicate,
+    *,
+    registry: Registry | None = None,
+    report: Callable[[str], None] = lambda text: None,
+    watch: Deadline | None = None,
+) -> Predicate:
+    """Evaluate calls over literals, as declared by :func:`~geoskip.registry.constant`.
+
+    Spark converts what a Python function gets and returns: declared to be ``double``, 5 is NULL, and a ``date`` is no
+    number of days. So calls of Python functions stay where an argument or the value would be converted.
+
+    Parameters
+    ----------
+    node
+        The predicate.
+    registry
+        The declarations; those of the current scope by default.
+    report
+        Receives a sentence for each call that could not be evaluated; the call stays.
+    watch
+        Limits the time of each call and makes it visible to another thread.
+    """
+    scope = registry or current()
+    if not any(isinstance(vertex, Call) for vertex in walk(node)):
+        return node
+
+    def fold(vertex: Predicate) -> Predicate:
+        match vertex:
+            case Call(name, args) if args and all(isinstance(a, Literal) for a in args):
+                evaluate = scope.evaluator(vertex)
+                if evaluate is None:
+                    return vertex
+                subject = constant_name(evaluate)
+                if subject in scope.quarantine:
+                    report(f"{subject} is left out: {scope.quarantine[subject]}")
+                    return vertex
+                values = [a.value for a in args if isinstance(a, Literal)]
+                is_python = (vertex.implementation or "").startswith("python:")
+                if is_python and not all(_is_given_as_it_is(sql_type(a.type)) for a in args):
+                    return vertex
+                try:
+                    value = watch.call(subject, evaluate, *values) if watch else evaluate(*values)
+                except BaseException as error:
+                    report(f"{name} of these constants was not evaluated: {type(error).__name__}: {error}")
+                    return vertex
+                found = _literal(value, vertex.type)
+                if is_python and not _is_taken_as_it_is(found.value, sql_type(found.type)):
+                    report(f"{name} of these constants returned {type(value).__name__}, not a value of {found.type}")
+                    return vertex
+                return found
+        return vertex
+
+    return transform(node, fold)
+
+
+def _literal(value: Any, kind: str | None) -> Literal:
+    if isinstance(value, np.generic):  # NumPy's True is not True
+        value = value.item()
+    return value if isinstance(value, Literal) else Literal(value, kind)
+
+
+def _is_given_as_it_is(kind: SqlType) -> bool:
+    """True if a Python function gets the values of a type as literals hold them, without conversion."""
+    return kind.is_numeric or kind.kind in ("boolean", "string", "string collate", "binary", "geometry", "void", "")
+
+
+def _is_taken_as_it_is(value: Any, kind: SqlType) -> bool:
+    """True if a Python function may return a value for one of a type, without any conversion."""
+    if value is None:
+        return True
+    if kind.is_integral:
+        return type(value) is int and value in kind.values
+    if kind.is_decimal:
+        fits = type(value) is Decimal and value.is_finite() and abs(value) < 10 ** (kind.precision - kind.scale)
+        return fits and (Fraction(value) * 10**kind.scale).denominator == 1
+    match kind.kind:
+        case "float":
+            with np.errstate(over="ignore"):
+                return type(value) is float and (value != value or float(np.float32(value)) == value)
+        case "boolean" | "double" | "string" | "date":
+            return type(value) is _RETURNED[kind.kind]
+        case "array":
+            return isinstance(value, list | tuple) and all(_is_taken_as_it_is(item, kind.element) for item in value)
+        case "binary" | "geometry" | "":
+            return not isinstance(value, str)
+    return False
+
+
+_RETURNED = {"boolean": bool, "double": float, "string": str, "date": dt.date}
+
+
+def gather_equalities(node: Predicate) -> Predicate:
+    """Replace long ORs of equalities by IN, which is decided at once.
+
+    >>> from geoskip.predicates import IsNull
+    >>> a = Column("a")
+    >>> gather_equalities(Or((IsNull(a), *(Comparison("=", a, Literal(n)) for n in range(99)))))
+    (a IS NULL OR a IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...))
+    """
+
+    def gather(vertex: Predicate) -> Predicate:
+        if not isinstance(vertex, Or) or len(vertex.children) < _FEWEST_EQUALITIES:
+            return vertex
+        values: dict[Predicate, list[Literal]] = {}
+        others: list[Predicate] = []
+        for part in vertex.children:
+            match part:
+                case Comparison("=", Column() as child, Literal() as literal):
+                    values.setdefault(child, []).append(literal)
+                case _:
+                    others.append(part)
+        parts = (*others, *(In(child, tuple(literals)) for child, literals in values.items()))
+        return parts[0] if len(parts) == 1 else Or(parts)
+
+    is_long = any(isinstance(vertex, Or) and len(vertex.children) >= _FEWEST_EQUALITIES for vertex in walk(node))
+    return transform(node, gather) if is_long else node

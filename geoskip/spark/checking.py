@@ -42,7 +42,7 @@ from geoskip.geometry.denotations import Denotation
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
-from geoskip.rewrite.folding import fold_constants
+from geoskip.rewrite import fold_constants
 from geoskip.rewrite.sql_functions import Template, recognise
 from geoskip.rules import calls_of
 from geoskip.spark.check_arguments import (

@@ -35,8 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
-from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, files_schema
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, conform, files_schema
 
 __all__ = [
     "MemoryStore",

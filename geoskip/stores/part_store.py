@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import Header, PartFile, Snapshot, files_schema
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import Header, PartFile, Snapshot, conform, files_schema
 from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
 
 __all__ = ["OWNER", "PartStore", "SnapshotCache", "merged_from", "part_name", "without"]

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, files_schema
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, conform, files_schema
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 

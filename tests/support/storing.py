@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from geoskip.errors import ConflictError
 from geoskip.indexes.base import Index, index
-from geoskip.metadata import FileRow, Header, IndexEntry, build_table
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import FileRow, Header, IndexEntry, build_table, conform
 from geoskip.predicates import Column
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.encryption import Encryption

@@ -35,7 +35,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import Labeller, clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.registry import constant, declare, mappings, maps
-from geoskip.rewrite.folding import fold_constants
+from geoskip.rewrite import fold_constants
 from tests.support.harness import call, canned, sound
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")

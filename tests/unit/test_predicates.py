@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from geoskip import predicates as p
-from geoskip.rewrite.folding import gather_equalities
+from geoskip.rewrite import gather_equalities
 from tests.support.evaluator import outcomes
 from tests.support.harness import World
 from tests.support.strategies import examples, predicates, worlds

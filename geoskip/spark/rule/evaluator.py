@@ -49,7 +49,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import current
-from geoskip.rewrite.folding import fold_constants
+from geoskip.rewrite import fold_constants
 from geoskip.spark.rule.blocks import block, unblocked
 from geoskip.spark.rule.python_udfs import called
 from geoskip.spark.rule.translate import Translator, type_name

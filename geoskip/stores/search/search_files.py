@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
-from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Wanted
-from geoskip.metadata.file_table import conform
+from geoskip.metadata import BASE_SCHEMA, FileMetadata, Header, PartFile, Wanted, conform
 from geoskip.stores.search.clause_queries import conjuncts, fields_of, translate
 from geoskip.stores.search.documents import (
     BLOCK,

@@ -15,7 +15,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import And, Call, Cast, Column, Comparison, Literal, Not, Predicate
-from geoskip.rewrite import timestamp_to_date
+from geoskip.rewrite.implied import days
 
 ZONES = ["UTC", "America/New_York", "America/St_Johns", "Pacific/Apia", "Asia/Kolkata", "Europe/Amsterdam"]
 OFFSETS = {"+05:30": 330, "-03:00": -180, "GMT+14:00": 840, "UTC": 0, "Z": 0}
@@ -45,7 +45,7 @@ def day_of(time: int, zone: str) -> int:
 def implied(op: str, literal: int, zone: str | None, kind: str = "timestamp") -> list[Any]:
     time = Column("t", kind)
     index = MinMax("to_date(t)").bind([Cast(time, "date", kind, zone=zone)])
-    found = timestamp_to_date.rewrite(Comparison(op, time, Literal(literal, kind)), index.bound)
+    found = days(Comparison(op, time, Literal(literal, kind)), index.bound)
     return [] if found is None else list(found.children) if isinstance(found, And) else [found]
 
 

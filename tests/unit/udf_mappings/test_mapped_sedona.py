@@ -17,7 +17,7 @@ import udf_mappings.h3 as cells
 from geoskip import GeoBox
 from geoskip.predicates import Call, Column, Comparison, Literal, Not
 from geoskip.registry import current
-from geoskip.rewrite.folding import fold_constants
+from geoskip.rewrite import fold_constants
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.support.mapped import files_kept, spark
 from udf_mappings import shapely_constructors

@@ -13,7 +13,7 @@ import shapely
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import Call, Comparison, Literal, Not
 from geoskip.registry.fingerprint import identity
-from geoskip.rewrite.folding import fold_constants
+from geoskip.rewrite import fold_constants
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from udf_mappings import sedona_names, shapely_functions
 from udf_mappings.shapely_functions import FUNCTIONS
