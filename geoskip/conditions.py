@@ -71,6 +71,10 @@ class UnitTable(ABC):
     def files_with(self, units: Mask) -> Mask:
         """One entry a file: has it a unit among these, or is anything about it unknown?"""
 
+    def answer(self, condition: AllOf | Among) -> Mask | None:
+        """The units that satisfy a condition, for columns that are no arrays or have an index; None for others."""
+        return None
+
 
 class Condition:
     """A condition on the columns of a unit table."""
@@ -239,6 +243,8 @@ def evaluate(condition: Condition, table: UnitTable) -> Mask:
 
 
 def _evaluated(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
+    if isinstance(condition, AllOf | Among) and (answer := table.answer(condition)) is not None:
+        return answer
     match condition:
         case Compare(column, op, value):
             return _compared(table.column(column), op, value, unknown)

@@ -121,6 +121,16 @@ def test_code_decides_on_what_the_other_parts_leave() -> None:
     assert evaluate(necessary(condition), table).tolist() == [False, True, True, True]
 
 
+def test_a_table_answers_what_it_knows_better() -> None:
+    class Rings(_Table):
+        def answer(self, condition: Any) -> Any:
+            within = isinstance(condition, Among) and condition.column == "ring"
+            return np.array([True, False, True]) if within else None
+
+    table = Rings(pa.table({"low": [1, 2, 3]}))
+    assert evaluate(AllOf((Among("ring", ()), Among("low", ((2, None),)))), table).tolist() == [False, False, True]
+
+
 def test_code_is_never_negated() -> None:
     code = Refine(ALWAYS, lambda table, places: places > 0, "code")
     with pytest.raises(ValueError, match="the negation of code would drop what code has not decided"):
