@@ -41,20 +41,25 @@ __all__ = [
     "Condition",
     "ExistsClause",
     "Interval",
+    "Intervals",
     "Negation",
     "Refine",
     "UnitTable",
     "all_hold",
     "any_holds",
+    "complement",
     "evaluate",
     "expression_of",
+    "intersection",
     "is_exact",
     "necessary",
+    "union",
 ]
 
 Places = NDArray[np.int64]
 Interval = tuple[Any, Any]
 """The values from the first on and below the second; None is an open end."""
+Intervals = tuple[Interval, ...]
 
 
 class UnitTable(ABC):
@@ -99,7 +104,7 @@ class Among(Condition):
     """A column in one of some intervals, which are disjoint and ascending."""
 
     column: str
-    intervals: tuple[Interval, ...]
+    intervals: Intervals
 
     def compared(self) -> Condition:
         """The same as comparisons with the ends."""
@@ -189,6 +194,48 @@ class ExistsClause(UnitClause):
 
     def files_of(self, files: Files, units: Mask) -> Mask:
         return self.units(files).files_with(units)
+
+
+def union(intervals: Iterable[Interval]) -> Intervals:
+    """The union of intervals, disjoint and ascending.
+
+    >>> union([(5, 7), (1, 3), (6, None), (2, 4), (4, 4)])
+    ((1, 4), (5, None))
+    """
+    found: list[Interval] = []
+    for low, high in sorted(intervals, key=lambda interval: (interval[0] is not None, interval[0])):
+        if low is not None and high is not None and low >= high:
+            continue
+        if found and ((last := found[-1][1]) is None or low is None or low <= last):
+            found[-1] = found[-1][0], None if last is None or high is None else max(last, high)
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def complement(intervals: Intervals) -> Intervals:
+    """The complement of disjoint ascending intervals.
+
+    >>> complement(((1, 4), (6, None))), complement(())
+    (((None, 1), (4, 6)), ((None, None),))
+    """
+    found, start = [], None
+    for low, high in intervals:
+        if low is not None:
+            found.append((start, low))
+        if high is None:
+            return tuple(found)
+        start = high
+    return (*found, (start, None))
+
+
+def intersection(one: Intervals, other: Intervals) -> Intervals:
+    """The intersection of two sets of disjoint ascending intervals.
+
+    >>> intersection(((1, 4), (6, None)), ((3, 7),))
+    ((3, 4), (6, 7))
+    """
+    return complement(union([*complement(one), *complement(other)]))
 
 
 def all_hold(conditions: Iterable[Condition]) -> Condition:
