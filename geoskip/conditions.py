@@ -4,7 +4,7 @@ An index describes the rows of a file by one or more *units*: the range of MinMa
 GeoBox. The units of all files form a table with named columns (:class:`UnitTable`). A condition says which units a
 clause keeps:
 
-* :class:`Compare` and :class:`Among` compare a column with values;
+* :class:`Compare` and :class:`Among` compare a column with values, :class:`SomeValue` two columns with the same value;
 * :class:`AllOf`, :class:`AnyOf` and :class:`Negation` combine conditions;
 * :class:`Refine` decides by code, on the units that satisfy a necessary condition.
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.clauses import Files, Mask, UnitClause
+from geoskip.clauses import Clause, Files, Mask, UnitClause
 
 __all__ = [
     "ALWAYS",
@@ -40,10 +41,12 @@ __all__ = [
     "Compare",
     "Condition",
     "ExistsClause",
+    "FileClause",
     "Interval",
     "Intervals",
     "Negation",
     "Refine",
+    "SomeValue",
     "UnitTable",
     "all_hold",
     "any_holds",
@@ -119,6 +122,27 @@ class Among(Condition):
 
 
 @dataclass(frozen=True)
+class SomeValue(Condition):
+    """One of some values, which ascend, lies between ``low`` and ``high``; with ``equal``, both columns equal it."""
+
+    values: tuple[int | bytes, ...]
+    equal: bool = False
+
+    def compared(self) -> Condition:
+        """The same as comparisons with each of the values."""
+        ops = ("=", "=") if self.equal else ("<=", ">=")
+        return AnyOf(tuple(AllOf(tuple(map(Compare, ("low", "high"), ops, (v, v)))) for v in self.values))
+
+    def hull(self) -> Condition:
+        """What the least and the greatest value imply."""
+        return AllOf((Compare("low", "<=", self.values[-1]), Compare("high", ">=", self.values[0])))
+
+    def __str__(self) -> str:
+        one = repr(self.values[0]) if len(self.values) == 1 else f"one of {len(self.values)} values"
+        return f"low = high = {one}" if self.equal else f"low <= {one} <= high"
+
+
+@dataclass(frozen=True)
 class AllOf(Condition):
     """All of some conditions; of none, every unit."""
 
@@ -175,6 +199,22 @@ class Refine(Condition):
 
 
 ALWAYS, NEVER = AllOf(()), AnyOf(())
+
+
+class FileClause(Clause):
+    """A clause that keeps the files that satisfy a condition: each file is a unit."""
+
+    @abstractmethod
+    def units(self, files: Files) -> UnitTable:
+        """The unit table of these files."""
+
+    @abstractmethod
+    def where(self, table: Any) -> Condition:
+        """The condition, in the values that this table's columns have; the table may be one without units."""
+
+    def keep(self, files: Files) -> Mask:
+        table = self.units(files)
+        return evaluate(self.where(table), table)
 
 
 class ExistsClause(UnitClause):
@@ -297,6 +337,8 @@ def _evaluated(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
             return _compared(table.column(column), op, value, unknown)
         case Among():
             return _evaluated(condition.compared(), table, unknown)
+        case SomeValue():
+            return _of_some_value(condition, table.column("low"), table.column("high"), unknown)
         case Negation(part):
             return np.logical_not(_evaluated(part, table, not unknown))
         case AnyOf(parts):
@@ -342,6 +384,35 @@ def _compared(column: Any, op: str, value: Any, unknown: bool) -> Mask:
     return np.asarray(found.fill_null(unknown).to_numpy(zero_copy_only=False), dtype=bool)
 
 
+def _of_some_value(condition: SomeValue, low: Any, high: Any, unknown: bool) -> Mask:
+    """Compare with the least value that is not below ``low``: no other decides."""
+    values = condition.values
+    if len(values) == 0:
+        return np.zeros(len(low), dtype=bool)
+    least, most = ("=", "=") if condition.equal and len(values) == 1 else ("<=", ">=")
+    found = _compared(low, least, values[-1], unknown) & _compared(high, most, values[0], unknown)
+    if len(values) > 1:
+        chosen = np.flatnonzero(found)
+        if isinstance(low, np.ndarray):
+            lows, highs, ordered = low[chosen], high[chosen], np.array(values)
+            at = ordered[np.minimum(np.searchsorted(ordered, lows), len(values) - 1)]
+            found[chosen] = (lows == at) & (at == highs) if condition.equal else (lows <= at) & (at <= highs)
+        else:
+            pairs = zip(low.take(pa.array(chosen)).to_pylist(), high.take(pa.array(chosen)).to_pylist(), strict=True)
+            found[chosen] = [_has_some_value(condition, *pair) for pair in pairs]
+    return found
+
+
+def _has_some_value(condition: SomeValue, low: Any, high: Any) -> bool:
+    """:func:`_of_some_value` of one unit, whose null ends have passed."""
+    values = condition.values
+    known = high if condition.equal and low is None else low
+    at = 0 if known is None else bisect_left(values, known)
+    if condition.equal:
+        return (low is None or high is None or low == high) and (known is None or known in values[at : at + 1])
+    return at < len(values) and (high is None or values[at] <= high)
+
+
 def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = pc.field) -> pc.Expression:
     """The necessary condition as an expression of Arrow, for datasets and tables with these columns.
 
@@ -363,7 +434,7 @@ def _expressed(condition: Condition, field: Callable[[str], pc.Expression], unkn
         case Compare(column, op, value):
             found = _OPERATORS[op](field(column), pa.scalar(value))
             return found | field(column).is_null() if unknown else found & field(column).is_valid()
-        case Among():
+        case Among() | SomeValue():
             return _expressed(condition.compared(), field, unknown)
         case Negation(part):
             return ~_expressed(part, field, not unknown)

@@ -22,6 +22,7 @@ from geoskip.conditions import (
     Condition,
     Negation,
     Refine,
+    SomeValue,
     UnitTable,
     all_hold,
     any_holds,
@@ -58,7 +59,7 @@ def _truth(condition: Condition, row: dict[str, Any]) -> bool | None:
             if held is None:
                 return None
             return bool(_OPERATORS[op](held, value))
-        case Among():
+        case Among() | SomeValue():
             return _truth(condition.compared(), row)
         case Negation(part):
             found = _truth(part, row)
@@ -76,6 +77,7 @@ _LEAVES = st.one_of(
         lambda ends: Among("low", tuple(ends)),
         st.sampled_from([(), ((1, 2),), ((None, 1), (3, 5)), ((4, None),), ((None, None),)]),
     ),
+    st.builds(lambda values, equal: SomeValue(tuple(sorted(values)), equal), st.sets(st.integers(0, 6)), st.booleans()),
 )
 _CONDITIONS = st.recursive(
     _LEAVES,

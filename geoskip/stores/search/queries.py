@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, Interval, Negation, necessary
+from geoskip.conditions import (
+    ALWAYS,
+    AllOf,
+    Among,
+    AnyOf,
+    Compare,
+    Condition,
+    Interval,
+    Negation,
+    Refine,
+    SomeValue,
+    UnitTable,
+    all_hold,
+    any_holds,
+    evaluate,
+    is_exact,
+    necessary,
+)
 from geoskip.metadata import IndexEntry
 
 __all__ = [
@@ -17,6 +34,7 @@ __all__ = [
     "Query",
     "ServerKeys",
     "TranslatedQuery",
+    "UnitKeys",
     "all_of",
     "any_of",
     "negate",
@@ -81,6 +99,70 @@ class TranslatedQuery:
         return _count(self.query)
 
 
+@dataclass(frozen=True)
+class UnitKeys:
+    """The keys of an index's units, in which conditions become queries.
+
+    Attributes
+    ----------
+    field : KeyField
+        The keys of the index.
+    table : UnitTable
+        A table without units, for the clauses of the index.
+    known : str
+        The member that all documents with keys have; those without are kept.
+    nullable : Container of str
+        The columns that may be null.
+    nested : str
+        The member that has the units as nested objects; empty where the document is the unit.
+    """
+
+    field: KeyField
+    table: UnitTable
+    known: str
+    nullable: Container[str] = ()
+    nested: str = ""
+
+    def translate(self, condition: Condition) -> TranslatedQuery | None:
+        """The query for documents with a unit that satisfies a condition; None if that is all of them."""
+        sent = _sendable(condition)
+        if necessary(sent) == ALWAYS and not is_exact(sent):
+            return None
+        if not self.nested:
+            query = query_of(sent, self.field, self.nullable)
+        else:
+            path = f"{self.field.path}.{self.nested}"
+            query = within(path, query_of(sent, replace(self.field, path=path), self.nullable))
+        return TranslatedQuery(any_of([query, self.field.is_missing(self.known)]), is_exact(sent) and self.field.whole)
+
+
+_MOST_VALUES = 200
+_LONGEST = 1000
+"""Bytes of the longest value in a query."""
+
+
+def _sendable(condition: Condition) -> Condition:
+    """The condition with code in place of comparisons with values that are too many or too long."""
+    match condition:
+        case AllOf(parts):
+            return all_hold(map(_sendable, parts))
+        case AnyOf(parts):
+            return any_holds(map(_sendable, parts))
+        case Negation(part):
+            return condition if is_exact(_sendable(part)) else _left_out(ALWAYS, condition)
+        case SomeValue(values) if len(values) > _MOST_VALUES:
+            return _left_out(_sendable(condition.hull()), condition)
+        case SomeValue():
+            return _sendable(condition.compared())
+        case Compare(_, _, bytes() as value) if len(value) > _LONGEST:
+            return _left_out(ALWAYS, condition)
+    return condition
+
+
+def _left_out(where: Condition, condition: Condition) -> Condition:
+    return Refine(where, lambda table, places: evaluate(condition, table)[places], str(condition))
+
+
 _COMPARISONS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
@@ -111,6 +193,8 @@ def _query(condition: Condition, field: KeyField, nullable: Container[str], unkn
             found = _compared(field, column, op, value)
         case Among(column, intervals):
             found = _among(field, column, intervals)
+        case SomeValue():
+            return _query(condition.compared(), field, nullable, unknown)
         case _:
             raise TypeError(f"{condition!r} is no condition on columns")
     return any_of([found, field.is_missing(column)]) if unknown and column in nullable else found
