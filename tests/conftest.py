@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +50,14 @@ DELTA_CONFIG = {
 
 
 JVM_FIXTURES = {"spark", "plain", "search_server"}
+
+
+def pytest_configure() -> None:
+    """Stop if mappings of modules that have moved would be loaded."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for group, stated in project["entry-points"].items():
+        if {point.name: point.value for point in entry_points(group=group)} != stated:
+            pytest.exit(f"the installed {group} are not those of pyproject.toml: pip install --no-deps -e .", 4)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,11 +3,65 @@
 A module declares what geoskip needs to know about the functions of one library (:mod:`geoskip.registry`). The guide
 ``examples/guides/mappings.md`` shows how to write one, here or in a package of your own. For a new module here:
 
-1. Write the functions with :func:`udf_mappings.library.offered` if they are geoskip's own; otherwise name those of the
+1. Write the functions with :func:`udf_mappings.offered` if they are geoskip's own; otherwise name those of the
    library with :class:`geoskip.Function`. Facts that are regular belong in a table, one line for each function.
 2. Declare the mappings with :func:`geoskip.maps`; ``networks.py`` is a short example.
 3. Name the module under ``[project.entry-points."geoskip.udf_mappings"]`` in ``pyproject.toml``, its table of functions
    under ``"geoskip.functions"``, and run ``pip install --no-deps -e .``: entry points are read from the installation.
 4. Test each mapping with :func:`geoskip.check_mapping` in ``tests/unit/udf_mappings/``.
 5. Write the table of mapped functions again: ``python -m geoskip mappings > udf_mappings/README.md``.
+
+A module of functions fills a table with the decorator :func:`offered`, so that ``geoskip.register_functions(spark)``
+registers them. Plain functions, a row at a time, are what geoskip can call for single values while a query is planned:
+a value list over ``f(x)`` then decides conditions on ``g(f(x))``.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from geoskip.predicates import Call
+
+__all__ = ["PlainFunction", "offered", "returns"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class PlainFunction:
+    """A Python function of one row under its SQL name; ``returns`` is Spark's name of its type."""
+
+    name: str
+    function: Callable[..., Any]
+    returns: str
+    vectorised: ClassVar[None] = None
+    """It has no form that takes whole columns."""
+
+
+def offered(table: dict[str, PlainFunction], returns: str) -> Callable[[F], F]:
+    """Put a function into a table, under its own name.
+
+    >>> table = {}
+    >>> @offered(table, "int")
+    ... def double(n):
+    ...     return 2 * n
+    >>> table["double"].returns, double(2)
+    ('int', 4)
+    """
+
+    def register(function: F) -> F:
+        table[function.__name__] = PlainFunction(function.__name__, function, returns)
+        return function
+
+    return register
+
+
+def returns(call: Call, *kinds: str) -> bool:
+    """True if a call returns one of these types; a float would round, a tinyint wrap around.
+
+    >>> returns(Call("f", (), type="float"), "double"), returns(Call("f", (), type="double"), "double")
+    (False, True)
+    """
+    return call.type is None or call.type in kinds

@@ -1,8 +1,15 @@
-"""Cells of Uber's H3 grid, mapped to GeoBox and to indexes over the cell (SEMANTICS section 8).
+"""Cells of Uber's H3 grid as SQL functions, mapped to GeoBox and to indexes over the cell.
 
-Bound to the functions of :mod:`udf_mappings.h3_functions` and to those of the ``h3`` package themselves, under
-whatever name they are registered: ``spark.udf.register("cell", h3.latlng_to_cell, "string")``. Argument orders are the
-package's (https://h3geo.org/docs/api/indexing): latitude before longitude.
+The functions of :data:`FUNCTIONS` are over the ``h3`` package, version 4; those of the package themselves are mapped
+too, under whatever name they are registered: ``spark.udf.register("cell", h3.latlng_to_cell, "string")``. Argument
+orders are the package's (https://h3geo.org/docs/api/indexing): latitude before longitude, in degrees. A cell is its id
+as text, 15 lower-case hexadecimal digits. Ours are NULL for NULL and for what is no cell or no place on the globe,
+where the package raises; other spellings (upper case, ``0x``) are no cells, so that ids are in the order of texts.
+
+>>> h3_latlng_to_cell(48.4, 9.99, 5), h3_cell_to_parent("851f8c13fffffff", 3), h3_cell_to_parent("851F8C13FFFFFFF", 3)
+('851f8c13fffffff', '831f8cfffffffff', None)
+>>> len(h3_grid_disk("851f8c13fffffff", 1)), len(h3_polygon_cover("POLYGON ((9 48, 10 48, 10 49, 9 48))", 5))
+(7, 31)
 
 Three facts carry the rules.
 
@@ -27,6 +34,7 @@ import h3
 import h3.api.basic_int
 import numpy as np
 import shapely
+from shapely.geometry.base import BaseGeometry
 
 from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, any_of
@@ -41,14 +49,89 @@ from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
 from geoskip.registry import Function, constant, current, maps
 from geoskip.registry.fingerprint import identity
-from udf_mappings import h3_functions as ours
+from udf_mappings import PlainFunction, offered
 from udf_mappings.sedona_names import functions as sedona
 
-PLACES = (ours.h3_latlng_to_cell, h3.latlng_to_cell, h3.api.basic_int.latlng_to_cell)
+__all__ = ["FUNCTIONS", "HIGHEST_LATITUDE", "cover", "is_cell"]
+
+FUNCTIONS: dict[str, PlainFunction] = {}
+HIGHEST_LATITUDE = 85.0
+"""Beyond it a cell in the plane of longitude and latitude may hold a pole, and is no polygon there."""
+
+
+def is_cell(cell: Any) -> bool:
+    """True for the id of a cell as the package writes it."""
+    return isinstance(cell, str) and len(cell) == 15 and cell == cell.lower() and bool(h3.is_valid_cell(cell))
+
+
+@offered(FUNCTIONS, "string")
+def h3_latlng_to_cell(latitude: float | None, longitude: float | None, resolution: int | None) -> str | None:
+    """The cell of a place, at a resolution from 0 to 15."""
+    if latitude is None or longitude is None or resolution is None or not 0 <= resolution <= 15:
+        return None
+    if not (-90 <= latitude <= 90 and math.isfinite(longitude)):
+        return None
+    return str(h3.latlng_to_cell(float(latitude), float(longitude), resolution))
+
+
+@offered(FUNCTIONS, "string")
+def h3_cell_to_parent(cell: str | None, resolution: int | None) -> str | None:
+    """The cell's ancestor at a resolution; it need not be the cell of a place within the cell."""
+    if cell is None or resolution is None or not is_cell(cell) or not 0 <= resolution <= h3.get_resolution(cell):
+        return None
+    return str(h3.cell_to_parent(cell, resolution))
+
+
+@offered(FUNCTIONS, "array<string>")
+def h3_grid_disk(cell: str | None, k: int | None) -> list[str] | None:
+    """All cells within k steps of a cell, itself included."""
+    if cell is None or k is None or k < 0 or not is_cell(cell):
+        return None
+    return sorted(h3.grid_disk(cell, k))
+
+
+@offered(FUNCTIONS, "array<string>")
+def h3_polygon_cover(wkt: str | None, resolution: int | None) -> list[str] | None:
+    """All cells that intersect a polygon of longitudes and latitudes; NULL beyond 85 degrees.
+
+    Not those with their centre in it, as a fill has by default: a fill leaves out cells of places within the polygon.
+    """
+    if wkt is None or resolution is None or not 0 <= resolution <= 15:
+        return None
+    return cover(shapely.from_wkt(wkt), resolution)
+
+
+def cover(shape: BaseGeometry, resolution: int) -> list[str] | None:
+    """The cells that overlap a shape's polygons; None where it has none, or reaches too near to a pole.
+
+    The package takes a polygon wider than half of the globe for its complement, so it is given pieces of 60 degrees.
+    """
+    polygons = [part for part in shapely.get_parts(shape) if part.geom_type == "Polygon" and not part.is_empty]
+    if not polygons or not shapely.is_valid(shape):
+        return None
+    west, south, east, north = shape.bounds
+    if max(-south, north) > HIGHEST_LATITUDE or not (abs(west) <= 720 and abs(east) <= 720):
+        return None
+    found: dict[str, None] = {}
+    for column in range(math.floor(west / 60), math.ceil(east / 60)):
+        strip = shapely.box(60 * column, -90, 60 * column + 60, 90)
+        turns = 360 * math.floor((60 * column + 180) / 360)
+        for polygon in polygons:
+            for piece in shapely.get_parts(shapely.intersection(polygon, strip)):
+                if piece.geom_type == "Polygon" and piece.area > 0:
+                    flat = shapely.transform(shapely.force_2d(piece), lambda xy, turns=turns: xy - (turns, 0.0))
+                    place = h3.geo_to_h3shape(shapely.geometry.mapping(flat))
+                    found.update(dict.fromkeys(h3.h3shape_to_cells_experimental(place, resolution, contain="overlap")))
+    return sorted(found)
+
+
+# ---- the functions that are mapped
+
+PLACES = (h3_latlng_to_cell, h3.latlng_to_cell, h3.api.basic_int.latlng_to_cell)
 """``(latitude, longitude, resolution)`` to the cell."""
-PARENTS = (ours.h3_cell_to_parent, h3.cell_to_parent, h3.api.basic_int.cell_to_parent)
+PARENTS = (h3_cell_to_parent, h3.cell_to_parent, h3.api.basic_int.cell_to_parent)
 """``(cell, resolution)`` to the ancestor."""
-DISKS = (ours.h3_grid_disk, h3.grid_disk, h3.api.basic_int.grid_disk)
+DISKS = (h3_grid_disk, h3.grid_disk, h3.api.basic_int.grid_disk)
 """``(cell, k)`` to the array of cells within k steps."""
 OTHERS = tuple(
     getattr(package, name)
@@ -92,7 +175,7 @@ def cells_of(node: Predicate) -> tuple[Predicate, list[str]] | None:
     if not values:
         return None
     texts = [value if isinstance(value, str) else h3.int_to_str(value) for value in values]
-    return child, [text for text in texts if ours.is_cell(text)]
+    return child, [text for text in texts if is_cell(text)]
 
 
 # ---- over the coordinates
@@ -281,8 +364,8 @@ def covering(value: Any, resolution: int) -> list[str] | None:
     for at in range(resolution, 0, -1):
         across = h3.average_hexagon_edge_length(at, unit="km")
         if (wide / across + 4) * (high / across + 4) <= 2 * MOST_INTERVALS:
-            cells = ours.cover(shape, at)
-            if cells is None or max(-south, north) + math.degrees(4 * across / 6371) > ours.HIGHEST_LATITUDE:
+            cells = cover(shape, at)
+            if cells is None or max(-south, north) + math.degrees(4 * across / 6371) > HIGHEST_LATITUDE:
                 return None
             rings = 1 if at == resolution else 2
             return list(coarsened((c for cell in cells for c in h3.grid_disk(cell, rings)), MOST_INTERVALS))
@@ -302,7 +385,7 @@ def in_a_disk(node: Predicate, index: Index) -> Clause | None:
         case Call(_, (Call(_, (cell, Literal(int() as k))) as disk, Literal(value))):
             centre = value if isinstance(value, str) else h3.int_to_str(value)
             canonical = not isinstance(value, str) or _is_one_of(DISKS[:1], disk) or _is_one_of(PLACES, cell)
-            if _is_one_of(DISKS, disk) and canonical and ours.is_cell(centre) and 0 <= k <= LARGEST_DISK:
+            if _is_one_of(DISKS, disk) and canonical and is_cell(centre) and 0 <= k <= LARGEST_DISK:
                 cells = h3.grid_disk(centre, k)
                 kind = "string" if isinstance(value, str) else "bigint"
                 values = tuple(Literal(c if kind == "string" else h3.str_to_int(c), kind) for c in cells)
@@ -347,5 +430,5 @@ def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _function in (*PLACES, *PARENTS, *OTHERS):
     constant(_function)(_function)
-for _function in (*DISKS, ours.h3_polygon_cover):
+for _function in (*DISKS, h3_polygon_cover):
     constant(_function)(_listed(_function))

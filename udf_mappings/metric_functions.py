@@ -1,26 +1,47 @@
-"""Metrics as plain Python functions, to be registered in a session and called from SQL::
+"""Metrics as plain Python functions, to be called from SQL and indexed by MetricDist.
+
+Those of the table :data:`FUNCTIONS`, distances of texts over ``rapidfuzz``, are registered by
+``geoskip.register_functions``. The others have names of the user's own or of Spark, so that they are registered by
+hand::
 
     from udf_mappings import metric_functions
 
     metric_functions.register(spark)  # haversine, hamming, angular, jaccard
     spark.sql("SELECT * FROM stops WHERE haversine(lng, lat, 8.54, 47.38) < 500")
 
-Every function is NULL for a NULL argument, and where there is no distance. Registered under these names, over any other
-functions of the user's own: that is why a session does not register them by itself.
+Every function is NULL for a NULL argument, and where there is no distance. Characters are code points.
+
+A function that is declared to be a metric needs no rule for an index on itself, ``MetricDist("word",
+metric="indel")``; the rules here let an index on Levenshtein's distance serve others too. Rules for the others, and for
+Spark's ``levenshtein``, ``hamming`` and ``jaccard``, are in :mod:`udf_mappings.metrics`.
+
+Distances that are no metrics are refused when an index on them is made, with a detour that is shorter: Jaro's and
+Jaro-Winkler's, optimal string alignment, normalised and partial ratios, Dice's coefficient and others
+(:mod:`geoskip.metrics`).
 
 >>> round(haversine(0, 0, 0, 1)), hamming("karolin", "kathrin"), jaccard(["a", "b"], ["b", "c"])
 (111195, 3, 0.6666666666666667)
+>>> damerau_levenshtein("ca", "abc"), indel("ca", "abc"), word_jaccard("a rose is a rose", "a rose")
+(2, 3, 0.33333333333333337)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
+from rapidfuzz.distance import DamerauLevenshtein, Indel
+
+from geoskip.clauses import Clause, all_of
+from geoskip.indexes.metricdist.index import MetricDist, subject
+from geoskip.predicates import Call, Comparison, Literal, Predicate
+from geoskip.registry import declare, maps
+from udf_mappings import PlainFunction, offered, returns
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
-__all__ = ["angular", "hamming", "haversine", "jaccard", "register"]
+__all__ = ["FUNCTIONS", "angular", "hamming", "haversine", "jaccard", "register"]
 
 
 def haversine(lng1: Any, lat1: Any, lng2: Any, lat2: Any, radius: Any = EARTH_RADIUS) -> float | None:
@@ -80,5 +101,63 @@ _RETURNS = {"haversine": "double", "hamming": "int", "angular": "double", "jacca
 
 def register(spark: Any) -> None:
     """Register all of them in a session."""
-    for name, returns in _RETURNS.items():
-        spark.udf.register(name, globals()[name], returns)
+    for name, kind in _RETURNS.items():
+        spark.udf.register(name, globals()[name], kind)
+
+
+FUNCTIONS: dict[str, PlainFunction] = {}
+
+
+@offered(FUNCTIONS, "int")
+def damerau_levenshtein(a: str | None, b: str | None) -> int | None:
+    """Insertions, deletions, substitutions, and transpositions of neighbours, also of texts edited before.
+
+    Optimal string alignment, often called by this name, edits no part twice and is no metric.
+    """
+    return None if a is None or b is None else int(DamerauLevenshtein.distance(a, b))
+
+
+@offered(FUNCTIONS, "int")
+def indel(a: str | None, b: str | None) -> int | None:
+    """Insertions and deletions alone: both lengths less twice that of the longest common subsequence."""
+    return None if a is None or b is None else int(Indel.distance(a, b))
+
+
+@offered(FUNCTIONS, "double")
+def word_jaccard(a: str | None, b: str | None) -> float | None:
+    """``1 - |common words| / |all words|`` of two texts, split at blanks; 0 without any words."""
+    if a is None or b is None:
+        return None
+    return jaccard(a.split(), b.split())
+
+
+for _entry in FUNCTIONS.values():
+    declare(_entry.function, metric=True, null_in_null_out=True, version=f"1 rapidfuzz {version('rapidfuzz')}")
+
+
+@maps(damerau_levenshtein, index=MetricDist)
+def damerau_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
+    """Levenshtein's distance is between this one and twice this one: a transposition is two substitutions."""
+    return _between(node, index, 1.0, 2.0)
+
+
+@maps(indel, index=MetricDist)
+def indel_over_levenshtein(node: Predicate, index: MetricDist) -> Clause | None:
+    """Levenshtein's distance is between half of this one and this one: a substitution is two of its edits."""
+    return _between(node, index, 0.5, 1.0)
+
+
+def _between(node: Predicate, index: MetricDist, least: float, most: float) -> Clause | None:
+    """Return the clause of ``f op n`` if Levenshtein's distance is from ``least * f`` to ``most * f``."""
+    if index.measures != "levenshtein":
+        return None
+    match node, subject(node):
+        case Comparison(op, _, Literal(value)), (
+            (Call(_, (text, Literal(str() as other))) | Call(_, (Literal(str() as other), text))) as call
+        ) if returns(call, "int", "bigint") and index.reads(text) and isinstance(value, int | float) and value == value:
+            distance = index.distance_to((other,))
+            near, far = distance.compares("<=", most * value), distance.compares(">=", least * value)
+            found = {"<": [near], "<=": [near], ">": [far], ">=": [far]}.get(op, [near, far])
+            clauses = [clause for clause in found if clause is not None]
+            return all_of(clauses) if clauses else None
+    return None

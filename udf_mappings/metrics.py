@@ -36,8 +36,7 @@ from geoskip.indexes.metricdist.index import Distance, MetricDist, subject
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, current, maps
 from geoskip.types import sql_type
-from udf_mappings import metric_functions
-from udf_mappings.library import returns
+from udf_mappings import metric_functions, returns
 from udf_mappings.sedona_names import functions as sedona
 from udf_mappings.shapely_functions import EARTH_RADIUS
 

@@ -2,12 +2,11 @@
 
 Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
 ``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
-:mod:`udf_mappings.shapely_functions` and :mod:`udf_mappings.shapely_constructors`; and to Spark's own, since 4.1,
-beside which the shapely-backed ones of these names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's
-is not mapped, and why, is in :mod:`udf_mappings.sedona_names`. Argument orders and units are those of Sedona's
-reference for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
-sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in metres.
-None compares SRIDs.
+:mod:`udf_mappings.shapely_functions`; and to Spark's own, since 4.1, beside which the shapely-backed ones of these
+names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's is not mapped, and why, is in
+:mod:`udf_mappings.sedona_names`. Argument orders and units are those of Sedona's reference for Spark SQL and of its
+sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in sedona-common): x is the longitude,
+planar distances are in the units of the coordinates, those on the globe in metres. None compares SRIDs.
 
 To add a function: name it in the family where it belongs, or write a rule: a few lines that ask the index, with the
 reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's geometry as the index knows it.
@@ -17,18 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import shapely
 
-from geoskip.clauses import Clause, all_of
+from geoskip.clauses import Clause, all_of, any_of
 from geoskip.geometry import CentroidOf, Flipped, Grown, InsideBox, Point, SameBox, SameGeometry, Shifted, Vertex
-from geoskip.indexes.geobox.index import Earth, GeoBox
-from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
+from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
+from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
 from geoskip.registry import constant, denotes, maps
-from udf_mappings import sedona_overlays  # noqa: F401 - its mappings
-from udf_mappings.sedona_names import Pair, functions, sides
-from udf_mappings.shapely_constructors import FUNCTIONS as FURTHER
+from udf_mappings.sedona_names import MADE_OF_TEXT_OR_NUMBERS, PARTS, UNMOVED, Pair, functions, sides
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
 
 # ---- predicates
@@ -37,11 +35,8 @@ from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunct
 @maps(*functions("ST_Intersects", "ST_Touches", "ST_Crosses", "ST_Overlaps"), index=GeoBox)
 def share_a_point(node: Predicate, index: GeoBox) -> Clause | None:
     """Touch: each needs a point in common, so the row's box meets the constant."""
-    match node:
-        case Call() as call if pair := sides(call, index):
-            g, shape, _ = pair
-            return g.meets(shape)
-    return None
+    pair = sides(node, index) if isinstance(node, Call) else None
+    return None if pair is None else pair[0].meets(pair[1])
 
 
 @maps(*functions("ST_Contains", "ST_Covers"), index=GeoBox)
@@ -240,31 +235,90 @@ def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Cl
 @maps(*functions("ST_X", "ST_Y"), index=GeoBox)
 def coordinate(node: Predicate, index: GeoBox) -> Clause | None:
     """A point's coordinate lies between its box's sides; anything else has none (NULL)."""
-    match node:
-        case Comparison(op, Call(name, (g,)), Literal(value)) if (sight := index.sees(g)) is not None:
-            return sight.compares(_axis(name), op, value)
-        case Not(Comparison("=", Call(name, (g,)), Literal(value))) if (sight := index.sees(g)) is not None:
-            return sight.compares(_axis(name), "<>", value)
-        case In(Call(name, (g,)), values) if (sight := index.sees(g)) is not None:
-            return sight.compares(_axis(name), "in", *(v.value for v in values))
-    return None
+    return _along_an_axis(node, index, GeometryThroughIndex.compares)
 
 
 @maps(*functions("ST_XMin", "ST_XMax", "ST_YMin", "ST_YMax"), index=GeoBox)
 def extent(node: Predicate, index: GeoBox) -> Clause | None:
     """The ends of a row's extent lie between the sides of its box; what they are of EMPTY is left open."""
+    return _along_an_axis(node, index, GeometryThroughIndex.reaches)
+
+
+def _along_an_axis(node: Predicate, index: GeoBox, test: Callable[..., Clause | None]) -> Clause | None:
     match node:
-        case Comparison(op, Call(name, (g,)), Literal(value)) if (sight := index.sees(g)) is not None:
-            return sight.reaches(_axis(name), op, value)
-        case Not(Comparison("=", Call(name, (g,)), Literal(value))) if (sight := index.sees(g)) is not None:
-            return sight.reaches(_axis(name), "<>", value)
-        case In(Call(name, (g,)), values) if (sight := index.sees(g)) is not None:
-            return sight.reaches(_axis(name), "in", *(v.value for v in values))
+        case Comparison(op, Call(name, (g,)), Literal() as literal):
+            literals: tuple[Literal, ...] = (literal,)
+        case Not(Comparison("=", Call(name, (g,)), Literal() as literal)):
+            op, literals = "<>", (literal,)
+        case In(Call(name, (g,)), literals):
+            op = "in"
+        case _:
+            return None
+    sight, axis = index.sees(g), 0 if name.lower().startswith("st_x") else 1
+    return None if sight is None else test(sight, axis, op, *(literal.value for literal in literals))
+
+
+# ---- intersections that are not EMPTY, and geohashes
+
+_INTERSECTION = tuple(functions("ST_Intersection"))
+
+
+@maps(*functions("ST_Area", "ST_IsEmpty"), index=GeoBox)
+def something_in_common(node: Predicate, index: GeoBox) -> Clause | None:
+    """``ST_Area(ST_Intersection(a, b)) > 0``: what is not EMPTY lies in the row's box and in the constant."""
+    match node:
+        case Comparison(">", Call(name, (Call() as common,)), Literal(least)) if _number(least) and least >= 0:
+            is_area = name.lower() == "st_area"
+        case Comparison(">=", Call(name, (Call() as common,)), Literal(least)) if _number(least) and least > 0:
+            is_area = name.lower() == "st_area"
+        case Not(Call(name, (Call() as common,))):
+            is_area = name.lower() == "st_isempty"
+        case _:
+            return None
+    if is_area and any(each.is_called(common) for each in _INTERSECTION) and (pair := sides(common, index)):
+        sight = index.sees(common)
+        return None if sight is None else sight.meets(pair[1])
     return None
 
 
-def _axis(name: str) -> int:
-    return 0 if name.lower().startswith("st_x") else 1
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+@maps(*functions("ST_GeoHash"), index=GeoBox)
+def in_a_geohash(node: Predicate, index: GeoBox) -> Clause | None:
+    """``ST_GeoHash(g, 5) LIKE 'u0%'``: the centre of the row's envelope lies in the hash's cell."""
+    match node:
+        case Comparison("=", Call(_, (g, *_)), Literal(str() as text)) | StartsWith(Call(_, (g, *_)), text):
+            texts = [text]
+        case In(Call(_, (g, *_)), values):
+            texts = [value.value for value in values]
+        case _:
+            return None
+    cells = [geohash_cell(text) for text in texts]
+    sight = index.sees(g)
+    if sight is None or not cells or None in cells:
+        return None
+    found = [sight.meets(cell) for cell in cells]
+    return None if None in found else any_of(clause for clause in found if clause is not None)
+
+
+def geohash_cell(text: str) -> shapely.Polygon | None:
+    """The cell of a geohash or of its beginning; None for what is none.
+
+    >>> geohash_cell("u0").bounds
+    (0.0, 45.0, 11.25, 50.625)
+    """
+    ends = [[-180.0, 180.0], [-90.0, 90.0]]
+    for place, letter in enumerate(text):
+        digit = "0123456789bcdefghjkmnpqrstuvwxyz".find(letter)
+        if digit < 0 or place >= 16:
+            return None
+        for bit in range(5):
+            axis = ends[(5 * place + bit) % 2]
+            middle = (axis[0] + axis[1]) / 2
+            axis[0 if digit >> (4 - bit) & 1 else 1] = middle
+    return shapely.box(ends[0][0], ends[1][0], ends[0][1], ends[1][1]) if text else None
 
 
 # ---- what expressions denote
@@ -288,14 +342,7 @@ def itself(call: Call) -> SameGeometry | None:
     return None
 
 
-_UNMOVED = (
-    *("ST_Normalize", "ST_Reverse", "ST_Envelope"),
-    *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
-    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
-)
-
-
-@denotes(*functions(*_UNMOVED))
+@denotes(*functions(*UNMOVED))
 def unmoved(call: Call) -> SameBox | None:
     """Identity on the box: the same coordinates, or no others than the extreme ones."""
     return SameBox(call.args[0]) if call.args else None
@@ -307,17 +354,7 @@ def hull(call: Call) -> Shifted | None:
     return Shifted(call.args[0], 0.0, 0.0) if call.args else None
 
 
-_PARTS = (
-    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
-    *("ST_Points", "ST_PointOnSurface"),
-    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
-    *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
-    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
-    *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
-)
-
-
-@denotes(*functions(*_PARTS))
+@denotes(*functions(*PARTS))
 def part(call: Call) -> InsideBox | None:
     """Shrinking: a part of the first argument, or some of its vertices."""
     return InsideBox(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
@@ -385,11 +422,6 @@ def expanded(call: Call) -> Grown | None:
 
 # ---- constants
 
-_MADE_OF_TEXT_OR_NUMBERS = (
-    *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
-    *("ST_PolygonFromEnvelope", "ST_MakeEnvelope", "ST_MakePoint", "ST_GeometryFromText"),
-)
-
 
 def _evaluate(entry: ShapelyFunction) -> Callable[..., Any]:
     def evaluate(*values: Any) -> Any:
@@ -399,8 +431,8 @@ def _evaluate(entry: ShapelyFunction) -> Callable[..., Any]:
     return evaluate
 
 
-for _name, _entry in {**FUNCTIONS, **FURTHER}.items():
-    if _name in _MADE_OF_TEXT_OR_NUMBERS:
+for _name, _entry in FUNCTIONS.items():
+    if _name in MADE_OF_TEXT_OR_NUMBERS:
         constant(*functions(_name))(_evaluate(_entry))
     else:  # Spark folds Sedona's own; a buffer of GEOS and one of JTS are not the same to the last digit
         for _function in functions(_name):

@@ -1,4 +1,4 @@
-"""Names of Sedona's functions: implementations, sides of a call, and the functions without a mapping.
+"""Names of Sedona's functions: implementations, families, and those without a mapping.
 
 Nothing is lost by a function without a mapping (:data:`LEFT`): it keeps every file. An index over the very expression
 serves any of those that make a geometry (``GeoBox("ST_GeomFromGeoHash(code, 5)")``), and ``MinMax`` or ``ValueList``
@@ -13,17 +13,47 @@ from typing import Any
 from geoskip.indexes.geobox.index import GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Literal
 from geoskip.registry import Function
-from udf_mappings.shapely_constructors import FUNCTIONS as FURTHER
 from udf_mappings.shapely_functions import FUNCTIONS
 
-__all__ = ["CATALYST", "SHAPELY", "Pair", "functions", "python_of", "sides", "LEFT"]
+__all__ = [
+    "CATALYST",
+    "MADE_OF_TEXT_OR_NUMBERS",
+    "PARTS",
+    "SHAPELY",
+    "UNMOVED",
+    "Pair",
+    "functions",
+    "python_of",
+    "sides",
+    "LEFT",
+]
 
 CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
 SHAPELY = "udf_mappings.shapely_functions."
-MORE_OF_SHAPELY = "udf_mappings.shapely_constructors."
 
 SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
 _OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
+
+UNMOVED = (
+    *("ST_Normalize", "ST_Reverse", "ST_Envelope"),
+    *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
+    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
+)
+"""Functions whose value has the box of their argument."""
+PARTS = (
+    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
+    *("ST_Points", "ST_PointOnSurface"),
+    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
+    *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
+    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
+    *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
+)
+"""Functions whose value lies in the box of their argument."""
+MADE_OF_TEXT_OR_NUMBERS = (
+    *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
+    *("ST_PolygonFromEnvelope", "ST_MakeEnvelope", "ST_MakePoint", "ST_GeometryFromText"),
+)
+"""Functions of constants whose value does not depend on the implementation."""
 
 Pair = tuple[GeometryThroughIndex, Any, bool]
 
@@ -40,8 +70,8 @@ def functions(*names: str) -> Iterator[Function]:
 
 def python_of(name: str) -> tuple[str, ...]:
     """The shapely-backed function of a name, in both of its forms."""
-    found = SHAPELY if name in FUNCTIONS else MORE_OF_SHAPELY if name in FURTHER else None
-    return () if found is None else (found + name.lower(), f"{found}{name.lower()}.vectorised")
+    own = SHAPELY + name.lower()
+    return (own, f"{own}.vectorised") if name in FUNCTIONS else ()
 
 
 def sides(call: Call, index: GeoBox) -> Pair | None:
@@ -71,16 +101,8 @@ _REASONS = {
         "ST_Transform",
     ),
     "What is made leaves the box of what it is made of, or is of several geometries. Index the expression.": (
-        *(
-            "ST_AddPoint",
-            "ST_SetPoint",
-            "ST_Affine",
-            "ST_Rotate",
-            "ST_RotateX",
-            "ST_RotateY",
-            "ST_Scale",
-            "ST_ScaleGeom",
-        ),
+        *("ST_AddPoint", "ST_SetPoint", "ST_Affine", "ST_Rotate", "ST_RotateX", "ST_RotateY", "ST_Scale"),
+        "ST_ScaleGeom",
         *("ST_ShiftLongitude", "ST_Project", "ST_Snap", "ST_ReducePrecision", "ST_Union", "ST_SymDifference"),
         *("ST_Collect", "ST_MakeLine", "ST_LongestLine", "ST_LineFromMultiPoint", "ST_LocateAlong"),
         *("ST_MinimumBoundingCircle", "ST_MinimumClearanceLine", "ST_SimplifyPolygonHull", "ST_VoronoiPolygons"),

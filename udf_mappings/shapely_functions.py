@@ -8,14 +8,17 @@ NULL argument. A session registers them by the table :data:`FUNCTIONS`, in one o
         spark.udf.register(entry.name, entry.function, entry.returns)  # row by row
         spark.udf.register(entry.name, pandas_udf(entry.vectorised, entry.returns))  # a pandas Series an argument
 
-Bodies are written for NumPy arrays, since shapely's functions take arrays and single values alike; the decorator
-makes both forms of them. In a Series, constants repeat: each distinct WKB is parsed once; and NaN stands for NULL, so
+Bodies are written for NumPy arrays, since shapely's functions take arrays and single values alike; both forms are
+made of them. In a Series, constants repeat: each distinct WKB is parsed once; and NaN stands for NULL, so
 the second form gives NULL for NaN.
 
 >>> FUNCTIONS["ST_AsText"].function(st_point(1, 2.5))
 'POINT (1 2.5)'
 >>> st_contains(st_geomfromtext("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))"), st_point(1, 1)), st_x(None)
 (True, None)
+>>> square = st_makeenvelope(0, 0, 2, 1)
+>>> st_xmax(square), st_orderingequals(square, square)
+(2.0, True)
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 
 from geoskip.registry.fingerprint import state_version
 
-__all__ = ["FUNCTIONS", "ShapelyFunction", "of_shapely"]
+__all__ = ["FUNCTIONS", "ShapelyFunction"]
 
 EARTH_RADIUS = 6371008.0
 """Metres; Sedona's default for ST_DistanceSphere."""
@@ -57,10 +60,8 @@ FUNCTIONS: dict[str, ShapelyFunction] = {}
 """All functions by their SQL name."""
 
 
-def of_shapely(
-    name: str, takes: str, returns: str, *, optional: int = 0, table: dict[str, ShapelyFunction] = FUNCTIONS
-) -> Callable[[Body], Callable[..., Any]]:
-    """Make both forms of a body, and register them.
+def _of_shapely(name: str, takes: str, returns: str, optional: int, body: Body) -> Callable[..., Any]:
+    """Make both forms of a body, and put them into the table.
 
     Parameters
     ----------
@@ -68,46 +69,45 @@ def of_shapely(
         The SQL name, and the kinds of the arguments and of the result.
     optional
         The number of last arguments that may be left out.
-    table
-        The table that gets the function.
+    body
+        The function over arrays and single values.
+
+    Returns
+    -------
+    Callable
+        The form for a single row.
     """
     kinds = tuple(takes.split())
 
-    def make(body: Body) -> Callable[..., Any]:
-        @functools.wraps(body)
-        def row(*arguments: Any) -> Any:
-            if not len(kinds) - optional <= len(arguments) <= len(kinds):
-                raise TypeError(f"{name} takes {len(kinds)} arguments ({takes}), got {len(arguments)}")
-            if any(value is None for value in arguments):
-                return None
-            values = [_READ[kind](value) for kind, value in zip(kinds, arguments, strict=False)]
-            with np.errstate(all="ignore"):  # NaN and infinity are answers here
-                return _WRITE[returns](body(*values))
+    def row(*arguments: Any) -> Any:
+        if not len(kinds) - optional <= len(arguments) <= len(kinds):
+            raise TypeError(f"{name} takes {len(kinds)} arguments ({takes}), got {len(arguments)}")
+        if any(value is None for value in arguments):
+            return None
+        values = [_READ[kind](value) for kind, value in zip(kinds, arguments, strict=False)]
+        with np.errstate(all="ignore"):  # NaN and infinity are answers here
+            return _WRITE[returns](body(*values))
 
-        @functools.wraps(body)
-        def vectorised(*series: Any) -> Any:
-            import pandas  # not needed by the other form
+    def vectorised(*series: Any) -> Any:
+        import pandas  # not needed by the other form
 
-            columns = [np.asarray(one["wkb"] if hasattr(one, "columns") else one, dtype=object) for one in series]
-            present = np.ones(len(columns[0]), dtype=bool)
-            for column in columns:
-                present &= ~pandas.isna(column)
-            out = np.full(len(present), None, dtype=object)
-            if present.any():
-                values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
-                with np.errstate(all="ignore"):
-                    out[present] = _write_all(returns, np.asarray(body(*values)))
-            return pandas.Series(out, dtype=object)  # else pandas 3 makes NaN of None among texts
+        columns = [np.asarray(one["wkb"] if hasattr(one, "columns") else one, dtype=object) for one in series]
+        present = np.ones(len(columns[0]), dtype=bool)
+        for column in columns:
+            present &= ~pandas.isna(column)
+        out = np.full(len(present), None, dtype=object)
+        if present.any():
+            values = [_read_all(kind, column[present]) for kind, column in zip(kinds, columns, strict=False)]
+            with np.errstate(all="ignore"):
+                out[present] = _write_all(returns, np.asarray(body(*values)))
+        return pandas.Series(out, dtype=object)  # else pandas 3 makes NaN of None among texts
 
-        for form in (row, vectorised):
-            form.__dict__.pop("__wrapped__", None)  # the arguments of the two are not the body's
-            state_version(form, _VERSION)
-        row.vectorised = vectorised  # type: ignore[attr-defined]  # where workers find it: it is pickled by its name
-        vectorised.__qualname__ += ".vectorised"
-        table[name] = ShapelyFunction(name, row, vectorised, _SPARK_TYPES[returns])
-        return row
-
-    return make
+    for form, suffix in ((row, ""), (vectorised, ".vectorised")):  # workers find both by these names
+        form.__name__, form.__qualname__ = name.lower(), name.lower() + suffix
+        state_version(form, _VERSION)
+    row.vectorised = vectorised  # type: ignore[attr-defined]
+    FUNCTIONS[name] = ShapelyFunction(name, row, vectorised, _SPARK_TYPES[returns])
+    return row
 
 
 def _geometry(value: Any) -> Any:
@@ -159,170 +159,26 @@ _WRITE: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-# ---- constructors and what undoes them
+# ---- functions with a body of their own
 
 
-@of_shapely("ST_Point", "number number", "geometry")
-def st_point(x: Any, y: Any) -> Any:
-    """The point at (x, y): longitude first."""
-    return shapely.points(x, y)
-
-
-@of_shapely("ST_GeomFromText", "text count", "geometry", optional=1)
-def st_geomfromtext(text: Any, srid: Any = 0) -> Any:
-    """A geometry from its WKT."""
+def _from_text(text: Any, srid: Any = 0) -> Any:
     return shapely.set_srid(shapely.from_wkt(text), srid)
 
 
-@of_shapely("ST_GeomFromWKT", "text count", "geometry", optional=1)
-def st_geomfromwkt(text: Any, srid: Any = 0) -> Any:
-    """A geometry from its WKT."""
-    return shapely.set_srid(shapely.from_wkt(text), srid)
+def _envelope(xmin: Any, ymin: Any, xmax: Any, ymax: Any, srid: Any = 0) -> Any:
+    return shapely.set_srid(shapely.box(xmin, ymin, xmax, ymax), srid)
 
 
-@of_shapely("ST_GeomFromWKB", "geometry", "geometry")
-def st_geomfromwkb(geometry: Any) -> Any:
-    """A geometry from its WKB or EWKB."""
-    return geometry
-
-
-@of_shapely("ST_GeomFromGeoJSON", "text", "geometry")
-def st_geomfromgeojson(text: Any) -> Any:
-    """A geometry from its GeoJSON."""
-    return shapely.from_geojson(text)
-
-
-@of_shapely("ST_PolygonFromEnvelope", "number number number number", "geometry")
-def st_polygonfromenvelope(xmin: Any, ymin: Any, xmax: Any, ymax: Any) -> Any:
-    """Rectangle of two corners.
-
-    Parameters
-    ----------
-    xmin, ymin, xmax, ymax
-        The corners, x before y.
-    """
-    return shapely.box(xmin, ymin, xmax, ymax)
-
-
-@of_shapely("ST_AsText", "geometry", "text")
-def st_astext(geometry: Any) -> Any:
-    """WKT, all digits."""
-    return shapely.to_wkt(geometry, rounding_precision=-1)
-
-
-@of_shapely("ST_AsBinary", "geometry", "geometry")
-def st_asbinary(geometry: Any) -> Any:
-    """WKB, without the SRID."""
-    return shapely.set_srid(geometry, 0)
-
-
-# ---- predicates
-
-
-@of_shapely("ST_Contains", "geometry geometry", "flag")
-def st_contains(a: Any, b: Any) -> Any:
-    """No point of b outside a, and an interior point in common."""
-    return shapely.contains(a, b)
-
-
-@of_shapely("ST_Within", "geometry geometry", "flag")
-def st_within(a: Any, b: Any) -> Any:
-    """True if a is within b."""
-    return shapely.within(a, b)
-
-
-@of_shapely("ST_Covers", "geometry geometry", "flag")
-def st_covers(a: Any, b: Any) -> Any:
-    """No point of b outside a."""
-    return shapely.covers(a, b)
-
-
-@of_shapely("ST_CoveredBy", "geometry geometry", "flag")
-def st_coveredby(a: Any, b: Any) -> Any:
-    """True if b covers a."""
-    return shapely.covered_by(a, b)
-
-
-@of_shapely("ST_Intersects", "geometry geometry", "flag")
-def st_intersects(a: Any, b: Any) -> Any:
-    """A point in common."""
-    return shapely.intersects(a, b)
-
-
-@of_shapely("ST_Disjoint", "geometry geometry", "flag")
-def st_disjoint(a: Any, b: Any) -> Any:
-    """No point in common."""
-    return shapely.disjoint(a, b)
-
-
-@of_shapely("ST_Touches", "geometry geometry", "flag")
-def st_touches(a: Any, b: Any) -> Any:
-    """Points in common, none of them interior to both."""
-    return shapely.touches(a, b)
-
-
-@of_shapely("ST_Crosses", "geometry geometry", "flag")
-def st_crosses(a: Any, b: Any) -> Any:
-    """Interiors meet in a lower dimension, or only partly."""
-    return shapely.crosses(a, b)
-
-
-@of_shapely("ST_Overlaps", "geometry geometry", "flag")
-def st_overlaps(a: Any, b: Any) -> Any:
-    """Of one dimension, interiors meet, neither contains the other."""
-    return shapely.overlaps(a, b)
-
-
-@of_shapely("ST_Equals", "geometry geometry", "flag")
-def st_equals(a: Any, b: Any) -> Any:
-    """The same set of points."""
-    return shapely.equals(a, b)
-
-
-@of_shapely("ST_Relate", "geometry geometry text", "flag")
-def st_relate(a: Any, b: Any, pattern: Any) -> Any:
-    """True if the DE-9IM matrix matches a pattern."""
-    return np.vectorize(shapely.relate_pattern, otypes=[bool])(a, b, pattern)
-
-
-@of_shapely("ST_DWithin", "geometry geometry number flag", "flag", optional=1)
-def st_dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
-    """True within a distance.
-
-    Parameters
-    ----------
-    a, b
-        The geometries.
-    distance
-        In units of the coordinates; in metres with ``use_spheroid``.
-    use_spheroid
-        Measure on the spheroid, between centroids.
-    """
+def _dwithin(a: Any, b: Any, distance: Any, use_spheroid: Any = False) -> Any:
     planar = shapely.distance(a, b) <= distance
     return np.where(use_spheroid, _spheroid(a, b) <= distance, planar) if np.any(use_spheroid) else planar
 
 
-# ---- measures
-
-
-@of_shapely("ST_Distance", "geometry geometry", "number")
-def st_distance(a: Any, b: Any) -> Any:
-    """Planar distance; 0 where one is EMPTY, as in JTS."""
-    return np.nan_to_num(shapely.distance(a, b), nan=0.0)
-
-
-@of_shapely("ST_DistanceSphere", "geometry geometry number", "number", optional=1)
-def st_distancesphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
-    """Haversine distance of points, or of the centroids of others."""
+def _sphere(a: Any, b: Any, radius: Any = EARTH_RADIUS) -> Any:
     lng_a, lat_a, lng_b, lat_b = np.radians([*_place(a), *_place(b)])
     h = np.sin((lat_b - lat_a) / 2) ** 2 + np.cos(lat_a) * np.cos(lat_b) * np.sin((lng_b - lng_a) / 2) ** 2
     return radius * 2 * np.arctan2(np.sqrt(h), np.sqrt(1 - h))  # as in Sedona, NaN for some antipodes
-
-
-@of_shapely("ST_DistanceSpheroid", "geometry geometry", "number")
-def st_distancespheroid(a: Any, b: Any) -> Any:
-    """Geodesic distance on WGS84 of points, or of the centroids of others."""
-    return _spheroid(a, b)
 
 
 def _spheroid(a: Any, b: Any) -> Any:
@@ -335,100 +191,114 @@ def _place(geometry: Any) -> tuple[Any, Any]:
     return shapely.get_x(centre), shapely.get_y(centre)
 
 
-@of_shapely("ST_X", "geometry", "number")
-def st_x(geometry: Any) -> Any:
-    """A point's x; NULL for anything else."""
-    return _coordinate(shapely.get_x(geometry), geometry)
+def _coordinate(get: Callable[[Any], Any]) -> Body:
+    def of_a_point(geometry: Any) -> Any:
+        is_point = (shapely.get_type_id(geometry) == 0) & ~shapely.is_empty(geometry)
+        return _or_null(is_point, get(geometry))
+
+    return of_a_point
 
 
-@of_shapely("ST_Y", "geometry", "number")
-def st_y(geometry: Any) -> Any:
-    """A point's y; NULL for anything else."""
-    return _coordinate(shapely.get_y(geometry), geometry)
+def _side(which: int) -> Body:
+    return lambda geometry: _or_null(~shapely.is_empty(geometry), shapely.bounds(geometry)[..., which])
 
 
-def _coordinate(value: Any, geometry: Any) -> Any:
-    is_point = (shapely.get_type_id(geometry) == 0) & ~shapely.is_empty(geometry)
-    answers = np.asarray(value, dtype=object)
-    return np.where(is_point, answers, np.full_like(answers, None))[()]
+def _or_null(known: Any, values: Any) -> Any:
+    answers = np.asarray(values, dtype=object)
+    return np.where(known, answers, np.full_like(answers, None))[()]
 
 
-@of_shapely("ST_Area", "geometry", "number")
-def st_area(geometry: Any) -> Any:
-    """Planar area."""
-    return shapely.area(geometry)
-
-
-@of_shapely("ST_Length", "geometry", "number")
-def st_length(geometry: Any) -> Any:
-    """Planar length of lines; 0 for points and polygons."""
+def _length(geometry: Any) -> Any:
     return np.where(np.isin(shapely.get_dimensions(geometry), (1,)), shapely.length(geometry), 0.0)[()]
 
 
-@of_shapely("ST_IsEmpty", "geometry", "flag")
-def st_isempty(geometry: Any) -> Any:
-    """Has it no point?"""
-    return shapely.is_empty(geometry)
+def _transform(geometry: Any, source: Any, target: Any) -> Any:
+    """The geometry in another coordinate system, x before y in both: ``EPSG:4326`` is longitude, latitude.
+
+    Each vertex is transformed, and nothing between them. An index over a column does not see through it: index the
+    transformed expression, ``GeoBox("ST_Transform(geom, 'EPSG:4326', 'EPSG:3857')")``. Of a constant it is evaluated by
+    this very function.
+    """
+    return np.vectorize(_transformed, otypes=[object])(geometry, source, target)[()]
 
 
-@of_shapely("ST_IsValid", "geometry", "flag")
-def st_isvalid(geometry: Any) -> Any:
-    """True for a geometry that is valid by OGC's rules."""
-    return shapely.is_valid(geometry)
+def _transformed(geometry: Any, source: str, target: str) -> Any:
+    change = _transformer(source, target)
+
+    def moved(coordinates: Any) -> Any:
+        return np.column_stack(change.transform(coordinates[:, 0], coordinates[:, 1]))
+
+    return shapely.transform(geometry, moved)
 
 
-# ---- geometries of geometries
+@functools.lru_cache(maxsize=64)
+def _transformer(source: str, target: str) -> Any:
+    return pyproj.Transformer.from_crs(source, target, always_xy=True)
 
 
-@of_shapely("ST_Buffer", "geometry number", "geometry")
-def st_buffer(geometry: Any, radius: Any) -> Any:
-    """Everything within a radius, round corners of eight segments a quadrant."""
-    return shapely.buffer(geometry, radius, quad_segs=8)
+# ---- the table
 
+_TWO = "geometry geometry"
+_CORNERS = "number number number number"
+_REGULAR: tuple[tuple[str, str, str, Body], ...] = (
+    # SQL name, arguments, result, and the body
+    ("ST_Point", "number number", "geometry", shapely.points),  # longitude first
+    ("ST_MakePoint", "number number", "geometry", shapely.points),
+    ("ST_GeomFromWKB", "geometry", "geometry", lambda geometry: geometry),  # or EWKB
+    ("ST_GeomFromGeoJSON", "text", "geometry", shapely.from_geojson),
+    ("ST_PolygonFromEnvelope", _CORNERS, "geometry", _envelope),
+    ("ST_AsText", "geometry", "text", lambda geometry: shapely.to_wkt(geometry, rounding_precision=-1)),
+    ("ST_AsBinary", "geometry", "geometry", lambda geometry: shapely.set_srid(geometry, 0)),
+    ("ST_Contains", _TWO, "flag", shapely.contains),
+    ("ST_Within", _TWO, "flag", shapely.within),
+    ("ST_Covers", _TWO, "flag", shapely.covers),
+    ("ST_CoveredBy", _TWO, "flag", shapely.covered_by),
+    ("ST_Intersects", _TWO, "flag", shapely.intersects),
+    ("ST_Disjoint", _TWO, "flag", shapely.disjoint),
+    ("ST_Touches", _TWO, "flag", shapely.touches),
+    ("ST_Crosses", _TWO, "flag", shapely.crosses),
+    ("ST_Overlaps", _TWO, "flag", shapely.overlaps),
+    ("ST_Equals", _TWO, "flag", shapely.equals),
+    ("ST_OrderingEquals", _TWO, "flag", lambda a, b: shapely.equals_exact(a, b, 0.0)),
+    ("ST_Relate", f"{_TWO} text", "flag", np.vectorize(shapely.relate_pattern, otypes=[bool])),  # DE-9IM
+    ("ST_Distance", _TWO, "number", lambda a, b: np.nan_to_num(shapely.distance(a, b), nan=0.0)),  # EMPTY: as in JTS
+    ("ST_DistanceSpheroid", _TWO, "number", _spheroid),  # on WGS84, of centroids
+    ("ST_X", "geometry", "number", _coordinate(shapely.get_x)),  # NULL for anything but a point
+    ("ST_Y", "geometry", "number", _coordinate(shapely.get_y)),
+    ("ST_XMin", "geometry", "number", _side(0)),  # NULL for EMPTY
+    ("ST_YMin", "geometry", "number", _side(1)),
+    ("ST_XMax", "geometry", "number", _side(2)),
+    ("ST_YMax", "geometry", "number", _side(3)),
+    ("ST_Area", "geometry", "number", shapely.area),
+    ("ST_Length", "geometry", "number", _length),  # 0 for points and polygons
+    ("ST_IsEmpty", "geometry", "flag", shapely.is_empty),
+    ("ST_IsValid", "geometry", "flag", shapely.is_valid),  # by OGC's rules
+    ("ST_Buffer", "geometry number", "geometry", lambda geometry, r: shapely.buffer(geometry, r, quad_segs=8)),
+    ("ST_Envelope", "geometry", "geometry", shapely.envelope),
+    ("ST_ConvexHull", "geometry", "geometry", shapely.convex_hull),
+    ("ST_Centroid", "geometry", "geometry", shapely.centroid),
+    ("ST_Boundary", "geometry", "geometry", shapely.boundary),  # NULL for collections, which have none
+    ("ST_Union", _TWO, "geometry", shapely.union),
+    ("ST_Intersection", _TWO, "geometry", shapely.intersection),
+    ("ST_SetSRID", "geometry count", "geometry", shapely.set_srid),
+    (
+        "ST_FlipCoordinates",
+        "geometry",
+        "geometry",
+        lambda geometry: shapely.transform(geometry, lambda xy: xy[:, ::-1]),
+    ),
+    ("ST_Transform", "geometry text text", "geometry", _transform),
+)
+_OF_OPTIONAL_LAST: tuple[tuple[str, str, str, Body], ...] = (
+    ("ST_GeomFromText", "text count", "geometry", _from_text),
+    ("ST_GeomFromWKT", "text count", "geometry", _from_text),
+    ("ST_GeometryFromText", "text count", "geometry", _from_text),
+    ("ST_MakeEnvelope", f"{_CORNERS} count", "geometry", _envelope),
+    ("ST_DWithin", f"{_TWO} number flag", "flag", _dwithin),  # in units of the coordinates, or metres on the spheroid
+    ("ST_DistanceSphere", f"{_TWO} number", "number", _sphere),  # of points, or of the centroids of others
+)
+"""Functions whose last argument may be left out."""
 
-@of_shapely("ST_Envelope", "geometry", "geometry")
-def st_envelope(geometry: Any) -> Any:
-    """The bounding box."""
-    return shapely.envelope(geometry)
-
-
-@of_shapely("ST_ConvexHull", "geometry", "geometry")
-def st_convexhull(geometry: Any) -> Any:
-    """The convex hull."""
-    return shapely.convex_hull(geometry)
-
-
-@of_shapely("ST_Centroid", "geometry", "geometry")
-def st_centroid(geometry: Any) -> Any:
-    """The centre of gravity."""
-    return shapely.centroid(geometry)
-
-
-@of_shapely("ST_Boundary", "geometry", "geometry")
-def st_boundary(geometry: Any) -> Any:
-    """The boundary; NULL for collections, which have none."""
-    return shapely.boundary(geometry)
-
-
-@of_shapely("ST_Union", "geometry geometry", "geometry")
-def st_union(a: Any, b: Any) -> Any:
-    """Both together."""
-    return shapely.union(a, b)
-
-
-@of_shapely("ST_Intersection", "geometry geometry", "geometry")
-def st_intersection(a: Any, b: Any) -> Any:
-    """The intersection of both."""
-    return shapely.intersection(a, b)
-
-
-@of_shapely("ST_SetSRID", "geometry count", "geometry")
-def st_setsrid(geometry: Any, srid: Any) -> Any:
-    """The same geometry with another SRID."""
-    return shapely.set_srid(geometry, srid)
-
-
-@of_shapely("ST_FlipCoordinates", "geometry", "geometry")
-def st_flipcoordinates(geometry: Any) -> Any:
-    """The geometry with x and y exchanged."""
-    return shapely.transform(geometry, lambda xy: xy[:, ::-1])
+for _optional, _rows in enumerate((_REGULAR, _OF_OPTIONAL_LAST)):
+    for _name, _takes, _returns, _body in _rows:
+        globals()[_name.lower()] = _of_shapely(_name, _takes, _returns, _optional, _body)

@@ -40,7 +40,7 @@ from geoskip.labelling import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Like, Literal, Not, Or, Predicate
 from geoskip.registry import declare, maps
 from geoskip.registry.fingerprint import identity
-from udf_mappings.library import PlainFunction, offered
+from udf_mappings import PlainFunction, offered
 
 __all__ = ["CRAWLER", "DIGITS", "FUNCTIONS"]
 

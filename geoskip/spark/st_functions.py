@@ -70,7 +70,7 @@ def _offered_functions() -> Iterator[Any]:
         try:
             functions = list(point.load().values())
             if not all(hasattr(function, "vectorised") for function in functions):
-                raise TypeError("a table of functions is a dict that the decorator udf_mappings.library.offered fills")
+                raise TypeError("a table of functions is a dict that the decorator udf_mappings.offered fills")
         except Exception as error:
             if isinstance(error, ModuleNotFoundError) and point.extras:
                 continue  # the package that it needs is not installed: nothing is missed

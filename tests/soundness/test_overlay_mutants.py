@@ -15,8 +15,8 @@ from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, St
 from tests.support.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.support.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas
 from tests.support.planting import Patch, function, registered
+from udf_mappings.sedona import geohash_cell, in_a_geohash, something_in_common
 from udf_mappings.sedona_names import sides
-from udf_mappings.sedona_overlays import geohash_cell, in_a_geohash, something_in_common
 
 MUTANTS: list[Any] = []
 

@@ -17,8 +17,8 @@ import udf_mappings.geodesy  # noqa: F401
 from geoskip import GeoBox, MetricDist
 from geoskip.predicates import Column, Comparison, Literal, Not
 from tests.support.mapped import files_kept, kept, metadata, python
-from udf_mappings import geodesy_functions, metric_functions
-from udf_mappings.geodesy_functions import geodesic_bearing, geodesic_distance
+from udf_mappings import geodesy, metric_functions
+from udf_mappings.geodesy import geodesic_bearing, geodesic_distance
 from udf_mappings.metric_functions import haversine
 
 LNG, LAT = Column("lng", "double"), Column("lat", "double")
@@ -149,4 +149,4 @@ def test_distances_through_spark(spark: Any, parts: Callable[..., Path]) -> None
     }
     found = files_kept(frame, few)
     assert all(found[text] <= most for text, most in few.items()), found
-    assert geodesy_functions.FUNCTIONS.keys() == {"geodesic_distance", "geodesic_bearing"}
+    assert geodesy.FUNCTIONS.keys() == {"geodesic_distance", "geodesic_bearing"}

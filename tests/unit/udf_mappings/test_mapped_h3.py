@@ -29,7 +29,6 @@ from geoskip.predicates import Column, Comparison, In, Literal, Predicate
 from tests.conftest import same_as_off
 from tests.support.geobox_oracle import call
 from tests.support.mapped import files_kept, kept, metadata, python, spark
-from udf_mappings import h3_functions as ours
 
 LAT, LNG, CELL = Column("lat", "double"), Column("lng", "double"), Column("cell", "string")
 PAIR = GeoBox("lng", "lat").bind((LNG, LAT))
@@ -117,9 +116,9 @@ def test_a_side_with_corners_beyond_it_is_moved_or_left_out() -> None:
 @pytest.mark.parametrize(("parent", "child"), [(0, 3), (1, 15), (3, 9), (6, 8), (9, 9)])
 def test_a_place_is_in_the_circle_of_its_cells_ancestor(parent: int, child: int) -> None:
     for number, (lat, lng) in enumerate(FOUND[::10]):
-        cell = python(ours.h3_latlng_to_cell, LAT, LNG, child)
+        cell = python(library.h3_latlng_to_cell, LAT, LNG, child)
         ancestor = h3.cell_to_parent(h3.latlng_to_cell(lat, lng, child), parent)
-        asked = In(python(ours.h3_cell_to_parent, cell, parent), (Literal(ancestor), Literal("83194afffffffff")))
+        asked = In(python(library.h3_cell_to_parent, cell, parent), (Literal(ancestor), Literal("83194afffffffff")))
         assert kept(asked, PAIR, FILES)[10 * number], (lat, lng, ancestor)
 
 
@@ -176,9 +175,9 @@ def test_ids_of_descendants_are_an_interval_at_each_resolution(index: Any, paren
         if h3.get_resolution(cell) < parent:
             continue
         ancestor = h3.cell_to_parent(cell, parent)
-        answer = kept(Comparison("=", python(ours.h3_cell_to_parent, CELL, parent), Literal(ancestor)), bound, files)
+        answer = kept(Comparison("=", python(library.h3_cell_to_parent, CELL, parent), Literal(ancestor)), bound, files)
         for other, keeps in zip(ids, answer, strict=True):
-            assert keeps or ours.h3_cell_to_parent(other, parent) != ancestor
+            assert keeps or library.h3_cell_to_parent(other, parent) != ancestor
         skipped += answer.count(False)
     assert skipped > 0
 
@@ -188,7 +187,7 @@ def test_the_package_takes_ids_in_any_spelling_so_a_column_of_them_is_kept() -> 
     files = metadata(bound, [(pa.array(["891F8CAC003FFFF"]),)], ("string",))
     asked = {f: Comparison("=", python(f, CELL, 3), Literal("831f8cfffffffff")) for f in library.PARENTS[:2]}
     assert h3.cell_to_parent("891F8CAC003FFFF", 3) == "831f8cfffffffff"
-    assert ours.h3_cell_to_parent("891F8CAC003FFFF", 3) is None
+    assert library.h3_cell_to_parent("891F8CAC003FFFF", 3) is None
     assert [kept(node, bound, files) for node in asked.values()] == [[False], [True]]
 
 
@@ -197,7 +196,7 @@ def test_the_package_makes_disks_of_ids_in_any_spelling() -> None:
     centre = "891f8cac003ffff"
     files = metadata(bound, [(pa.array([centre.upper()]),), (pa.array(["891f8d4a003ffff"]),)], ("string",))
     assert centre in h3.grid_disk(centre.upper(), 1)
-    for function, expected in ((h3.grid_disk, [True, True]), (ours.h3_grid_disk, [False, False])):
+    for function, expected in ((h3.grid_disk, [True, True]), (library.h3_grid_disk, [False, False])):
         disk = python(function, CELL, 1, type="array<string>")
         assert kept(spark("ArrayContains", "array_contains", disk, centre), bound, files) == expected
 
@@ -216,7 +215,7 @@ def polygons(seed: int, number: int) -> Iterator[shapely.Polygon]:
 
 @pytest.mark.parametrize("resolution", [1, 4, 9])
 def test_a_point_in_a_polygon_has_a_cell_in_its_cover(resolution: int) -> None:
-    cell = python(ours.h3_latlng_to_cell, LAT, LNG, resolution)
+    cell = python(library.h3_latlng_to_cell, LAT, LNG, resolution)
     index = ValueList("h3_latlng_to_cell(lat, lng, 9)").bind((cell,))
     draw = np.random.default_rng(5)
     for shape in polygons(resolution, 12):
@@ -224,7 +223,7 @@ def test_a_point_in_a_polygon_has_a_cell_in_its_cover(resolution: int) -> None:
         found = shapely.points(draw.uniform(west, east, 60), draw.uniform(south, north, 60))
         inside = [p for p in [*found, *shapely.get_parts(shapely.extract_unique_points(shape))] if shape.intersects(p)]
         far = shapely.Point((west + east) / 2 + 90, -south)
-        ids = [ours.h3_latlng_to_cell(p.y, p.x, resolution) for p in [*inside, far]]
+        ids = [library.h3_latlng_to_cell(p.y, p.x, resolution) for p in [*inside, far]]
         files = metadata(index, [(pa.array([one]),) for one in ids], ("string",))
         answer = kept(call("ST_Contains", shape, call("ST_Point", LNG, LAT)), index, files)
         assert all(answer[:-1]), shape
@@ -249,13 +248,13 @@ def test_what_has_no_cover_keeps(shape: shapely.Geometry) -> None:
 
 
 def test_disks_and_covers_are_lists_of_cells() -> None:
-    cell = python(ours.h3_latlng_to_cell, LAT, LNG, 9)
+    cell = python(library.h3_latlng_to_cell, LAT, LNG, 9)
     centre = h3.latlng_to_cell(48.4, 10.0, 9)
     near, far = h3.cell_to_latlng(sorted(h3.grid_ring(centre, 3))[0]), (48.4, 10.2)
     files = one_each([near, far])
-    disk = python(ours.h3_grid_disk, centre, 3, type="array<string>")
+    disk = python(library.h3_grid_disk, centre, 3, type="array<string>")
     around = python(h3.grid_disk, cell, 3, type="array<string>")
-    cover = python(ours.h3_polygon_cover, shapely.box(9.98, 48.38, 10.02, 48.42).wkt, 9, type="array<string>")
+    cover = python(library.h3_polygon_cover, shapely.box(9.98, 48.38, 10.02, 48.42).wkt, 9, type="array<string>")
     asked: list[Predicate] = [
         spark("ArrayContains", "array_contains", disk, cell),
         spark("ArrayContains", "array_contains", around, centre),

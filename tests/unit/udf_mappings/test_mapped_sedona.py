@@ -20,9 +20,8 @@ from geoskip.registry import current
 from geoskip.rewrite import fold_constants
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.support.mapped import files_kept, spark
-from udf_mappings import shapely_constructors
+from udf_mappings import shapely_functions
 from udf_mappings.sedona_names import CATALYST, LEFT
-from udf_mappings.shapely_functions import FUNCTIONS
 
 H3 = "ST_H3CellIDs"
 
@@ -113,20 +112,13 @@ def test_what_grows(way: str) -> None:
 # ---- the shapely-backed ones
 
 
-@pytest.mark.parametrize("name", shapely_constructors.FUNCTIONS)
-def test_further_functions_are_bound_by_their_own_name(name: str) -> None:
-    entry = shapely_constructors.FUNCTIONS[name]
-    assert getattr(shapely_constructors, name.lower()) is entry.function
-    assert name not in FUNCTIONS
-
-
 def further(name: str, *args: Any) -> Call:
     wrapped = tuple(arg if isinstance(arg, Call | Column | Literal) else Literal(arg) for arg in args)
-    return Call(name, wrapped, f"python:udf_mappings.shapely_constructors.{name.lower()}#1")
+    return Call(name, wrapped, f"python:udf_mappings.shapely_functions.{name.lower()}#1")
 
 
 def test_a_constant_is_transformed_by_the_functions_own_body() -> None:
-    mercator = shapely_constructors.st_transform(shapely.to_wkb(shapely.box(8, 47, 9, 48)), "EPSG:4326", "EPSG:3857")
+    mercator = shapely_functions.st_transform(shapely.to_wkb(shapely.box(8, 47, 9, 48)), "EPSG:4326", "EPSG:3857")
     back = further("ST_Transform", Literal(shapely.from_wkb(mercator), "geometry"), "EPSG:3857", "EPSG:4326")
     folded = fold_constants(back)
     assert isinstance(folded, Literal)
@@ -143,7 +135,7 @@ def test_extents_and_envelopes_of_the_shapely_backed() -> None:
     envelope = further("ST_MakeEnvelope", 0.0, 0.0, 2.0, 2.0, 4326)
     assert kept(call("ST_Within", GEOM, envelope), SHAPES, files) == [True, False]
     assert kept(Comparison(">", further("ST_XMax", GEOM), Literal(4)), SHAPES, files) == [False, True]
-    assert shapely_constructors.st_xmin(shapely.to_wkb(shapely.Point())) is None
+    assert shapely_functions.st_xmin(shapely.to_wkb(shapely.Point())) is None
 
 
 # ---- cells

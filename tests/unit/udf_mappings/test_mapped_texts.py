@@ -19,15 +19,13 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import OSA, Indel, Jaro, JaroWinkler, Levenshtein
 
 import geoskip
-import udf_mappings.metrics
-import udf_mappings.text_metrics  # noqa: F401
 from geoskip import MetricDist
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import Column, Comparison, Literal, Not
 from tests.conftest import same_as_off
 from tests.support.mapped import kept, metadata, python, spark
-from udf_mappings import metric_functions
-from udf_mappings.text_metrics import FUNCTIONS, damerau_levenshtein, indel, word_jaccard
+from udf_mappings import metric_functions, metrics  # noqa: F401
+from udf_mappings.metric_functions import FUNCTIONS, damerau_levenshtein, indel, word_jaccard
 
 WORD, READ, VECTOR = Column("word", "string"), Column("sequence", "string"), Column("vector", "array<double>")
 SHORT = ["".join(letters) for n in range(4) for letters in itertools.product("ab", repeat=n)]

@@ -247,7 +247,8 @@ def test_both_forms_give_the_known_answer(name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_null_in_is_null_out(name):
-    arguments = {"ST_Point": 2, "ST_PolygonFromEnvelope": 4, "ST_Relate": 3, "ST_DWithin": 3}
+    arguments = {"ST_Point": 2, "ST_MakePoint": 2, "ST_PolygonFromEnvelope": 4, "ST_MakeEnvelope": 4}
+    arguments |= dict.fromkeys(("ST_Relate", "ST_DWithin", "ST_Transform"), 3)
     two = {"ST_Buffer", "ST_Union", "ST_SetSRID", "ST_Intersection"} | {
         n for n in FUNCTIONS if FUNCTIONS[n].returns == "boolean" and not n.startswith("ST_Is")
     }
