@@ -1,26 +1,20 @@
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
-import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import @Dataset@;
 import @SparkSession@;
@@ -41,14 +35,8 @@ class Audit implements Runnable {
     private static final Object done = new Object();
     private static int pending;
     private static final ThreadPoolExecutor auditor = new ThreadPoolExecutor(
-            1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue(MOST_WAITING), new ThreadFactory() {
-                public Thread newThread(Runnable task) {
-                    Thread thread = new Thread(task, "geoskip-audit");
-                    thread.setDaemon(true);
-                    thread.setPriority(Thread.MIN_PRIORITY);
-                    return thread;
-                }
-            });
+            1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue(MOST_WAITING),
+            new Daemons("geoskip-audit", Thread.MIN_PRIORITY));
 
     private final SparkSession session;
     private final GeoskipFileIndex index;
@@ -68,8 +56,8 @@ class Audit implements Runnable {
         }
         auditor.allowCoreThreadTimeOut(true);
         HashSet met = new HashSet(); // of decisions: the scans of one relation in several plans have one
-        for (Iterator i = scans.iterator(); i.hasNext();) {
-            GeoskipFileIndex index = ((ScanFacts) i.next()).skipping();
+        for (ScanFacts scan : scans) {
+            GeoskipFileIndex index = scan.skipping();
             if (index != null && !index.decision.tables.isEmpty() && met.add(index)) {
                 count(1);
                 try {
@@ -131,30 +119,28 @@ class Audit implements Runnable {
         if (chosen.isEmpty()) {
             return;
         }
-        List lost = new ArrayList(); // of Object[]: a file, how many of its rows
+        List lost = new ArrayList(); // of JSON: a file, how many of its rows
         long read = chosen.size();
         if (matching(chosen, directories, conditions) != 0) { // or it could not be told
-            for (Iterator i = chosen.iterator(); i.hasNext();) {
-                FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+            for (FileStatusWithMetadata file : chosen) {
                 long rows = matching(Collections.singletonList(file), directories, conditions);
                 if (rows > 0 && isUnchanged(file)) {
-                    lost.add(new Object[] {file.getPath().toString(), Long.valueOf(rows)});
+                    lost.add(new Json().with("file", file.getPath().toString()).with("rows", rows));
                 }
                 read -= rows < 0 ? 1 : 0;
             }
         }
-        index.decision.audited(read, lost.isEmpty() ? "" : Geoskip.ask("audit " + request(lost), ANSWER_MS));
+        Json request = new Json().with("report", Json.raw(index.decision.reply)).with("lost", lost);
+        index.decision.audited(read, lost.isEmpty() ? "" : Geoskip.ask("audit " + request, ANSWER_MS));
     }
 
     /** The members of the conditions that a decision may rest on: others are not the files' alone. */
     private List conditions() {
         List found = new ArrayList();
-        for (Iterator i = index.decision.conditions.iterator(); i.hasNext();) {
-            Expression condition = (Expression) i.next();
+        for (Expression condition : index.decision.conditions) {
             List members =
                     condition instanceof And ? ExpressionJson.operands(condition) : Collections.singletonList(condition);
-            for (Iterator m = members.iterator(); m.hasNext();) {
-                Expression member = (Expression) m.next();
+            for (Expression member : members) {
                 if (member.deterministic() && !ScalaInterop.holdsPlan(member)) {
                     found.add(member);
                 }
@@ -166,9 +152,8 @@ class Audit implements Runnable {
     /** A share of the skipped files, each as likely as the others. */
     private List chosen(List directories) {
         List found = new ArrayList();
-        for (Iterator i = directories.iterator(); i.hasNext();) {
-            for (Iterator f = index.skipped((PartitionDirectory) i.next()).iterator(); f.hasNext();) {
-                Object file = f.next();
+        for (PartitionDirectory directory : directories) {
+            for (Object file : index.skipped(directory)) {
                 if (ThreadLocalRandom.current().nextDouble() < share) {
                     found.add(file);
                 }
@@ -181,12 +166,8 @@ class Audit implements Runnable {
     /** How many rows of some files satisfy the conditions; -1 where reading fails. */
     private long matching(List files, List directories, List conditions) {
         try {
-            LogicalRelation relation = index.decision.relation;
             GeoskipFileIndex some = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), directories);
-            LogicalPlan plan = (LogicalPlan) ScalaInterop.relocated(relation, some, relation.catalogTable());
-            for (Iterator i = conditions.iterator(); i.hasNext();) {
-                plan = new Filter((Expression) i.next(), plan);
-            }
+            LogicalPlan plan = index.decision.over(some, conditions);
             // not an execution of its own, which would have listeners
             return Dataset.ofRows(session, plan).queryExecution().toRdd().count();
         } catch (Exception failure) {
@@ -201,25 +182,5 @@ class Audit implements Runnable {
                 .getFileStatus(file.getPath());
         return now.getLen() == file.getLen() && now.getModificationTime() == file.getModificationTime()
                 && FileTable.agree(FileTable.etag(now), FileTable.etag(file.fileStatus()));
-    }
-
-    private String request(List lost) throws IOException {
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartObject();
-        json.writeFieldName("report");
-        json.writeRawValue(index.decision.reply);
-        json.writeArrayFieldStart("lost");
-        for (Iterator i = lost.iterator(); i.hasNext();) {
-            Object[] entry = (Object[]) i.next();
-            json.writeStartObject();
-            json.writeStringField("file", (String) entry[0]);
-            json.writeNumberField("rows", ((Long) entry[1]).longValue());
-            json.writeEndObject();
-        }
-        json.writeEndArray();
-        json.writeEndObject();
-        json.close();
-        return text.toString();
     }
 }

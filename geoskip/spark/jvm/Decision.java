@@ -1,34 +1,31 @@
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
-import java.io.StringWriter;
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.BitSet;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.TreeMap;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
-import org.apache.spark.sql.catalyst.InternalRow;
+import java.util.WeakHashMap;
+import @SparkSession@;
+import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.PlanExpression;
-import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
-import @Seq@;
+import scala.Option;
 
 /** Which files of which snapshots are skipped, for each vector of partition values. */
 class Decision {
@@ -66,34 +63,24 @@ class Decision {
     /** Takes in that skipped files were read again, and what is to be said of lost rows: a line each. */
     synchronized void audited(long files, String said) {
         filesAudited += files;
-        String[] lines = said == null ? new String[0] : said.split("\n");
-        for (int i = 0; i < lines.length; i++) {
-            if (!lines[i].isEmpty()) {
-                rowsLost.add(lines[i]);
-            }
+        if (said != null && !said.isEmpty()) {
+            rowsLost.addAll(Arrays.asList(said.split("\n")));
         }
     }
 
     /** Writes what audits have found. */
-    synchronized void writeAudit(JsonGenerator json) throws IOException {
-        json.writeNumberField("audited", filesAudited);
-        ExpressionJson.strings(json, "lost", new ArrayList(rowsLost));
+    synchronized void writeAudit(Json json) {
+        json.with("audited", filesAudited).with("lost", new ArrayList(rowsLost));
     }
 
     /** Keeps every file, and says why. */
-    static Decision none(List reasons) throws IOException {
+    static Decision none(List reasons) {
         Decision decision = new Decision(new Slots(new StructType(), null));
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartObject();
-        ExpressionJson.strings(json, "reasons", reasons);
-        json.writeEndObject();
-        json.close();
-        decision.reply = text.toString();
+        decision.reply = new Json().with("reasons", reasons).toString();
         return decision;
     }
 
-    static Decision none(String reason) throws IOException { return none(Collections.singletonList(reason)); }
+    static Decision none(String reason) { return none(Collections.singletonList(reason)); }
 
     static Decision of(String answer, long budget, List datasets, Slots slots) throws Exception {
         if (answer == null) {
@@ -128,14 +115,13 @@ class Decision {
     }
 
     /** The kept files of a partition. */
-    PartitionDirectory keep(PartitionDirectory directory) throws IOException {
-        int vector = slots.isEmpty() ? 0 : slots.number(directory.values());
-        if (vector < 0 || tables.isEmpty()) {
+    PartitionDirectory keep(PartitionDirectory directory) {
+        int vector = slots.number(directory.values());
+        if (vector < 0 || skipsNone()) {
             return directory;
         }
         List kept = new ArrayList();
-        for (Iterator i = ScalaInterop.list(directory.files()).iterator(); i.hasNext();) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+        for (FileStatusWithMetadata file : ScalaInterop.list(directory.files())) {
             if (!skips(file, vector)) {
                 kept.add(file);
             }
@@ -146,12 +132,10 @@ class Decision {
     /** How many of these files no snapshot that was asked knows as they are: new ones, changed ones, those left out. */
     long unknown(List files) {
         long count = 0;
-        for (Iterator i = files.iterator(); i.hasNext() && !tables.isEmpty();) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
-            boolean isKnown = false;
+        for (FileStatusWithMetadata file : files) {
+            boolean isKnown = tables.isEmpty();
             for (int t = 0; t < tables.size() && !isKnown; t++) {
-                int number = ((FileTable) tables.get(t)).number(file);
-                isKnown = number >= 0 && !((BitSet) changed.get(t)).get(number);
+                isKnown = number(t, file) >= 0;
             }
             count += isKnown ? 0 : 1;
         }
@@ -162,45 +146,55 @@ class Decision {
      * The files among these that the clauses speak about, as lines `bits vector dataset`: for each partition values'
      * vector the bits of its files. What no snapshot knows as it is, is not among them.
      */
-    String listed(List directories) throws IOException {
+    String listed(List directories) {
         TreeMap bitsByPlace = new TreeMap();
-        for (Iterator i = directories.iterator(); i.hasNext();) {
-            PartitionDirectory directory = (PartitionDirectory) i.next();
-            int vector = slots.isEmpty() ? 0 : slots.number(directory.values());
-            for (Iterator f = ScalaInterop.list(directory.files()).iterator(); f.hasNext() && vector >= 0;) {
-                FileStatusWithMetadata file = (FileStatusWithMetadata) f.next();
-                for (int t = 0; t < tables.size(); t++) {
-                    FileTable table = (FileTable) tables.get(t);
-                    int number = table.number(file);
-                    if (number >= 0 && !((BitSet) changed.get(t)).get(number)) {
-                        String place = vector + " " + table.root;
-                        if (!bitsByPlace.containsKey(place)) {
-                            bitsByPlace.put(place, new BitSet());
-                        }
+        for (PartitionDirectory directory : directories) {
+            int vector = slots.number(directory.values());
+            for (int t = 0; t < tables.size() && vector >= 0; t++) {
+                String place = vector + " " + ((FileTable) tables.get(t)).root;
+                for (FileStatusWithMetadata file : ScalaInterop.list(directory.files())) {
+                    int number = number(t, file);
+                    if (number >= 0) {
+                        bitsByPlace.putIfAbsent(place, new BitSet());
                         ((BitSet) bitsByPlace.get(place)).set(number);
                     }
                 }
             }
         }
         StringBuilder lines = new StringBuilder();
-        for (Iterator i = bitsByPlace.keySet().iterator(); i.hasNext();) {
-            String place = (String) i.next();
+        for (String place : bitsByPlace.keySet()) {
             byte[] packed = ((BitSet) bitsByPlace.get(place)).toByteArray();
             lines.append(Base64.getEncoder().encodeToString(packed)).append(' ').append(place).append('\n');
         }
         return lines.toString();
     }
 
-    private boolean skips(FileStatusWithMetadata file, int vector) {
-        for (int i = 0; i < tables.size(); i++) {
-            BitSet[] sets = (BitSet[]) bits.get(i);
-            int number = ((FileTable) tables.get(i)).number(file);
-            if (number >= 0 && vector < sets.length && sets[vector].get(number)
-                    && !((BitSet) changed.get(i)).get(number)) {
+    boolean skipsNone() { return tables.isEmpty(); }
+
+    boolean skips(FileStatusWithMetadata file, int vector) {
+        for (int t = 0; t < tables.size(); t++) {
+            BitSet[] sets = (BitSet[]) bits.get(t);
+            int number = vector < sets.length ? number(t, file) : -1;
+            if (number >= 0 && sets[vector].get(number)) {
                 return true;
             }
         }
         return false;
+    }
+
+    /** The number of a listed file in a table, or -1 where it is another one by now. */
+    private int number(int table, FileStatusWithMetadata file) {
+        int number = ((FileTable) tables.get(table)).number(file);
+        return number >= 0 && ((BitSet) changed.get(table)).get(number) ? -1 : number;
+    }
+
+    /** The relation decided on, of the files of another index, under some conditions. */
+    LogicalPlan over(GeoskipFileIndex index, List conditions) {
+        LogicalPlan plan = (LogicalPlan) ScalaInterop.relocated(relation, index, relation.catalogTable());
+        for (Expression condition : conditions) {
+            plan = new Filter(condition, plan);
+        }
+        return plan;
     }
 
     boolean isWatched() { return watched; }
@@ -225,15 +219,8 @@ class Decision {
             return false;
         }
         Decision that = (Decision) other;
-        if (!tables.equals(that.tables) || !slots.equals(that.slots)) {
-            return false;
-        }
-        for (int i = 0; i < bits.size(); i++) {
-            if (!Arrays.equals((BitSet[]) bits.get(i), (BitSet[]) that.bits.get(i))) {
-                return false;
-            }
-        }
-        return true;
+        return tables.equals(that.tables) && slots.equals(that.slots)
+                && Arrays.deepEquals(bits.toArray(), that.bits.toArray());
     }
 
     public int hashCode() { return tables.hashCode(); }
@@ -250,156 +237,94 @@ class Chosen extends Decision {
 
     Chosen(List files) { this(FileTable.lines(files, Collections.emptyMap())); }
 
-    PartitionDirectory keep(PartitionDirectory directory) {
-        List kept = new ArrayList();
-        for (Iterator i = ScalaInterop.list(directory.files()).iterator(); i.hasNext();) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
-            if (files.number(file) >= 0) {
-                kept.add(file);
-            }
-        }
-        return new PartitionDirectory(directory.values(), ScalaInterop.seq(kept));
-    }
+    boolean skipsNone() { return false; }
+
+    boolean skips(FileStatusWithMetadata file, int vector) { return files.number(file) < 0; }
 
     public boolean equals(Object other) { return this == other; }
 
     public int hashCode() { return System.identityHashCode(this); }
 }
 
-/** Expressions over partition columns alone: evaluated here, by Spark, for each partition's values. */
-class Slots {
-    private static final int MOST_VECTORS = 1000;
-    private final StructType schema;
-    private final Names names;
-    private final List expressions = new ArrayList();
-    private final LinkedHashMap vectors = new LinkedHashMap();
+/**
+ * What was decided while one query is planned: the same scan met again, as of a view that the query names twice or of a
+ * subquery, is answered from the first decision.
+ *
+ * Two scans are the same where their questions are written the same and their conditions are equal to Spark over the
+ * places of their columns: two functions may be written alike. A query is what Spark tracks as one.
+ */
+class QueryDecisions {
+    private static final Map queries = Collections.synchronizedMap(new WeakHashMap()); // by Spark's trackers
+    private final Map decisions = new HashMap(); // by scan
+    private final List environments = new ArrayList(); // pairs of a relation's files and a text
+    private Map settings; // of the session, once they are needed
 
-    Slots(StructType schema, Names names) {
-        this.schema = schema;
-        this.names = names;
+    /** That of the query which this thread plans; an empty one where Spark tracks none. */
+    static QueryDecisions current() {
+        Option tracker = QueryPlanningTracker$.MODULE$.get();
+        if (tracker.isEmpty()) {
+            return new QueryDecisions();
+        }
+        synchronized (queries) {
+            queries.putIfAbsent(tracker.get(), new QueryDecisions());
+            return (QueryDecisions) queries.get(tracker.get());
+        }
     }
 
-    boolean isEmpty() { return expressions.isEmpty(); }
-
-    /** The number of a slot for an expression, or -1 when it reads more than partition columns. */
-    int slot(Expression expression) {
-        if (schema.length() == 0 || !expression.deterministic() || expression.references().isEmpty()) {
-            return -1;
-        }
-        Expression bound = bound(expression);
-        if (bound == null) {
-            return -1;
-        }
-        expressions.add(bound);
-        return expressions.size() - 1;
+    /** What was decided for this scan before, null where nothing was. */
+    synchronized Decision decision(List scan) {
+        Decision first = scan == null ? null : (Decision) decisions.get(scan);
+        return first == null ? null : first.again();
     }
 
-    private Expression bound(Expression expression) {
-        if (expression instanceof Unevaluable && !(expression instanceof AttributeReference)
-                || expression instanceof PlanExpression) {
-            return null;
+    /** Takes in what was decided, as it is before anything is reported of it. */
+    synchronized Decision keep(List scan, Decision decision) {
+        if (scan != null) {
+            decisions.put(scan, decision.again());
         }
-        if (expression instanceof AttributeReference) {
-            String name = names.of((AttributeReference) expression);
-            if (name == null || !Arrays.asList(schema.fieldNames()).contains(name)) {
+        return decision;
+    }
+
+    /** Question and conditions; null where a condition holds a plan, which would have to be compared as well. */
+    static List scan(String question, List conditions, LogicalRelation relation) {
+        final Map places = new HashMap();
+        for (Attribute column : ScalaInterop.list(relation.output())) {
+            places.put(column.exprId(), places.size());
+        }
+        List scan = new ArrayList();
+        scan.add(question);
+        for (Expression condition : conditions) {
+            if (ScalaInterop.holdsPlan(condition)) {
                 return null;
             }
-            return new BoundReference(schema.fieldIndex(name), expression.dataType(), true);
+            scan.add(((Expression) condition.transform(new Replacement() {
+                Object of(Object node) {
+                    AttributeReference column = node instanceof AttributeReference ? (AttributeReference) node : null;
+                    Object place = column == null ? null : places.get(column.exprId());
+                    return place == null ? null : new BoundReference((Integer) place, column.dataType(), column.nullable());
+                }
+            })).canonicalized());
         }
-        List children = new ArrayList();
-        for (Iterator i = ScalaInterop.list(expression.children()).iterator(); i.hasNext();) {
-            Expression child = bound((Expression) i.next());
-            if (child == null) {
-                return null;
-            }
-            children.add(child);
-        }
-        return children.isEmpty() ? expression : (Expression) expression.withNewChildren(ScalaInterop.seq(children));
+        return scan;
     }
 
-    /** Takes a partition's values in, up to the most vectors; before the decision. */
-    void add(InternalRow partition) throws IOException {
-        String key = key(partition);
-        if (!vectors.containsKey(key) && vectors.size() < MOST_VECTORS) {
-            vectors.put(key, Integer.valueOf(vectors.size()));
-        }
-    }
-
-    /**
-     * The number of the vector of values that the slots take for a partition; -1 when it was not taken in. One at a time:
-     * some expressions keep what they made for the row before, and several threads may list the files of one plan.
-     */
-    synchronized int number(InternalRow partition) throws IOException {
-        Integer number = (Integer) vectors.get(key(partition));
-        return number == null ? -1 : number.intValue();
-    }
-
-    private String key(InternalRow partition) throws IOException {
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartArray();
-        for (Iterator i = expressions.iterator(); i.hasNext();) {
-            Expression slot = (Expression) i.next();
-            Object value;
-            try {
-                value = slot.eval(partition);
-            } catch (Exception thrown) { // true, false and null at once
-                json.writeNull();
-                continue;
-            }
-            ExpressionJson.literal(json, value, slot.dataType());
-        }
-        json.writeEndArray();
-        json.close();
-        return text.toString();
-    }
-
-    /**
-     * The same expressions over the same partitions. Others may take the same vectors of values, in the same order, and
-     * take another one for some partition.
-     */
-    public boolean equals(Object other) {
-        return other instanceof Slots && expressions.equals(((Slots) other).expressions)
-                && vectors.equals(((Slots) other).vectors);
-    }
-
-    public int hashCode() { return vectors.hashCode(); }
-
-    List vectors() {
-        return vectors.isEmpty() ? Collections.singletonList("[]") : new ArrayList(vectors.keySet());
-    }
-}
-
-/** The columns of a relation by their identity: their names as the relation has them, not as a query spells them. */
-class Names {
-    private static final Pattern ID = Pattern.compile("#\\d+");
-    private final HashMap names = new HashMap();
-    private final HashMap ids = new HashMap(); // as Spark gave them, to those of this question
-
-    Names(LogicalPlan relation) {
-        for (Iterator i = ScalaInterop.list(relation.output()).iterator(); i.hasNext();) {
-            Attribute column = (Attribute) i.next();
-            if (!column.metadata().contains("__metadata_col")) {
-                names.put(column.exprId(), column.name());
+    /** What a relation is read under, as JSON: format, options, schema where it counts, settings. */
+    synchronized String environment(LogicalRelation relation, SparkSession session) {
+        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
+        for (Object[] known : environments) {
+            if (((WeakReference) known[0]).get() == files) {
+                return (String) known[1];
             }
         }
-    }
-
-    /** A text of Spark's with its ids numbered anew, as they are met: the same question is written the same. */
-    String numbered(String text) {
-        Matcher matcher = ID.matcher(text);
-        StringBuffer numbered = new StringBuffer();
-        while (matcher.find()) {
-            String id = (String) ids.get(matcher.group());
-            if (id == null) {
-                id = "#" + (ids.size() + 1);
-                ids.put(matcher.group(), id);
-            }
-            matcher.appendReplacement(numbered, id);
+        if (settings == null) {
+            settings = SupportedRelations.ofSession(session.sessionState().conf());
         }
-        return matcher.appendTail(numbered).toString();
+        Json json = SupportedRelations.environment(files, settings);
+        if (SupportedRelations.byPosition(files)) {
+            json.put("schema", files.dataSchema().json());
+        }
+        String written = json.toString();
+        environments.add(new Object[] {new WeakReference(files), written}); // files lead to their session
+        return written;
     }
-
-    /** A column's name, or null for what is no column of the files: `_metadata`, or another relation's. */
-    String of(AttributeReference column) { return (String) names.get(column.exprId()); }
 }

@@ -5,7 +5,6 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +28,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.runtime.AbstractFunction0;
 
 /**
- * Evaluates parts of a query's conditions for single values, in the driver and without a job (geoskip/spark/evaluator.py).
+ * Evaluates parts of a query's conditions for single values, in the driver and without a job (geoskip/spark/rule/evaluator.py).
  *
  * The conditions of a decision are held while Python decides. A part is named by its path: the condition's number, then
  * the place among the children as ExpressionJson writes them, at each level. Values travel as blocks (Block.java).
@@ -127,7 +126,7 @@ class Evaluation {
                 return said('m', words[0]);
             }
             for (int w = 1; w < words.length; w++) {
-                places.put(words[w], Integer.valueOf(i));
+                places.put(words[w], i);
             }
         }
         DataType[] types = new DataType[lines.length];
@@ -143,7 +142,7 @@ class Evaluation {
                 return said('d', "values of " + types[i].catalogString() + " are not taken");
             }
         }
-        return values ? values(bound, columns, deadline) : outcomes(bound, columns, deadline);
+        return evaluated(bound, columns, values, deadline);
     }
 
     /** The part of a condition at a path. */
@@ -160,8 +159,8 @@ class Evaluation {
     private static Expression bind(Expression expression, String path, Map places, DataType[] types) {
         Integer number = (Integer) places.get(path);
         if (number != null) {
-            types[number.intValue()] = expression.dataType();
-            return new BoundReference(number.intValue(), expression.dataType(), true);
+            types[number] = expression.dataType();
+            return new BoundReference(number, expression.dataType(), true);
         }
         List children = ExpressionJson.operands(expression);
         List changed = new ArrayList();
@@ -193,13 +192,8 @@ class Evaluation {
 
     /** Why an expression cannot be evaluated here, or null. */
     private static String unfit(Expression expression) {
-        if (!expression.deterministic()) {
-            return "it is not deterministic";
-        }
-        if (!expression.references().isEmpty()) {
-            return "it reads other columns too";
-        }
-        return unevaluable(expression);
+        return !expression.deterministic() ? "it is not deterministic"
+                : !expression.references().isEmpty() ? "it reads other columns too" : unevaluable(expression);
     }
 
     private static String unevaluable(Expression expression) {
@@ -209,8 +203,8 @@ class Evaluation {
         if (expression instanceof Unevaluable || expression instanceof PlanExpression) {
             return "Spark does not evaluate " + expression.prettyName() + " by itself";
         }
-        for (Iterator i = ScalaInterop.list(expression.children()).iterator(); i.hasNext();) {
-            String found = unevaluable((Expression) i.next());
+        for (Expression child : ScalaInterop.list(expression.children())) {
+            String found = unevaluable(child);
             if (found != null) {
                 return found;
             }
@@ -218,56 +212,15 @@ class Evaluation {
         return null;
     }
 
-    private static void fill(Object[] row, Object[][] columns, int at) {
-        for (int c = 0; c < columns.length; c++) {
-            row[c] = columns[c][at];
-        }
-    }
-
-    private static boolean late(int at, long deadline) {
-        return at % CHECKED_EVERY == 0 && System.nanoTime() > deadline;
-    }
-
-    private static byte[] tooLong(int at, int count) {
-        return said('d', "after " + at + " of " + count + " values the planning budget was spent");
-    }
-
-    private static byte[] outcomes(Expression expression, Object[][] columns, long deadline) {
-        long began = System.nanoTime();
-        int count = columns[0].length;
-        byte[] found = new byte[count + 1];
-        found[0] = 'o';
-        Object[] cells = new Object[columns.length];
-        GenericInternalRow row = new GenericInternalRow(cells);
-        for (int i = 0; i < count; i++) {
-            if (i == 1) {
-                deadline += System.nanoTime() - began; // for the first value, classes are loaded
-            }
-            if (late(i, deadline)) {
-                return tooLong(i, count);
-            }
-            fill(cells, columns, i);
-            byte outcome;
-            try {
-                Object value = expression.eval(row);
-                outcome = value == null ? NULL
-                        : value instanceof Boolean ? (((Boolean) value).booleanValue() ? TRUE : FALSE) : VALUE;
-            } catch (Exception thrown) {
-                outcome = ANY;
-            }
-            found[i + 1] = outcome;
-        }
-        return found;
-    }
-
-    private static byte[] values(Expression expression, Object[][] columns, long deadline) {
-        char kind = Block.kind(expression.dataType());
+    /** One letter a value, or the values as a block, with what is thrown told apart. */
+    private static byte[] evaluated(Expression expression, Object[][] columns, boolean values, long deadline) {
+        char kind = values ? Block.kind(expression.dataType()) : 'o';
         if (kind == '?') {
             return said('d', "values of " + expression.dataType().catalogString() + " are not given back");
         }
         long began = System.nanoTime();
         int count = columns[0].length;
-        Object[] found = new Object[count];
+        Object[] found = new Object[values ? count : 0];
         byte[] status = new byte[count];
         Object[] cells = new Object[columns.length];
         GenericInternalRow row = new GenericInternalRow(cells);
@@ -275,22 +228,34 @@ class Evaluation {
             if (i == 1) {
                 deadline += System.nanoTime() - began; // for the first value, classes are loaded
             }
-            if (late(i, deadline)) {
-                return tooLong(i, count);
+            if (i % CHECKED_EVERY == 0 && System.nanoTime() > deadline) {
+                return said('d', "after " + i + " of " + count + " values the planning budget was spent");
             }
-            fill(cells, columns, i);
+            for (int c = 0; c < columns.length; c++) {
+                cells[c] = columns[c][i];
+            }
             try {
                 Object value = expression.eval(row);
-                found[i] = value instanceof UTF8String ? ((UTF8String) value).getBytes() : value; // it may be reused
-                status[i] = (byte) (value == null ? 0 : 1);
+                if (values) {
+                    found[i] = value instanceof UTF8String ? ((UTF8String) value).getBytes() : value; // it may be reused
+                    status[i] = (byte) (value == null ? 0 : 1);
+                } else {
+                    status[i] = value == null ? NULL : Boolean.TRUE.equals(value) ? TRUE
+                            : value instanceof Boolean ? FALSE : VALUE;
+                }
             } catch (Exception thrown) {
-                status[i] = 2;
+                status[i] = values ? (byte) 2 : ANY;
             }
         }
-        byte[] block = Block.written(kind, found, status);
-        byte[] name = ("v" + expression.dataType().catalogString() + "\n").getBytes(StandardCharsets.UTF_8);
-        byte[] all = Arrays.copyOf(name, name.length + block.length);
-        System.arraycopy(block, 0, all, name.length, block.length);
+        return values
+                ? joined("v" + expression.dataType().catalogString() + "\n", Block.written(kind, found, status))
+                : joined("o", status);
+    }
+
+    private static byte[] joined(String head, byte[] rest) {
+        byte[] name = head.getBytes(StandardCharsets.UTF_8);
+        byte[] all = Arrays.copyOf(name, name.length + rest.length);
+        System.arraycopy(rest, 0, all, name.length, rest.length);
         return all;
     }
 

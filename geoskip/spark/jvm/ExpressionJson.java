@@ -1,17 +1,21 @@
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonFactory;
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
-import java.io.StringWriter;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.util.RawValue;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Iterator;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
-import org.apache.spark.api.python.PythonFunction;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.InSet;
@@ -21,6 +25,8 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.ScalaUDF;
+import org.apache.spark.sql.catalyst.expressions.Unevaluable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.ArrayType;
@@ -34,146 +40,106 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.Product;
 import scala.Some;
 
+/** An object of JSON: its members in their order. Bytes are written as Base64. */
+class Json extends LinkedHashMap {
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+
+    Json with(String name, Object value) {
+        put(name, value);
+        return this;
+    }
+
+    Json withAll(scala.collection.Map members) {
+        for (scala.Tuple2 member : ScalaInterop.list(members)) {
+            put(member._1(), member._2());
+        }
+        return this;
+    }
+
+    /** A text that is JSON already. */
+    static Object raw(String json) { return new RawValue(json); }
+
+    /** Maps, lists, texts, bytes and numbers as JSON. */
+    static String text(Object value) {
+        try {
+            return MAPPER.writeValueAsString(value);
+        } catch (JsonProcessingException unfit) {
+            throw new IllegalArgumentException(unfit);
+        }
+    }
+
+    public String toString() { return text(this); }
+}
+
 /** Catalyst expressions as JSON: class, name, type, children and further arguments; literals with their types. */
 class ExpressionJson {
-    static final JsonFactory FACTORY = new JsonFactory();
-
-    static void strings(JsonGenerator json, String name, List texts) throws IOException {
-        json.writeArrayFieldStart(name);
-        for (Iterator i = texts.iterator(); i.hasNext();) {
-            json.writeString((String) i.next());
-        }
-        json.writeEndArray();
-    }
-
-    static void map(JsonGenerator json, String name, scala.collection.Map map) throws IOException {
-        json.writeObjectFieldStart(name);
-        for (scala.collection.Iterator i = map.iterator(); i.hasNext();) {
-            scala.Tuple2 entry = (scala.Tuple2) i.next();
-            json.writeStringField((String) entry._1(), (String) entry._2());
-        }
-        json.writeEndObject();
-    }
-
-    static void raw(JsonGenerator json, String name, List values) throws IOException {
-        json.writeArrayFieldStart(name);
-        for (Iterator i = values.iterator(); i.hasNext();) {
-            json.writeRawValue((String) i.next());
-        }
-        json.writeEndArray();
-    }
-
-    static String expression(Expression expression, Names names, Slots slots) throws IOException {
-        StringWriter text = new StringWriter();
-        JsonGenerator json = FACTORY.createGenerator(text);
-        write(json, expression, names, slots);
-        json.close();
-        return text.toString();
-    }
-
-    private static void write(JsonGenerator json, Expression expression, Names names, Slots slots) throws IOException {
-        int slot = slots == null ? -1 : slots.slot(expression);
+    static Json expression(Expression expression, Names names, Slots slots) {
         if (expression instanceof Literal) {
-            literal(json, ((Literal) expression).value(), expression.dataType());
-            return;
+            return literal(((Literal) expression).value(), expression.dataType());
         }
-        json.writeStartObject();
+        Json json = new Json();
+        int slot = slots == null ? -1 : slots.slot(expression);
         if (slot >= 0) {
-            json.writeNumberField("slot", slot);
+            json.put("slot", slot);
             slots = null; // the whole is evaluated, so its parts need not be
         }
-        json.writeStringField("class", expression.getClass().getName());
-        json.writeStringField("type", type(expression.dataType()));
+        json.with("class", expression.getClass().getName()).with("type", type(expression.dataType()));
         boolean chain = expression instanceof And || expression instanceof Or; // whose other members may still serve
-        if (expression instanceof PlanExpression || !expression.deterministic() && !chain) {
-            opaque(json, expression, names);
-        } else if (expression instanceof AttributeReference) {
-            column(json, (AttributeReference) expression, names);
-        } else if (expression instanceof GetStructField) {
+        String column = expression instanceof AttributeReference ? names.of((AttributeReference) expression) : null;
+        if (column != null) {
+            return json.with("column", column).with("nullable", expression.nullable());
+        }
+        if (expression instanceof PlanExpression || expression instanceof AttributeReference
+                || !expression.deterministic() && !chain) {
+            List columns = new ArrayList();
+            for (NamedExpression read : ScalaInterop.list(expression.references().toSeq())) {
+                columns.add(read.name());
+            }
+            return json.with("opaque", names.numbered(expression.toString())).with("columns", columns);
+        }
+        if (expression instanceof GetStructField) {
             GetStructField field = (GetStructField) expression;
-            json.writeStringField("field", ((StructType) field.child().dataType()).fieldNames()[field.ordinal()]);
-            children(json, expression, names, slots);
-        } else if (expression instanceof InSet) {
-            inSet(json, (InSet) expression, names, slots);
-        } else {
-            call(json, expression, names, slots);
+            json.put("field", ((StructType) field.child().dataType()).fieldNames()[field.ordinal()]);
+        } else if (!(expression instanceof InSet)) {
+            call(json, expression);
         }
-        json.writeEndObject();
+        List children = new ArrayList();
+        for (Expression child : operands(expression)) {
+            children.add(expression(child, names, slots));
+        }
+        json.put("children", children);
+        if (expression instanceof InSet) {
+            InSet in = (InSet) expression;
+            json.put("values", literals(ScalaInterop.list(in.hset()).toArray(), in.child().dataType()));
+        }
+        return json;
     }
 
-    private static void opaque(JsonGenerator json, Expression expression, Names names) throws IOException {
-        json.writeStringField("opaque", names.numbered(expression.toString()));
-        json.writeArrayFieldStart("columns");
-        for (Iterator i = ScalaInterop.list(expression.references().toSeq()).iterator(); i.hasNext();) {
-            json.writeString(((NamedExpression) i.next()).name());
-        }
-        json.writeEndArray();
-    }
-
-    private static void column(JsonGenerator json, AttributeReference column, Names names) throws IOException {
-        String name = names.of(column);
-        if (name == null) {
-            opaque(json, column, names);
-        } else {
-            json.writeStringField("column", name);
-            json.writeBooleanField("nullable", column.nullable());
-        }
-    }
-
-    private static void inSet(JsonGenerator json, InSet in, Names names, Slots slots) throws IOException {
-        children(json, in, names, slots);
-        json.writeArrayFieldStart("values");
-        for (scala.collection.Iterator i = in.hset().iterator(); i.hasNext();) {
-            literal(json, i.next(), in.child().dataType());
-        }
-        json.writeEndArray();
-    }
-
-    private static void call(JsonGenerator json, Expression expression, Names names, Slots slots) throws IOException {
+    private static void call(Json json, Expression expression) {
         if (expression instanceof PythonUDF) {
             PythonUDF udf = (PythonUDF) expression;
-            json.writeStringField("name", udf.name());
-            json.writeNumberField("evalType", udf.evalType());
-            PythonFunction function = udf.func();
-            json.writeBinaryField("python", ScalaInterop.bytes(function));
+            json.with("name", udf.name()).with("evalType", udf.evalType()).with("python", ScalaInterop.bytes(udf.func()));
         } else if (expression instanceof ScalaUDF) {
             ScalaUDF udf = (ScalaUDF) expression;
-            json.writeStringField("name", udf.udfName().isDefined() ? (String) udf.udfName().get() : "udf");
-            json.writeStringField("class", udf.function().getClass().getName());
+            json.put("name", udf.udfName().isDefined() ? udf.udfName().get() : "udf");
+            json.put("class", udf.function().getClass().getName());
         } else {
-            json.writeStringField("name", expression.prettyName());
-            arguments(json, expression);
+            json.with("name", expression.prettyName()).with("args", arguments(expression));
         }
-        children(json, expression, names, slots);
     }
 
     /** What a node holds beside its children: ANSI mode, time zone, format, escape character, ... */
-    private static void arguments(JsonGenerator json, Expression expression) throws IOException {
-        json.writeArrayFieldStart("args");
-        Product product = (Product) expression;
-        for (int i = 0; i < product.productArity(); i++) {
-            Object value = product.productElement(i);
+    private static List arguments(Expression expression) {
+        List arguments = new ArrayList();
+        for (Object value : ScalaInterop.fields((Product) expression)) {
             if (value instanceof Some) {
                 value = ((Some) value).get();
             }
-            if (value instanceof Expression || ScalaInterop.holdsExpressions(value)) {
-                continue;
-            }
-            if (value instanceof DataType) {
-                json.writeString(type((DataType) value));
-            } else {
-                json.writeString(String.valueOf(value));
+            if (!(value instanceof Expression || ScalaInterop.holdsExpressions(value))) {
+                arguments.add(value instanceof DataType ? type((DataType) value) : String.valueOf(value));
             }
         }
-        json.writeEndArray();
-    }
-
-    private static void children(JsonGenerator json, Expression expression, Names names, Slots slots) throws IOException {
-        json.writeArrayFieldStart("children");
-        for (Iterator i = operands(expression).iterator(); i.hasNext();) {
-            write(json, (Expression) i.next(), names, slots);
-        }
-        json.writeEndArray();
+        return arguments;
     }
 
     /** The children; of a chain of ANDs or ORs, which may be thousands long, all of its members. */
@@ -200,62 +166,186 @@ class ExpressionJson {
         return type instanceof UserDefinedType ? "udt " + type.getClass().getName() : type.catalogString();
     }
 
-    static void literal(JsonGenerator json, Object value, DataType type) throws IOException {
-        json.writeStartObject();
-        json.writeStringField("type", type(type));
-        if (value == null) {
-            json.writeNullField("literal");
-        } else if (value instanceof Boolean) {
-            json.writeBooleanField("literal", ((Boolean) value).booleanValue());
-        } else if (value instanceof Double) {
-            json.writeNumberField("bits", Double.doubleToRawLongBits(((Double) value).doubleValue()));
-        } else if (value instanceof Float) {
-            double wide = ((Float) value).doubleValue(); // exact
-            json.writeNumberField("bits", Double.doubleToRawLongBits(wide));
-        } else if (value instanceof Decimal) {
-            json.writeStringField("decimal", ((Decimal) value).toJavaBigDecimal().toPlainString());
-        } else if (value instanceof Number) {
-            json.writeNumberField("literal", ((Number) value).longValue());
-        } else if (value instanceof UTF8String) {
-            json.writeBinaryField("utf8", ((UTF8String) value).getBytes());
-        } else if (value instanceof byte[]) {
-            json.writeBinaryField("bytes", (byte[]) value);
-        } else if (type(type).startsWith("geometry")) {
-            geometry(json, value);
-        } else if (value instanceof ArrayData && ((ArrayData) value).numElements() <= 10000) {
-            DataType element = ((ArrayType) type).elementType();
-            Object[] elements = ((ArrayData) value).toObjectArray(element);
-            json.writeArrayFieldStart("array");
-            for (int i = 0; i < elements.length; i++) {
-                literal(json, elements[i], element);
-            }
-            json.writeEndArray();
-        } else if (value instanceof MapData && ((MapData) value).numElements() <= 1000) {
-            MapType kinds = (MapType) type;
-            json.writeFieldName("keys");
-            literal(json, ((MapData) value).keyArray(), new ArrayType(kinds.keyType(), false));
-            json.writeFieldName("values");
-            literal(json, ((MapData) value).valueArray(), new ArrayType(kinds.valueType(), true));
-        } else if (value instanceof InternalRow && type instanceof StructType) {
-            StructField[] fields = ((StructType) type).fields();
-            json.writeArrayFieldStart("struct");
-            for (int i = 0; i < fields.length; i++) {
-                literal(json, ((InternalRow) value).get(i, fields[i].dataType()), fields[i].dataType());
-            }
-            json.writeEndArray();
-        } else {
-            json.writeStringField("opaque", String.valueOf(value));
+    private static List literals(Object[] values, DataType type) {
+        List found = new ArrayList();
+        for (Object value : values) {
+            found.add(literal(value, type));
         }
-        json.writeEndObject();
+        return found;
+    }
+
+    static Json literal(Object value, DataType type) {
+        Json json = new Json().with("type", type(type));
+        if (value instanceof Double || value instanceof Float) { // a float is a double too, exactly
+            return json.with("bits", Double.doubleToRawLongBits(((Number) value).doubleValue()));
+        }
+        if (value instanceof Decimal) {
+            return json.with("decimal", ((Decimal) value).toJavaBigDecimal().toPlainString());
+        }
+        if (value == null || value instanceof Boolean || value instanceof Number) {
+            return json.with("literal", value);
+        }
+        if (value instanceof UTF8String) {
+            return json.with("utf8", ((UTF8String) value).getBytes());
+        }
+        if (value instanceof byte[]) {
+            return json.with("bytes", value);
+        }
+        if (type(type).startsWith("geometry")) {
+            return geometry(json, value);
+        }
+        if (value instanceof ArrayData && ((ArrayData) value).numElements() <= 10000) {
+            DataType element = ((ArrayType) type).elementType();
+            return json.with("array", literals(((ArrayData) value).toObjectArray(element), element));
+        }
+        if (value instanceof MapData && ((MapData) value).numElements() <= 1000) {
+            MapData map = (MapData) value;
+            MapType kinds = (MapType) type;
+            return json.with("keys", literal(map.keyArray(), new ArrayType(kinds.keyType(), false)))
+                    .with("values", literal(map.valueArray(), new ArrayType(kinds.valueType(), true)));
+        }
+        if (value instanceof InternalRow && type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            List values = new ArrayList();
+            for (int i = 0; i < fields.length; i++) {
+                values.add(literal(((InternalRow) value).get(i, fields[i].dataType()), fields[i].dataType()));
+            }
+            return json.with("struct", values);
+        }
+        return json.with("opaque", String.valueOf(value));
     }
 
     /** A geometry of Spark's own, since 4.1: its SRID and WKB in a class whose name each release changes. */
-    private static void geometry(JsonGenerator json, Object value) throws IOException {
+    private static Json geometry(Json json, Object value) {
         try {
-            json.writeBinaryField("bytes", (byte[]) value.getClass().getMethod("getBytes", new Class[0])
-                    .invoke(value, new Object[0]));
+            return json.with("bytes", value.getClass().getMethod("getBytes", new Class[0]).invoke(value, new Object[0]));
         } catch (ReflectiveOperationException otherwise) {
-            json.writeStringField("opaque", String.valueOf(value));
+            return json.with("opaque", String.valueOf(value));
         }
     }
+}
+
+/** Expressions over partition columns alone: evaluated here, by Spark, for each partition's values. */
+class Slots {
+    private static final int MOST_VECTORS = 1000;
+    private final StructType schema;
+    private final Names names;
+    private final List expressions = new ArrayList();
+    private final LinkedHashMap vectors = new LinkedHashMap();
+
+    Slots(StructType schema, Names names) {
+        this.schema = schema;
+        this.names = names;
+    }
+
+    boolean isEmpty() { return expressions.isEmpty(); }
+
+    /** The number of a slot for an expression, or -1 when it reads more than partition columns. */
+    int slot(Expression expression) {
+        if (schema.length() == 0 || !expression.deterministic() || expression.references().isEmpty()) {
+            return -1;
+        }
+        Expression bound = bound(expression);
+        if (bound == null) {
+            return -1;
+        }
+        expressions.add(bound);
+        return expressions.size() - 1;
+    }
+
+    private Expression bound(Expression expression) {
+        if (expression instanceof AttributeReference) {
+            String name = names.of((AttributeReference) expression);
+            if (name == null || !Arrays.asList(schema.fieldNames()).contains(name)) {
+                return null;
+            }
+            return new BoundReference(schema.fieldIndex(name), expression.dataType(), true);
+        }
+        if (expression instanceof Unevaluable || expression instanceof PlanExpression) {
+            return null;
+        }
+        List children = new ArrayList();
+        for (Expression child : ScalaInterop.list(expression.children())) {
+            Expression bound = bound(child);
+            if (bound == null) {
+                return null;
+            }
+            children.add(bound);
+        }
+        return children.isEmpty() ? expression : (Expression) expression.withNewChildren(ScalaInterop.seq(children));
+    }
+
+    /** Takes a partition's values in, up to the most vectors; before the decision. */
+    void add(InternalRow partition) {
+        String key = key(partition);
+        if (!vectors.containsKey(key) && vectors.size() < MOST_VECTORS) {
+            vectors.put(key, vectors.size());
+        }
+    }
+
+    /**
+     * The number of the vector of values that the slots take for a partition; -1 when it was not taken in. One at a time:
+     * some expressions keep what they made for the row before, and several threads may list the files of one plan.
+     */
+    synchronized int number(InternalRow partition) {
+        return expressions.isEmpty() ? 0 : (Integer) vectors.getOrDefault(key(partition), -1);
+    }
+
+    private String key(InternalRow partition) {
+        List values = new ArrayList();
+        for (Expression slot : expressions) {
+            Object value;
+            try {
+                value = slot.eval(partition);
+            } catch (Exception thrown) { // true, false and null at once
+                values.add(null);
+                continue;
+            }
+            values.add(ExpressionJson.literal(value, slot.dataType()));
+        }
+        return Json.text(values);
+    }
+
+    /**
+     * The same expressions over the same partitions. Others may take the same vectors of values, in the same order, and
+     * take another one for some partition.
+     */
+    public boolean equals(Object other) {
+        return other instanceof Slots && expressions.equals(((Slots) other).expressions)
+                && vectors.equals(((Slots) other).vectors);
+    }
+
+    public int hashCode() { return vectors.hashCode(); }
+
+    /** The vectors in their order, as a list in JSON. */
+    Object vectors() { return Json.raw(vectors.isEmpty() ? "[[]]" : vectors.keySet().toString()); }
+}
+
+/** The columns of a relation by their identity: their names as the relation has them, not as a query spells them. */
+class Names {
+    private static final Pattern ID = Pattern.compile("#\\d+");
+    private final HashMap names = new HashMap();
+    private final HashMap ids = new HashMap(); // as Spark gave them, to those of this question
+
+    Names(LogicalPlan relation) {
+        for (Attribute column : ScalaInterop.list(relation.output())) {
+            if (!column.metadata().contains("__metadata_col")) {
+                names.put(column.exprId(), column.name());
+            }
+        }
+    }
+
+    /** A text of Spark's with its ids numbered anew, as they are met: the same question is written the same. */
+    String numbered(String text) {
+        Matcher matcher = ID.matcher(text);
+        StringBuffer numbered = new StringBuffer();
+        while (matcher.find()) {
+            ids.putIfAbsent(matcher.group(), "#" + (ids.size() + 1));
+            matcher.appendReplacement(numbered, (String) ids.get(matcher.group()));
+        }
+        return matcher.appendTail(numbered).toString();
+    }
+
+    /** A column's name, or null for what is no column of the files: `_metadata`, or another relation's. */
+    String of(AttributeReference column) { return (String) names.get(column.exprId()); }
 }

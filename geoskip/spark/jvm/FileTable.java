@@ -4,13 +4,16 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Paths;
 import java.nio.file.attribute.FileTime;
+import java.util.Collections;
 import java.util.HashMap;
-import java.util.Iterator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.EtagSource;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 
@@ -21,9 +24,11 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
  * object stores do, and Spark hands it on where spark.sql.sources.ignoreDataLocality is true). It differs with a file's
  * content even where size and time are the same. Where one side has none, the other two decide.
  *
- * Files travel as lines `size time path` or `size time:etag path`.
+ * Files travel as lines `size time path` or `size time:etag path`, a line feed in a path as \\0.
  */
 class FileTable {
+    private static final String ETAGS_AVAILABLE = "fs.capability.etags.available";
+    private static final int MOST_FOLDERS = 20;
     final String snapshot;
     final String root;
     private final HashMap numbers;
@@ -61,7 +66,7 @@ class FileTable {
                 }
                 times[number] = Long.parseLong(time);
                 String path = lines.substring(second + 1, end);
-                numbers.put(path.indexOf(":/") > 0 ? path : prefix + path, Integer.valueOf(number));
+                numbers.put(path.indexOf(":/") > 0 ? path : prefix + path, number);
             }
             start = end + 1;
         }
@@ -76,7 +81,7 @@ class FileTable {
         if (number == null) {
             return -1;
         }
-        int n = number.intValue();
+        int n = number;
         if (sizes[n] != file.getLen() || times[n] != file.getModificationTime()) {
             return -1;
         }
@@ -125,26 +130,51 @@ class FileTable {
     /** The lines of listed files, those without an etag with that of what is `known` by the path, size and time. */
     static String lines(List files, Map known) {
         StringBuilder lines = new StringBuilder();
-        for (Iterator i = files.iterator(); i.hasNext();) {
-            write(lines, (FileStatusWithMetadata) i.next(), known);
+        for (FileStatusWithMetadata file : files) {
+            String path = file.getPath().toString();
+            String etag = etag(file.fileStatus());
+            FileStatus same = (FileStatus) known.get(path);
+            if (etag == null && same != null && same.getLen() == file.getLen()
+                    && same.getModificationTime() == file.getModificationTime()) {
+                etag = etag(same);
+            }
+            lines.append(file.getLen()).append(' ').append(file.getModificationTime());
+            lines.append(etag == null ? " " : ":" + etag + " ").append(path.replace('\n', '\0')).append('\n');
         }
         return lines.toString();
     }
 
-    /** Writes a listed file's line, a line feed in its path as \\0. */
-    private static void write(StringBuilder lines, FileStatusWithMetadata file, Map known) {
-        String path = file.getPath().toString();
-        String etag = etag(file.fileStatus());
-        FileStatus same = (FileStatus) known.get(path);
-        if (etag == null && same != null && same.getLen() == file.getLen()
-                && same.getModificationTime() == file.getModificationTime()) {
-            etag = etag(same);
+    /**
+     * Statuses with etags by path, of files of which Spark's listing says none: with data locality it makes statuses of
+     * its own, which have none. Empty where there are none to be had cheaply.
+     *
+     * A build or a refresh asks for them where there are few folders, a request each. A query does not: it has what its
+     * listing has.
+     */
+    static Map etags(List files, Configuration conf) {
+        HashMap found = new HashMap();
+        if (files.isEmpty()) {
+            return found;
         }
-        lines.append(file.getLen()).append(' ').append(file.getModificationTime());
-        if (etag != null) {
-            lines.append(':').append(etag);
+        FileStatusWithMetadata first = (FileStatusWithMetadata) files.get(0);
+        LinkedHashSet folders = new LinkedHashSet();
+        for (FileStatusWithMetadata file : files) {
+            folders.add(file.getPath().getParent());
         }
-        lines.append(' ').append(path.replace('\n', '\0')).append('\n');
+        try {
+            FileSystem system = first.getPath().getFileSystem(conf);
+            if (folders.size() <= MOST_FOLDERS && etag(first.fileStatus()) == null
+                    && system.hasPathCapability(first.getPath(), ETAGS_AVAILABLE)) {
+                for (Path folder : folders) {
+                    for (FileStatus listed : system.listStatus(folder)) {
+                        found.put(listed.getPath().toString(), listed);
+                    }
+                }
+            }
+            return found;
+        } catch (Exception unreachable) { // or a folder of another file system than the first one's
+            return Collections.emptyMap();
+        }
     }
 
     /** The same snapshot of the same dataset, whoever fetched it. */

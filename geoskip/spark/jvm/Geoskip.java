@@ -1,21 +1,22 @@
 // The part of geoskip that lives in the JVM: one optimizer rule, compiled in the driver by Janino when a session is
-// enabled (geoskip/spark/gateway.py). Hence the plain Java: Janino knows no lambdas, no `var` and no
-// try-with-resources, generics are raw, and the names between @ signs are filled in for the running Spark.
+// enabled (geoskip/spark/rule/compile.py). Hence the plain Java: Janino knows no lambdas, no `var` and no catch of
+// several types, generics are raw, and the names between @ signs are filled in for the running Spark. Janino casts in
+// `for (Type item : rawList)`, as javac would not.
 //
 // The rule decides nothing itself. It finds filters above file relations that it knows exactly, writes them as JSON,
-// asks Python (geoskip/spark/bridge.py) which files of the dataset's snapshot cannot match, and wraps the relation's
+// asks Python (geoskip/spark/rule/bridge.py) which files of the dataset's snapshot cannot match, and wraps the relation's
 // FileIndex in one that leaves those out of listFiles. Whatever goes wrong means that every file is read.
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
-import java.io.StringWriter;
 import java.lang.ref.WeakReference;
 import java.net.SocketException;
 import java.nio.file.Files;
 import java.nio.file.Paths;
+import java.time.Instant;
+import java.time.zone.ZoneOffsetTransition;
+import java.time.zone.ZoneRules;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -26,33 +27,31 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import @Dataset@;
+import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf$;
-import @Dataset@;
-import @SparkSession@;
 import py4j.ClientServerConnection;
 import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
-import scala.Function1;
 import scala.runtime.AbstractFunction0;
-import scala.runtime.AbstractPartialFunction;
 
 /** What Python calls, and the state shared by all sessions of the driver. */
 public final class Geoskip {
     private static final long MOST_FILES = 2000000; // in all tables but the last one used, some 250 bytes each
     private static final int MOST_ARGUMENTS = 6;
+    private static final long CLOCKS_UNTIL = 7258118400L; // the year 2200; most zones go on for ever
 
     private static volatile java.util.function.Function bridge;
     private static volatile Py4JPythonClient carrier; // of what is asked of Python
@@ -60,18 +59,13 @@ public final class Geoskip {
     private static final Map listened = Collections.synchronizedMap(new WeakHashMap());
     private static final LinkedHashMap tables = new LinkedHashMap(16, 0.75f, true); // by root, the last used at the end
     static final ThreadLocal planning = new ThreadLocal();
-    static final ThreadLocal captured = new ThreadLocal(); // a List of JSON texts while an index is analysed
+    static final ThreadLocal captured = new ThreadLocal(); // a List of Json while an index is analysed
     static final ThreadLocal parts = new ThreadLocal(); // a List of the expressions themselves, where they are held
 
     /** As many threads as ever asked at once. They stay: Py4J never closes the connection that each has to Python. */
     private static final ExecutorService workers = new ThreadPoolExecutor(
-            0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(), new ThreadFactory() {
-                public Thread newThread(Runnable task) {
-                    Thread thread = new Thread(task, "geoskip-planning");
-                    thread.setDaemon(true);
-                    return thread;
-                }
-            });
+            0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(),
+            new Daemons("geoskip-planning", Thread.NORM_PRIORITY));
 
     /** Connects Python: a function from a request to an answer, both JSON, and Py4J's client that carries them. */
     public void connect(java.util.function.Function python, Py4JPythonClient client) {
@@ -113,8 +107,26 @@ public final class Geoskip {
         return Evaluation.evaluate(number, path, bindings, values, budgetMs);
     }
 
-    /** When the clocks of a time zone are set: see ZoneTransitions. */
-    public String clocks(String zone) { return ZoneTransitions.clocks(zone); }
+    /**
+     * When the clocks of a time zone are set, by the tables that Spark itself uses (geoskip/bounds/time_zones.py): until
+     * when they are told of, how far ahead of UTC they were first, then `time:ahead` for each change; in seconds.
+     */
+    public String clocks(String zone) {
+        ZoneRules rules;
+        try {
+            rules = DateTimeUtils.getZoneId(zone).getRules();
+        } catch (RuntimeException unknown) {
+            return null;
+        }
+        ZoneOffsetTransition next = rules.nextTransition(Instant.MIN);
+        int first = (next == null ? rules.getOffset(Instant.EPOCH) : next.getOffsetBefore()).getTotalSeconds();
+        StringBuilder text = new StringBuilder().append(CLOCKS_UNTIL).append(' ').append(first);
+        while (next != null && next.toEpochSecond() < CLOCKS_UNTIL) {
+            text.append(' ').append(next.toEpochSecond()).append(':').append(next.getOffsetAfter().getTotalSeconds());
+            next = rules.nextTransition(next.getInstant());
+        }
+        return text.toString();
+    }
 
     /** The newest facts about executed queries, oldest first. */
     public List recent(SparkSession session) {
@@ -182,8 +194,8 @@ public final class Geoskip {
         synchronized (tables) {
             tables.put(root, table);
             long files = 0;
-            for (Iterator i = tables.values().iterator(); i.hasNext();) {
-                files += ((FileTable) i.next()).size();
+            for (FileTable known : tables.values()) {
+                files += known.size();
             }
             for (Iterator i = tables.values().iterator(); files > MOST_FILES && tables.size() > 1;) {
                 files -= ((FileTable) i.next()).size();
@@ -215,7 +227,7 @@ public final class Geoskip {
             if (((List) captured.get()).isEmpty()) {
                 optimizeUncached(frame);
             }
-            return captured.get().toString();
+            return Json.text(captured.get());
         } finally {
             captured.remove();
         }
@@ -279,23 +291,15 @@ public final class Geoskip {
             return null;
         }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartObject();
-        json.writeStringField("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reason(files));
-        json.writeStringField("format", files.fileFormat().getClass().getName());
         List roots = new ArrayList();
-        for (Iterator i = ScalaInterop.list(files.location().rootPaths()).iterator(); i.hasNext();) {
-            roots.add(i.next().toString());
+        for (Object root : ScalaInterop.list(files.location().rootPaths())) {
+            roots.add(root.toString());
         }
-        ExpressionJson.strings(json, "roots", roots);
-        ExpressionJson.strings(json, "partitions", Arrays.asList(files.partitionSchema().fieldNames()));
-        json.writeStringField("schema", files.dataSchema().json());
-        ExpressionJson.map(json, "options", files.options());
-        SupportedRelations.settings(json, SupportedRelations.ofSession(files.sparkSession().sessionState().conf()), files.dataSchema());
-        json.writeEndObject();
-        json.close();
-        return text.toString();
+        Map settings = SupportedRelations.ofSession(files.sparkSession().sessionState().conf());
+        return SupportedRelations.environment(files, settings)
+                .with("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reason(files))
+                .with("roots", roots).with("partitions", files.partitionSchema().fieldNames())
+                .with("schema", files.dataSchema().json()).toString();
     }
 
     /** The relation whose rows are the plan's, one by one: a view may rename columns, not choose rows. */
@@ -315,7 +319,7 @@ public final class Geoskip {
             location.refresh();
         }
         List files = ScalaInterop.files(ScalaInterop.unpruned(location));
-        return FileTable.lines(files, Etags.of(files, frame.sparkSession().sessionState().newHadoopConf()));
+        return FileTable.lines(files, FileTable.etags(files, frame.sparkSession().sessionState().newHadoopConf()));
     }
 
     /**
@@ -331,15 +335,11 @@ public final class Geoskip {
         final Object chosen = ScalaInterop.relocated(
                 relation, new GeoskipFileIndex(files.location(), files.location(), new Chosen(lines), listed),
                 relation.catalogTable(),
-                ScalaInterop.options(files.options(), new String[] {"ignoreCorruptFiles", "ignoreMissingFiles"}, "false"),
+                ScalaInterop.options(files.options(), "false", "ignoreCorruptFiles", "ignoreMissingFiles"),
                 files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
         final LogicalRelation old = relation;
-        LogicalPlan replaced = (LogicalPlan) plan.transformDown(new AbstractPartialFunction() {
-            public boolean isDefinedAt(Object node) { return node == old; }
-
-            public Object applyOrElse(Object node, Function1 otherwise) {
-                return node == old ? chosen : otherwise.apply(node);
-            }
+        LogicalPlan replaced = (LogicalPlan) plan.transformDown(new Replacement() {
+            Object of(Object node) { return node == old ? chosen : null; }
         });
         return Dataset.ofRows(frame.sparkSession(), replaced);
     }
@@ -349,5 +349,4 @@ public final class Geoskip {
 
     /** What a query's plan reads, planned now if it was not yet. */
     public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution); }
-
 }

@@ -2,7 +2,6 @@ package geoskip;
 
 import java.util.ArrayList;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -25,8 +24,8 @@ class GeoskipFileIndex implements FileIndex {
         this.original = original;
         this.decision = decision;
         long count = 0;
-        for (Iterator i = directories.iterator(); i.hasNext();) {
-            count += ((PartitionDirectory) i.next()).files().size();
+        for (PartitionDirectory directory : directories) {
+            count += directory.files().size();
         }
         this.files = count;
     }
@@ -58,8 +57,7 @@ class GeoskipFileIndex implements FileIndex {
         }
         long all = 0;
         long left = 0;
-        for (Iterator i = ScalaInterop.list(ScalaInterop.unpruned(inner)).iterator(); i.hasNext();) {
-            PartitionDirectory directory = (PartitionDirectory) i.next();
+        for (PartitionDirectory directory : ScalaInterop.list(ScalaInterop.unpruned(inner))) {
             all += ScalaInterop.bytes(directory);
             left += ScalaInterop.bytes(kept(directory));
         }
@@ -84,9 +82,8 @@ class GeoskipFileIndex implements FileIndex {
 
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         List kept = new ArrayList();
-        Seq listed = inner.listFiles(partitionFilters, dataFilters);
-        for (Iterator i = ScalaInterop.list(listed).iterator(); i.hasNext();) {
-            kept.add(kept((PartitionDirectory) i.next()));
+        for (PartitionDirectory directory : ScalaInterop.list(inner.listFiles(partitionFilters, dataFilters))) {
+            kept.add(kept(directory));
         }
         return ScalaInterop.seq(kept);
     }

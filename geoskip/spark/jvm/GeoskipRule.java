@@ -1,11 +1,7 @@
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
-import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
@@ -28,14 +24,12 @@ import @SparkSession@;
 import org.apache.spark.sql.internal.SQLConf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.Function1;
 import scala.Option;
 import scala.Some;
 import scala.collection.immutable.Nil$;
 import @Seq@;
 import scala.math.BigInt;
 import scala.runtime.AbstractFunction1;
-import scala.runtime.AbstractPartialFunction;
 
 /** Spark's builder of the rule; one call a query, so it only allocates. */
 class RuleBuilder extends AbstractFunction1 {
@@ -98,8 +92,7 @@ class GeoskipRule extends Rule {
             Project project = (Project) node;
             List below = new ArrayList();
             if (expressions == null) {
-                for (Iterator i = ScalaInterop.list(project.projectList()).iterator(); i.hasNext();) {
-                    Object item = i.next();
+                for (Object item : ScalaInterop.list(project.projectList())) {
                     below.add(item instanceof Alias ? ((Alias) item).child() : item);
                 }
             } else {
@@ -110,16 +103,11 @@ class GeoskipRule extends Rule {
         }
         if (expressions != null && (node instanceof LogicalRelation || node instanceof Range)) {
             Names names = new Names(node);
-            try {
-                for (Iterator i = expressions.iterator(); i.hasNext();) {
-                    Expression expression = (Expression) i.next();
-                    ((List) Geoskip.captured.get()).add(ExpressionJson.expression(expression, names, null));
-                    if (Geoskip.parts.get() != null) {
-                        ((List) Geoskip.parts.get()).add(expression);
-                    }
+            for (Expression expression : expressions) {
+                ((List) Geoskip.captured.get()).add(ExpressionJson.expression(expression, names, null));
+                if (Geoskip.parts.get() != null) {
+                    ((List) Geoskip.parts.get()).add(expression);
                 }
-            } catch (IOException impossible) {
-                LOG.warn("geoskip could not write an expression", impossible);
             }
         }
         return plan;
@@ -131,8 +119,8 @@ class GeoskipRule extends Rule {
             return SupportedRelations.mayTouch(relation)
                     && !indexed(((HadoopFsRelation) relation.relation()).location()).isEmpty();
         }
-        for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
-            if (concerns((LogicalPlan) i.next())) {
+        for (LogicalPlan child : ScalaInterop.list(plan.children())) {
+            if (concerns(child)) {
                 return true;
             }
         }
@@ -144,8 +132,8 @@ class GeoskipRule extends Rule {
 
     /** Are some of a table in the catalog? Spark's rule takes the partitions of these alone, after a long look. */
     private static boolean anyOfCatalog(List originals) {
-        for (Iterator i = originals.iterator(); i.hasNext();) {
-            if (i.next() instanceof CatalogFileIndex) {
+        for (Object original : originals) {
+            if (original instanceof CatalogFileIndex) {
                 return true;
             }
         }
@@ -157,8 +145,8 @@ class GeoskipRule extends Rule {
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             found.add(((HadoopFsRelation) ((LogicalRelation) plan).relation()).location());
         }
-        for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
-            originals((LogicalPlan) i.next(), found);
+        for (LogicalPlan child : ScalaInterop.list(plan.children())) {
+            originals(child, found);
         }
         return found;
     }
@@ -201,8 +189,7 @@ class GeoskipRule extends Rule {
         List children = ScalaInterop.list(plan.children());
         List changed = new ArrayList();
         boolean any = false;
-        for (Iterator i = children.iterator(); i.hasNext();) {
-            LogicalPlan child = (LogicalPlan) i.next();
+        for (LogicalPlan child : children) {
             LogicalPlan rewritten = rewrite(child, originals, below, barriers);
             any |= rewritten != child;
             changed.add(rewritten);
@@ -213,23 +200,16 @@ class GeoskipRule extends Rule {
     /** Conditions above a projection, written over what is below it. */
     private static List through(Project project, List conditions) {
         final Map aliases = new HashMap();
-        for (Iterator i = ScalaInterop.list(project.projectList()).iterator(); i.hasNext();) {
-            Object item = i.next();
+        for (Object item : ScalaInterop.list(project.projectList())) {
             if (item instanceof Alias) {
                 aliases.put(((Alias) item).exprId(), ((Alias) item).child());
             }
         }
         List below = new ArrayList();
-        for (Iterator i = conditions.iterator(); i.hasNext();) {
-            below.add(((Expression) i.next()).transform(new AbstractPartialFunction() {
-                public boolean isDefinedAt(Object node) {
-                    return node instanceof AttributeReference
-                            && aliases.containsKey(((AttributeReference) node).exprId());
-                }
-
-                public Object applyOrElse(Object node, Function1 otherwise) {
-                    return isDefinedAt(node)
-                            ? aliases.get(((AttributeReference) node).exprId()) : otherwise.apply(node);
+        for (Expression condition : conditions) {
+            below.add(condition.transform(new Replacement() {
+                Object of(Object node) {
+                    return node instanceof AttributeReference ? aliases.get(((AttributeReference) node).exprId()) : null;
                 }
             }));
         }
@@ -274,15 +254,17 @@ class GeoskipRule extends Rule {
         Names names = new Names(relation);
         Slots slots = new Slots(((HadoopFsRelation) relation.relation()).partitionSchema(), names);
         List written = new ArrayList();
-        for (Iterator i = conditions.iterator(); i.hasNext();) {
-            written.add(ExpressionJson.expression((Expression) i.next(), names, slots));
+        for (Expression condition : conditions) {
+            written.add(ExpressionJson.expression(condition, names, slots));
         }
-        for (Iterator i = directories.iterator(); i.hasNext();) {
-            slots.add(((PartitionDirectory) i.next()).values());
+        for (PartitionDirectory directory : directories) {
+            slots.add(directory.values());
         }
         long budget = budget(session.sessionState().conf());
         QueryDecisions planned = QueryDecisions.current();
-        String question = question(datasets, written, barriers, slots, budget) + "\n" + planned.environment(relation, session);
+        Json asked = new Json().with("datasets", datasets).with("conditions", written).with("vectors", slots.vectors())
+                .with("barriers", barriers).with("budget", budget / 1000.0);
+        String question = asked + "\n" + planned.environment(relation, session);
         List scan = QueryDecisions.scan(question, conditions, relation);
         Decision first = planned.decision(scan);
         if (first != null) {
@@ -291,7 +273,8 @@ class GeoskipRule extends Rule {
         long number = Evaluation.hold(conditions, session);
         String answer;
         try {
-            answer = Geoskip.ask(head(number) + "\n" + question, budget);
+            Json head = new Json().with("number", number).with("asked", System.currentTimeMillis() / 1000.0);
+            answer = Geoskip.ask(head + "\n" + question, budget); // the head alone differs each time
         } finally {
             Evaluation.release(number);
         }
@@ -325,25 +308,5 @@ class GeoskipRule extends Rule {
         } catch (NumberFormatException wrong) {
             return 5000;
         }
-    }
-
-    /** Who asks, and when: what differs each time. */
-    private static String head(long number) {
-        return "{\"number\":" + number + ",\"asked\":" + System.currentTimeMillis() / 1000.0 + "}";
-    }
-
-    private static String question(List datasets, List conditions, List barriers, Slots slots, long budget)
-            throws IOException {
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartObject();
-        ExpressionJson.strings(json, "datasets", datasets);
-        ExpressionJson.raw(json, "conditions", conditions);
-        ExpressionJson.raw(json, "vectors", slots.vectors());
-        ExpressionJson.strings(json, "barriers", barriers);
-        json.writeNumberField("budget", budget / 1000.0);
-        json.writeEndObject();
-        json.close();
-        return text.toString();
     }
 }

@@ -3,7 +3,6 @@ package geoskip;
 import java.io.InterruptedIOException;
 import java.nio.file.AccessDeniedException;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -47,8 +46,7 @@ class MetadataLocator {
         while (!level.isEmpty()) {
             LinkedHashSet above = new LinkedHashSet();
             boolean few = level.size() <= MOST_AT_A_LEVEL;
-            for (Iterator i = level.iterator(); i.hasNext();) {
-                Path path = (Path) i.next();
+            for (Path path : level) {
                 String name = path.toString();
                 if (registered.containsKey(name) || few && lookups.hasMetadata(path, name)) {
                     found.put(name, name);
@@ -64,8 +62,8 @@ class MetadataLocator {
     private boolean hasMetadata(Path path, String name) {
         long now = System.currentTimeMillis();
         Object[] known = (Object[]) looked.get(name);
-        if (known != null && now < ((Long) known[1]).longValue()) {
-            return ((Boolean) known[0]).booleanValue();
+        if (known != null && now < (Long) known[1]) {
+            return (Boolean) known[0];
         }
         boolean found;
         boolean isRemote = !"file".equals(path.toUri().getScheme());
@@ -88,7 +86,7 @@ class MetadataLocator {
         if (looked.size() >= REMEMBERED) {
             looked.clear();
         }
-        looked.put(name, new Object[] {Boolean.valueOf(found), Long.valueOf(now + ttl)});
+        looked.put(name, new Object[] {found, now + ttl});
         return found;
     }
 }

@@ -4,10 +4,10 @@ import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.execution.CommandResultExec;
 import org.apache.spark.sql.execution.FileSourceScanExec;
@@ -24,7 +24,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
-import @SparkSession@;
+import org.apache.spark.sql.util.QueryExecutionListener;
 
 /** What the scans of an executed (or planned) query read, and what is to be said of its other leaves. */
 class PlanFacts {
@@ -66,40 +66,35 @@ class PlanFacts {
         } else if (!(plan instanceof ReusedExchangeExec || plan instanceof ReusedSubqueryExec)) {
             // what is reused stands once elsewhere in the plan
             leaf(plan);
-            for (Iterator i = ScalaInterop.list(plan.subqueries()).iterator(); i.hasNext();) {
-                subquery((SparkPlan) i.next());
+            for (SparkPlan subquery : ScalaInterop.list(plan.subqueries())) {
+                if (isNew(subquery, subqueries)) { // it stands in a filter and in the scan below, and runs once
+                    collect(subquery);
+                }
             }
-            for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
-                collect((SparkPlan) i.next());
+            for (SparkPlan child : ScalaInterop.list(plan.children())) {
+                collect(child);
             }
         }
     }
 
     /** Scans that adaptive execution took out of its plan when they, or what they meet, had turned out empty. */
     private void dropped(SparkPlan plan) {
-        if (plan instanceof FileSourceScanExec) {
-            for (Iterator i = found.iterator(); i.hasNext();) {
-                if (((SparkPlan) i.next()).sameResult(plan)) {
-                    return;
-                }
-            }
-            found.add(plan);
+        if (plan instanceof FileSourceScanExec && isNew(plan, found)) {
             scans.add(new ScanFacts((FileSourceScanExec) plan, session).finished());
         }
-        for (Iterator i = ScalaInterop.list(plan.children()).iterator(); i.hasNext();) {
-            dropped((SparkPlan) i.next());
+        for (SparkPlan child : ScalaInterop.list(plan.children())) {
+            dropped(child);
         }
     }
 
-    /** A subquery, once: it stands in a filter and in the scan that the filter was pushed to, and runs once. */
-    private void subquery(SparkPlan plan) {
-        for (Iterator i = subqueries.iterator(); i.hasNext();) {
-            if (((SparkPlan) i.next()).sameResult(plan)) {
-                return;
+    /** Adds a plan to those met, unless one of them reads the same. */
+    private static boolean isNew(SparkPlan plan, List met) {
+        for (SparkPlan other : met) {
+            if (other.sameResult(plan)) {
+                return false;
             }
         }
-        subqueries.add(plan);
-        collect(plan);
+        return met.add(plan);
     }
 
     private void leaf(SparkPlan plan) {
@@ -110,7 +105,7 @@ class PlanFacts {
             unreported |= location instanceof GeoskipFileIndex && ((GeoskipFileIndex) location).isUnreported;
         } else if (plan instanceof InMemoryTableScanExec) {
             SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
-            if (met.add(Integer.valueOf(cached.id()))) {
+            if (met.add(cached.id())) {
                 if (isFilledBefore(((InMemoryTableScanExec) plan).relation())) {
                     notes.add("left alone: cached data, of which no file is read again");
                 } else {
@@ -134,9 +129,7 @@ class PlanFacts {
         }
         Integer plan = Integer.valueOf(relation.cachedPlan().id());
         synchronized (filled) {
-            if (!filled.containsKey(plan)) {
-                filled.put(plan, new WeakReference(execution));
-            }
+            filled.putIfAbsent(plan, new WeakReference(execution));
             return ((WeakReference) filled.get(plan)).get() != execution;
         }
     }
@@ -149,8 +142,8 @@ class PlanFacts {
     /** What holding these facts keeps in memory beside what was met already, as a number of listed files. */
     long weigh(IdentityHashMap met) {
         long files = 0;
-        for (Iterator i = scans.iterator(); i.hasNext();) {
-            files += ((ScanFacts) i.next()).weigh(met);
+        for (ScanFacts scan : scans) {
+            files += scan.weigh(met);
         }
         return files;
     }
@@ -158,4 +151,72 @@ class PlanFacts {
     public List scans() { return scans; }
 
     public List notes() { return notes; }
+}
+
+/**
+ * Remembers what the last queries of a session read. That keeps their listings, which a DataFrame would take along when it
+ * goes: so of large ones fewer are remembered. It keeps the session too, which the driver's bus of listeners would not: so
+ * of many sessions only those are remembered that asked last, or a server that makes one for each user would lose none.
+ */
+class QueryListener implements QueryExecutionListener {
+    private static final int MOST = 50;
+    private static final int MOST_SESSIONS = 8;
+    static long mostFiles = 200000; // in all listings but those of the last query, some 600 bytes each
+    private static final List sessions = new ArrayList(); // of weak references, to who asked last at the end
+    private final WeakReference here = new WeakReference(this);
+    private final List queries = new ArrayList(); // of PlanFacts
+
+    public void onSuccess(String function, QueryExecution execution, long nanos) {
+        PlanFacts facts;
+        try {
+            facts = new PlanFacts(execution);
+        } catch (Exception failure) {
+            return; // a report is not worth a query
+        }
+        if (facts.unreported || function.equals("command") && facts.scans.isEmpty()) {
+            return; // SET, CREATE VIEW, EXPLAIN: nothing was read
+        }
+        synchronized (sessions) {
+            sessions.remove(here);
+            sessions.add(here);
+            queries.add(facts);
+            shorten();
+        }
+        Audit.consider(facts.scans, execution.sparkSession());
+    }
+
+    /** Forgets the oldest queries of each session, and all of those that have not asked for long. */
+    private static void shorten() {
+        IdentityHashMap met = new IdentityHashMap();
+        long files = 0;
+        boolean isLast = true;
+        for (int s = sessions.size() - 1; s >= 0; s--) {
+            QueryListener recent = (QueryListener) ((WeakReference) sessions.get(s)).get();
+            boolean stays = recent != null && sessions.size() - s <= MOST_SESSIONS;
+            int kept = 0;
+            for (int at = stays ? recent.queries.size() - 1 : -1; at >= 0 && kept < MOST; at--) {
+                long weight = ((PlanFacts) recent.queries.get(at)).weigh(met);
+                files += isLast ? 0 : weight;
+                if (files > mostFiles) {
+                    break;
+                }
+                isLast = false;
+                kept++;
+            }
+            if (recent != null) {
+                recent.queries.subList(0, recent.queries.size() - kept).clear();
+            }
+            if (!stays) {
+                sessions.remove(s);
+            }
+        }
+    }
+
+    public void onFailure(String function, QueryExecution execution, Exception failure) {}
+
+    List copy() {
+        synchronized (sessions) {
+            return new ArrayList(queries);
+        }
+    }
 }

@@ -2,8 +2,8 @@ package geoskip;
 
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
+import java.util.concurrent.ThreadFactory;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -18,10 +18,12 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;
+import scala.Function1;
 import scala.Option;
 import scala.Product;
 import scala.collection.immutable.Nil$;
 import @Seq@;
+import scala.runtime.AbstractPartialFunction;
 
 /** Small bridges between Scala's collections and Java's. */
 class ScalaInterop {
@@ -33,6 +35,9 @@ class ScalaInterop {
         return found;
     }
 
+    /** The fields of an instance of a case class. */
+    static Object[] fields(Product product) { return list(product.productIterator().toList()).toArray(); }
+
     static Seq seq(List items) {
         scala.collection.immutable.List found = Nil$.MODULE$;
         for (int i = items.size() - 1; i >= 0; i--) {
@@ -43,16 +48,16 @@ class ScalaInterop {
 
     static List files(Seq directories) {
         List found = new ArrayList();
-        for (Iterator i = list(directories).iterator(); i.hasNext();) {
-            found.addAll(list(((PartitionDirectory) i.next()).files()));
+        for (PartitionDirectory directory : list(directories)) {
+            found.addAll(list(directory.files()));
         }
         return found;
     }
 
     static long length(List files) {
         long sum = 0;
-        for (Iterator i = files.iterator(); i.hasNext();) {
-            sum += ((FileStatusWithMetadata) i.next()).getLen();
+        for (FileStatusWithMetadata file : files) {
+            sum += file.getLen();
         }
         return sum;
     }
@@ -69,8 +74,8 @@ class ScalaInterop {
     }
 
     static boolean deterministic(Seq expressions) {
-        for (Iterator i = list(expressions).iterator(); i.hasNext();) {
-            if (!((Expression) i.next()).deterministic()) {
+        for (Expression expression : list(expressions)) {
+            if (!expression.deterministic()) {
                 return false;
             }
         }
@@ -86,8 +91,8 @@ class ScalaInterop {
         if (expression instanceof PlanExpression) {
             return true;
         }
-        for (Iterator i = list(expression.children()).iterator(); i.hasNext();) {
-            if (holdsPlan((Expression) i.next())) {
+        for (Expression child : list(expression.children())) {
+            if (holdsPlan(child)) {
                 return true;
             }
         }
@@ -98,8 +103,7 @@ class ScalaInterop {
         List all = list(first);
         all.addAll(list(second));
         StringBuilder text = new StringBuilder();
-        for (Iterator i = all.iterator(); i.hasNext();) {
-            Expression part = (Expression) i.next();
+        for (Expression part : all) {
             text.append(text.length() == 0 ? "" : " AND ").append(holdsPlan(part) ? part.toString() : part.sql());
         }
         return text.toString();
@@ -108,8 +112,7 @@ class ScalaInterop {
     /** The filters that need no subquery's answer: those that a listing can go by at any time. */
     static Seq fixed(Seq filters) {
         List fixed = new ArrayList();
-        for (Iterator i = list(filters).iterator(); i.hasNext();) {
-            Expression filter = (Expression) i.next();
+        for (Expression filter : list(filters)) {
             if (!holdsPlan(filter)) {
                 fixed.add(filter);
             }
@@ -144,7 +147,7 @@ class ScalaInterop {
         StructType schema = old.dataSchema();
         Seq output = relation.output();
         if (bad != null) {
-            options = options(options, new String[] {"columnNameOfCorruptRecord"}, bad);
+            options = options(options, bad, "columnNameOfCorruptRecord");
             schema = schema.add(bad, DataTypes.StringType);
             List columns = list(output);
             columns.add(new AttributeReference(
@@ -155,43 +158,35 @@ class ScalaInterop {
         HadoopFsRelation replaced = new HadoopFsRelation(
                 index, old.partitionSchema(), schema, old.bucketSpec(), old.fileFormat(), options,
                 old.sparkSession());
-        Object[] arguments = new Object[relation.productArity()];
-        for (int i = 0; i < arguments.length; i++) {
-            Object value = relation.productElement(i);
-            arguments[i] = value == old ? replaced : value == relation.catalogTable() ? table
+        Object[] fields = fields(relation);
+        for (int i = 0; i < fields.length; i++) {
+            Object value = fields[i];
+            fields[i] = value == old ? replaced : value == relation.catalogTable() ? table
                     : value == relation.output() ? output : value;
         }
-        return relation.makeCopy(arguments);
+        return relation.makeCopy(fields);
     }
 
     /** Reader options with some replaced, whatever the case of their names. */
-    static scala.collection.immutable.Map options(scala.collection.immutable.Map old, String[] names, String value) {
+    static scala.collection.immutable.Map options(scala.collection.immutable.Map old, String value, String... names) {
         scala.collection.immutable.Map options = old;
-        for (Iterator i = list(old.keys()).iterator(); i.hasNext();) {
-            String key = (String) i.next();
-            for (int n = 0; n < names.length; n++) {
-                if (key.equalsIgnoreCase(names[n])) {
-                    options = (scala.collection.immutable.Map) options.$minus(key);
-                }
+        for (String name : names) {
+            for (String key : list(old.keys())) {
+                options = key.equalsIgnoreCase(name) ? (scala.collection.immutable.Map) options.$minus(key) : options;
             }
-        }
-        for (int n = 0; n < names.length; n++) {
-            options = (scala.collection.immutable.Map) options.$plus(new scala.Tuple2(names[n], value));
+            options = (scala.collection.immutable.Map) options.$plus(new scala.Tuple2(name, value));
         }
         return options;
     }
 
     /** A case class with one field replaced. */
     static Object with(Product product, int field, Object value) {
-        Object[] arguments = new Object[product.productArity()];
-        for (int i = 0; i < arguments.length; i++) {
-            arguments[i] = i == field ? value : product.productElement(i);
-        }
-        Constructor[] constructors = product.getClass().getConstructors();
-        for (int i = 0; i < constructors.length; i++) {
-            if (constructors[i].getParameterTypes().length == arguments.length) {
+        Object[] fields = fields(product);
+        fields[field] = value;
+        for (Constructor constructor : product.getClass().getConstructors()) {
+            if (constructor.getParameterTypes().length == fields.length) {
                 try {
-                    return constructors[i].newInstance(arguments);
+                    return constructor.newInstance(fields);
                 } catch (ReflectiveOperationException mismatch) {
                     return product;
                 }
@@ -201,4 +196,35 @@ class ScalaInterop {
     }
 
     private ScalaInterop() {}
+}
+
+/** A function from some nodes of a tree to those that stand in their place. */
+abstract class Replacement extends AbstractPartialFunction {
+    /** What stands in a node's place; null for the node itself. */
+    abstract Object of(Object node);
+
+    public boolean isDefinedAt(Object node) { return of(node) != null; }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+        Object found = of(node);
+        return found == null ? otherwise.apply(node) : found;
+    }
+}
+
+/** Makes daemon threads of one name. */
+class Daemons implements ThreadFactory {
+    private final String name;
+    private final int priority;
+
+    Daemons(String name, int priority) {
+        this.name = name;
+        this.priority = priority;
+    }
+
+    public Thread newThread(Runnable task) {
+        Thread thread = new Thread(task, name);
+        thread.setDaemon(true);
+        thread.setPriority(priority);
+        return thread;
+    }
 }

@@ -1,34 +1,24 @@
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
-import java.io.StringWriter;
 import java.util.ArrayList;
-import java.util.HashMap;
+import java.util.HashSet;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Map;
+import @Dataset@;
+import @SparkSession@;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.plans.logical.Filter;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
-import @Dataset@;
-import @SparkSession@;
 import org.apache.spark.util.AccumulatorV2;
-import scala.Function1;
 import scala.Option;
-import scala.runtime.AbstractPartialFunction;
 import @Seq@;
 
 /** What one scan of files read, and what it could have. */
@@ -88,12 +78,11 @@ class ScanFacts {
         return metric.isEmpty() ? 0 : ((Long) ((AccumulatorV2) metric.get()).value()).longValue();
     }
 
-    private synchronized List kept() throws IOException {
+    private synchronized List kept() {
         if (kept == null) {
             List fixed = new ArrayList();
             List late = new ArrayList();
-            for (Iterator i = ScalaInterop.list(partitionFilters).iterator(); i.hasNext();) {
-                Expression filter = (Expression) i.next();
+            for (Expression filter : ScalaInterop.list(partitionFilters)) {
                 if (!ScalaInterop.holdsPlan(filter)) {
                     fixed.add(filter);
                 } else if (answered(filter)) {
@@ -102,8 +91,7 @@ class ScanFacts {
             }
             Seq directories = location.listFiles(ScalaInterop.seq(fixed), dataFilters);
             kept = new ArrayList();
-            for (Iterator i = ScalaInterop.list(directories).iterator(); i.hasNext();) {
-                PartitionDirectory directory = (PartitionDirectory) i.next();
+            for (PartitionDirectory directory : ScalaInterop.list(directories)) {
                 if (passes(late, directory.values())) {
                     kept.addAll(ScalaInterop.list(directory.files()));
                 }
@@ -125,29 +113,21 @@ class ScanFacts {
     /** A partition filter over the partition's values. */
     private Object bound(Expression filter) {
         final String[] names = location.partitionSchema().fieldNames();
-        return filter.transform(new AbstractPartialFunction() {
-            private int position(Object node) {
+        return filter.transform(new Replacement() {
+            Object of(Object node) {
                 for (int i = 0; node instanceof AttributeReference && i < names.length; i++) {
                     if (names[i].equalsIgnoreCase(((AttributeReference) node).name())) {
-                        return i;
+                        return new BoundReference(i, ((AttributeReference) node).dataType(), true);
                     }
                 }
-                return -1;
-            }
-
-            public boolean isDefinedAt(Object node) { return position(node) >= 0; }
-
-            public Object applyOrElse(Object node, Function1 otherwise) {
-                int position = position(node);
-                return position < 0 ? otherwise.apply(node)
-                        : new BoundReference(position, ((AttributeReference) node).dataType(), true);
+                return null;
             }
         });
     }
 
     private static boolean passes(List filters, InternalRow partition) {
-        for (Iterator i = filters.iterator(); i.hasNext();) {
-            if (!Boolean.TRUE.equals(((Expression) i.next()).eval(partition))) {
+        for (Expression filter : filters) {
+            if (!Boolean.TRUE.equals(filter.eval(partition))) {
                 return false;
             }
         }
@@ -168,7 +148,7 @@ class ScanFacts {
     }
 
     /** The files of the whole listing that the decision's clauses speak about: see Decision. */
-    public String listed() throws IOException {
+    public String listed() {
         if (!(location instanceof GeoskipFileIndex)) {
             return "";
         }
@@ -177,30 +157,23 @@ class ScanFacts {
     }
 
     /** Totals, predicate and reasons as JSON; without a path in it. */
-    public String summary() throws IOException {
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartObject();
+    public String summary() {
         boolean executed = isCounted && readFiles > 0;
-        json.writeNumberField("files_total", all().size());
-        json.writeNumberField("bytes_total", ScalaInterop.length(all()));
-        json.writeNumberField("files_kept", executed ? readFiles : kept().size());
-        json.writeNumberField("bytes_kept", executed ? readBytes : ScalaInterop.length(kept()));
-        json.writeStringField("filter", ScalaInterop.conjunction(partitionFilters, dataFilters));
-        json.writeStringField("root", root());
+        Json json = new Json().with("files_total", all().size()).with("bytes_total", ScalaInterop.length(all()));
+        json.put("files_kept", executed ? readFiles : kept().size());
+        json.put("bytes_kept", executed ? readBytes : ScalaInterop.length(kept()));
+        json.put("filter", ScalaInterop.conjunction(partitionFilters, dataFilters));
+        json.put("root", root());
         if (location instanceof GeoskipFileIndex) {
             Decision decision = ((GeoskipFileIndex) location).decision;
-            json.writeNumberField("planning_seconds", decision.planningNanos / 1e9);
-            json.writeNumberField("unknown", unknown(decision));
-            json.writeFieldName("report");
-            json.writeRawValue(decision.reply);
+            json.put("planning_seconds", decision.planningNanos / 1e9);
+            json.put("unknown", unknown(decision));
+            json.put("report", Json.raw(decision.reply));
             decision.writeAudit(json);
         } else {
-            json.writeStringField("reason", reason());
+            json.put("reason", reason());
         }
-        json.writeEndObject();
-        json.close();
-        return text.toString();
+        return json.toString();
     }
 
     private synchronized long unknown(Decision decision) {
@@ -238,7 +211,7 @@ class ScanFacts {
      * The rows of the kept files that satisfy the conditions which reached them, to be read anew and in no report; null
      * where that cannot be told: without conditions, or where one is over a subquery.
      */
-    public Dataset matching() throws IOException {
+    public Dataset matching() {
         if (!(location instanceof GeoskipFileIndex)) {
             return null;
         }
@@ -247,19 +220,15 @@ class ScanFacts {
         if (conditions.isEmpty()) {
             return null;
         }
-        LogicalRelation relation = index.decision.relation;
-        LogicalPlan plan = (LogicalPlan) ScalaInterop.relocated(relation, index.unreported(), relation.catalogTable());
-        for (Iterator i = conditions.iterator(); i.hasNext();) {
-            Expression condition = (Expression) i.next();
+        for (Expression condition : conditions) {
             if (ScalaInterop.holdsPlan(condition)) {
                 return null;
             }
-            plan = new Filter(condition, plan);
         }
-        return Dataset.ofRows(session, plan);
+        return Dataset.ofRows(session, index.decision.over(index.unreported(), conditions));
     }
 
-    public long keptBytes() throws IOException { return ScalaInterop.length(kept()); }
+    public long keptBytes() { return ScalaInterop.length(kept()); }
 
     /** The files of the listing, and as many as take the space of the decision. */
     long weigh(IdentityHashMap met) {
@@ -278,15 +247,15 @@ class ScanFacts {
     }
 
     /** The kept or the skipped files, as paths joined by NUL characters. */
-    public String paths(boolean wanted) throws IOException {
-        HashMap keptPaths = new HashMap();
-        for (Iterator i = kept().iterator(); i.hasNext();) {
-            keptPaths.put(((FileStatusWithMetadata) i.next()).getPath().toString(), Boolean.TRUE);
+    public String paths(boolean wanted) {
+        HashSet keptPaths = new HashSet();
+        for (FileStatusWithMetadata file : kept()) {
+            keptPaths.add(file.getPath().toString());
         }
         StringBuilder text = new StringBuilder();
-        for (Iterator i = all().iterator(); i.hasNext();) {
-            String path = ((FileStatusWithMetadata) i.next()).getPath().toString();
-            if (keptPaths.containsKey(path) == wanted) {
+        for (FileStatusWithMetadata file : all()) {
+            String path = file.getPath().toString();
+            if (keptPaths.contains(path) == wanted) {
                 text.append(text.length() == 0 ? "" : "\0").append(path);
             }
         }

@@ -1,10 +1,6 @@
 package geoskip;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
-import java.io.StringWriter;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -25,42 +21,37 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 
 /** What geoskip touches: relations of exactly these classes, and nothing derived from them. */
 class SupportedRelations {
     static final List SETTINGS = Arrays.asList(
-            new String[] {
-                "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
-                "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
-                "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
-                "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
-                "spark.sql.parquet.int96TimestampConversion", "spark.sql.legacy.parquet.nanosAsLong",
-                "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
-                "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
-                "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
-                "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
-                "spark.geoskip.fingerprint.maxRechecks", "spark.geoskip.metadata.cacheSize", "spark.geoskip.metadata.cacheTtl",
-                "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.encryption.keyRing"
-            });
+            "spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive",
+            "spark.sql.legacy.timeParserPolicy", "spark.sql.parquet.fieldId.read.enabled",
+            "spark.sql.parquet.int96RebaseModeInRead", "spark.sql.parquet.datetimeRebaseModeInRead",
+            "spark.sql.parquet.binaryAsString", "spark.sql.parquet.int96AsTimestamp",
+            "spark.sql.parquet.int96TimestampConversion", "spark.sql.legacy.parquet.nanosAsLong",
+            "spark.sql.json.enablePartialResults", "spark.sql.json.enableExactStringParsing",
+            "spark.sql.csv.parser.columnPruning.enabled", "spark.sql.columnNameOfCorruptRecord",
+            "spark.sql.execution.pythonUDF.arrow.enabled", "spark.sql.execution.pyspark.binaryAsBytes",
+            "spark.sql.files.ignoreCorruptFiles", "spark.sql.avro.datetimeRebaseModeInRead",
+            "spark.geoskip.fingerprint.maxRechecks", "spark.geoskip.metadata.cacheSize", "spark.geoskip.metadata.cacheTtl",
+            "spark.geoskip.planning.budget", "spark.geoskip.audit", "spark.geoskip.encryption.keyRing");
 
     static final String ENABLED = "spark.geoskip.enabled";
-    private static final List OFF = Arrays.asList(new String[] {"false", "no", "off", "0"});
+    private static final List OFF = Arrays.asList("false", "no", "off", "0");
 
     /** What readers take from Hadoop's configuration where the session does not set it. */
-    private static final List OF_HADOOP = Arrays.asList(
-            new String[] {"orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension"});
+    private static final List OF_HADOOP =
+            Arrays.asList("orc.force.positional.evolution", "avro.mapred.ignore.inputs.without.extension");
 
     private static final List FORMATS = Arrays.asList(
-            new String[] {
-                "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
-                "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
-                "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
-                "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
-                "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
-                "org.apache.spark.sql.avro.AvroFileFormat",
-                "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat"
-            });
+            "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+            "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+            "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+            "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+            "org.apache.spark.sql.execution.datasources.text.TextFileFormat",
+            "org.apache.spark.sql.avro.AvroFileFormat",
+            "org.apache.spark.sql.execution.datasources.geoparquet.GeoParquetFileFormat");
 
     static boolean enabled(SQLConf conf) {
         return !OFF.contains(conf.getConfString(ENABLED, "true").trim().toLowerCase(Locale.ROOT));
@@ -103,61 +94,53 @@ class SupportedRelations {
     }
 
     /** Settings and versions that indexes may depend on, by name. */
-    static Map ofSession(SQLConf conf) throws IOException {
+    static Map ofSession(SQLConf conf) {
         Map found = new LinkedHashMap();
-        for (Iterator i = SETTINGS.iterator(); i.hasNext();) {
-            String key = (String) i.next();
+        for (String key : SETTINGS) {
             found.put(key, setting(conf, key));
         }
         found.put("spark.version", org.apache.spark.package$.MODULE$.SPARK_VERSION());
         found.put("java.version", System.getProperty("java.version"));
         found.put("the JVM's time zone", java.time.ZoneId.systemDefault().normalized().getId());
         found.put("spark.sql.*", changed(conf));
-        for (scala.collection.Iterator i = conf.getAllConfs().keysIterator(); i.hasNext();) {
-            String key = (String) i.next();
+        for (String key : ScalaInterop.list(conf.getAllConfs().keys())) {
             if (key.startsWith("spark.geoskip.") && !SETTINGS.contains(key)) {
                 found.put(key, setting(conf, key));
             }
         }
-        for (Iterator i = OF_HADOOP.iterator(); i.hasNext();) {
-            String key = (String) i.next();
+        for (String key : OF_HADOOP) {
             String set = setting(conf, key);
             found.put(key, set != null ? set : SparkContext.getOrCreate().hadoopConfiguration().get(key));
         }
         return found;
     }
 
-    /** What {@link #ofSession} found, what columns read where a file lacks them, and field ids. */
-    static void settings(JsonGenerator json, Map session, StructType columns) throws IOException {
-        json.writeObjectFieldStart("settings");
-        for (Iterator i = session.entrySet().iterator(); i.hasNext();) {
-            Map.Entry set = (Map.Entry) i.next();
-            json.writeStringField((String) set.getKey(), (String) set.getValue());
-        }
+    /** What a relation is read under: format, options, settings, what columns read where a file lacks them, field ids. */
+    static Json environment(HadoopFsRelation files, Map session) {
+        Json settings = new Json();
+        settings.putAll(session);
         boolean byId = "true".equals(session.get("spark.sql.parquet.fieldId.read.enabled"));
-        for (int i = 0; i < columns.length(); i++) {
-            StructField column = columns.apply(i);
+        for (StructField column : files.dataSchema().fields()) {
+            String name = column.name().toLowerCase(Locale.ROOT);
             String ids = byId ? column.metadata().json() + column.dataType().json() : "";
             if (ids.contains("\"parquet.field.id\"")) { // then Parquet's columns are not found by their names
-                json.writeStringField("field id of " + column.name().toLowerCase(Locale.ROOT), ids);
+                settings.put("field id of " + name, ids);
             }
             if (column.metadata().contains("EXISTS_DEFAULT")) {
-                json.writeStringField(
-                        "default of " + column.name().toLowerCase(Locale.ROOT),
-                        column.metadata().getString("EXISTS_DEFAULT"));
+                settings.put("default of " + name, column.metadata().getString("EXISTS_DEFAULT"));
             }
         }
-        json.writeEndObject();
+        return new Json().with("format", files.fileFormat().getClass().getName())
+                .with("options", new Json().withAll(files.options())).with("settings", settings);
     }
 
     /**
      * Spark's settings that the session has set to another value than their default, as JSON, in order; of those that
      * fall back on others, and of those that Spark does not define, all that are set.
      */
-    private static String changed(SQLConf conf) throws IOException {
+    private static String changed(SQLConf conf) {
         TreeMap found = new TreeMap();
-        for (scala.collection.Iterator i = conf.getAllConfs().iterator(); i.hasNext();) {
-            scala.Tuple2 set = (scala.Tuple2) i.next();
+        for (scala.Tuple2 set : ScalaInterop.list(conf.getAllConfs())) {
             String key = (String) set._1();
             if (key.startsWith("spark.sql.") || key.startsWith("spark.sedona.crs.")) {
                 ConfigEntry entry = SQLConf$.MODULE$.getConfigEntry(key);
@@ -166,16 +149,7 @@ class SupportedRelations {
                 }
             }
         }
-        StringWriter text = new StringWriter();
-        JsonGenerator json = ExpressionJson.FACTORY.createGenerator(text);
-        json.writeStartObject();
-        for (Iterator i = found.entrySet().iterator(); i.hasNext();) {
-            Map.Entry set = (Map.Entry) i.next();
-            json.writeStringField((String) set.getKey(), (String) set.getValue());
-        }
-        json.writeEndObject();
-        json.close();
-        return text.toString();
+        return Json.text(found);
     }
 
     private static String setting(SQLConf conf, String key) {

@@ -1,14 +1,11 @@
 package geoskip;
 
-import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.Partition;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.ExperimentalMethods;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -26,10 +23,8 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import @SparkSession@;
 import org.slf4j.LoggerFactory;
-import scala.Function1;
 import scala.Option;
 import scala.collection.immutable.Nil$;
-import scala.runtime.AbstractPartialFunction;
 import @Seq@;
 
 /** Plans the scans of which files are skipped by fingerprints that can be compared again as a {@link WatchedScan}. */
@@ -39,8 +34,8 @@ class WatchedScans extends SparkStrategy {
     static synchronized void install(SparkSession session) {
         ExperimentalMethods methods = session.experimental();
         List strategies = ScalaInterop.list(methods.extraStrategies());
-        for (Iterator i = strategies.iterator(); i.hasNext();) {
-            if (i.next() instanceof WatchedScans) {
+        for (Object strategy : strategies) {
+            if (strategy instanceof WatchedScans) {
                 return;
             }
         }
@@ -57,14 +52,12 @@ class WatchedScans extends SparkStrategy {
             return (Seq) Nil$.MODULE$;
         }
         List planned = new ArrayList();
-        for (Iterator i = ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(plan)).iterator(); i.hasNext();) {
-            planned.add(((SparkPlan) i.next()).transform(new AbstractPartialFunction() {
-                public boolean isDefinedAt(Object node) {
-                    return node.getClass() == FileSourceScanExec.class && isWatched(((FileSourceScanExec) node).relation());
-                }
-
-                public Object applyOrElse(Object node, Function1 otherwise) {
-                    return isDefinedAt(node) ? made(WatchedScan.FileSourceScanExec.class, (FileSourceScanExec) node) : otherwise.apply(node);
+        for (SparkPlan part : ScalaInterop.list(FileSourceStrategy$.MODULE$.apply(plan))) {
+            planned.add(part.transform(new Replacement() {
+                Object of(Object node) {
+                    boolean watched = node.getClass() == FileSourceScanExec.class
+                            && isWatched(((FileSourceScanExec) node).relation());
+                    return watched ? made(WatchedScan.FileSourceScanExec.class, (FileSourceScanExec) node) : null;
                 }
             }));
         }
@@ -82,19 +75,11 @@ class WatchedScans extends SparkStrategy {
     /** The same scan as an instance of another class; itself where that cannot be made. */
     static FileSourceScanExec made(Class other, FileSourceScanExec scan) {
         try {
-            return (FileSourceScanExec) other.getConstructors()[0].newInstance(arguments(scan));
+            return (FileSourceScanExec) other.getConstructors()[0].newInstance(ScalaInterop.fields(scan));
         } catch (ReflectiveOperationException mismatch) {
             LoggerFactory.getLogger("geoskip").warn("geoskip cannot watch the files of a scan", mismatch);
             return scan;
         }
-    }
-
-    static Object[] arguments(FileSourceScanExec scan) {
-        Object[] arguments = new Object[scan.productArity()];
-        for (int i = 0; i < arguments.length; i++) {
-            arguments[i] = scan.productElement(i);
-        }
-        return arguments;
     }
 }
 
@@ -164,8 +149,8 @@ class Watch {
         this.scan = scan;
         index = (GeoskipFileIndex) scan.relation().location();
         Seq listed = index.inner.listFiles(ScalaInterop.fixed(scan.partitionFilters()), scan.dataFilters());
-        for (Iterator i = ScalaInterop.list(listed).iterator(); i.hasNext();) {
-            skipped.addAll(index.skipped((PartitionDirectory) i.next()));
+        for (PartitionDirectory directory : ScalaInterop.list(listed)) {
+            skipped.addAll(index.skipped(directory));
         }
     }
 
@@ -192,15 +177,15 @@ class Watch {
 
     /** What a partition reads at this run. */
     synchronized PartitionedFile[] files(FilePartition partition) {
-        boolean any = false;
-        for (Iterator i = skipped.iterator(); i.hasNext();) {
-            FileStatusWithMetadata file = (FileStatusWithMetadata) i.next();
+        List changed = new ArrayList();
+        for (FileStatusWithMetadata file : skipped) {
             if (isOf(partition, file) && index.decision.isWritten(file)) {
-                i.remove();
-                any = written.add(file);
+                changed.add(file);
             }
         }
-        if (any) {
+        if (!changed.isEmpty()) {
+            skipped.removeAll(changed);
+            written.addAll(changed);
             added = scanOf(written).inputRDD().partitions();
         }
         List files = new ArrayList(Arrays.asList(partition.files()));
@@ -223,7 +208,7 @@ class Watch {
     /** The same scan of some of the files alone, as they were listed: Spark cuts and packs them. */
     private FileSourceScanExec scanOf(List files) {
         GeoskipFileIndex chosen = new GeoskipFileIndex(index.inner, index.original, new Chosen(files), new ArrayList());
-        Object[] arguments = WatchedScans.arguments(scan);
+        Object[] arguments = ScalaInterop.fields(scan);
         arguments[0] = ScalaInterop.relocated(scan.relation(), chosen);
         return (FileSourceScanExec) scan.makeCopy(arguments);
     }
