@@ -1,17 +1,13 @@
-"""Labelling and merging: clauses' three values, verdicts, and what a failing or lying rule does to a query."""
+"""Labelling: verdicts, and what a failing or lying rule does to a query."""
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,14 +15,8 @@ from geoskip import predicates as p
 from geoskip import rules
 from geoskip.clauses import (
     KEEP_ALL,
-    KEEP_NONE,
     Clause,
-    UnitClause,
-    all_of,
-    any_of,
-    as_mask,
     keep_mask,
-    parts_of,
     size_of,
 )
 from geoskip.errors import MappingError
@@ -34,132 +24,12 @@ from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax
 from geoskip.labelling import Labeller, clause_for
 from geoskip.metadata import FileMetadata
-from geoskip.registry import constant, declare, mappings, maps
-from geoskip.rewrite import fold_constants
+from geoskip.registry import declare, mappings, maps
 from tests.support.harness import call, canned, sound
 
 A, B = p.Column("a", "int"), p.Column("b", "boolean")
 INDEX = MinMax("a").bind([A])
-FILES = FileMetadata.of(pa.table({"path": ["one", "two", "three"]}))
 ABOVE = p.Comparison(">", A, p.Literal(5, "int"))
-
-
-@dataclass(frozen=True)
-class Says(Clause):
-    """Answers what it is told, and counts how often it is asked."""
-
-    answer: Any
-    asked: ClassVar[list[Any]] = []
-
-    def keep(self, files: Any) -> Any:
-        self.asked.append(self.answer)
-        return self.answer
-
-
-def kept(clause: Clause) -> list[bool]:
-    return keep_mask(clause, FILES).tolist()
-
-
-# ---- clauses
-
-
-@pytest.mark.parametrize(("merged", "keeps"), [(all_of, [True, False, False]), (any_of, [True, True, True])])
-def test_merging_leaves_the_masks_that_clauses_keep_as_they_are(merged: Any, keeps: list[bool]) -> None:
-    masks = [np.array(answer) for answer in ([True, True, False], [True, False, True], [True, False, False])]
-    before = [mask.copy() for mask in masks]
-    assert kept(merged([Says(mask) for mask in masks])) == keeps
-    assert all(np.array_equal(mask, old) for mask, old in zip(masks, before, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("answer", "keeps"),
-    [
-        (np.array([True, False, False]), [True, False, False]),
-        (pa.array([True, None, False]), [True, True, False]),
-        (pa.chunked_array([[True], [None, False]]), [True, True, False]),
-        (np.ma.masked_array([False, False, True], [True, False, False]), [True, False, True]),
-        ([True, None, False], [True, True, False]),
-        ([np.False_, np.True_, None], [False, True, True]),
-        (None, [True] * 3),
-        (False, [True] * 3),
-        (np.False_, [True] * 3),
-        (np.array([False]), [True] * 3),
-        (np.array([0, 0, 0]), [True] * 3),
-        (np.array([[False], [False], [False]]), [True] * 3),
-        (np.array([False, None, True], dtype=object), [True] * 3),
-        (pa.array([0, 1, 0]), [True] * 3),
-        ("abc", [True] * 3),
-        ([0, "", 1.5], [True] * 3),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_null_and_a_wrong_answer_keep(answer: Any, keeps: list[bool]) -> None:
-    assert as_mask(answer, 3).tolist() == keeps
-    assert kept(Says(answer)) == keeps
-
-
-def test_merging_is_kleenes_and_or_over_keep_skip_unknown() -> None:
-    values = [True, False, None]
-    for one in values:
-        for other in values:
-            pair = [Says([v] * 3) for v in (one, other)]
-            both, either = (one, other).count(False) == 0, (one, other) != (False, False)
-            assert kept(all_of(pair)) == [both] * 3
-            assert kept(any_of(pair)) == [either] * 3
-
-
-def test_a_clause_without_words_of_its_own_is_told_by_its_parameters() -> None:
-    @dataclass(frozen=True)
-    class Even(Clause):
-        index: str
-
-        def keep(self, files: Any) -> Any:
-            raise NotImplementedError
-
-    assert str(Even("parity(n)")).endswith("Even(index='parity(n)')")
-
-
-def test_constants_fold_and_nested_merges_are_flat() -> None:
-    one, two, three = (Says([bool(n)] * 3) for n in range(3))
-    assert all_of([one, KEEP_ALL]) is one
-    assert any_of([one, KEEP_NONE]) is one
-    assert all_of([one, KEEP_NONE]) is KEEP_NONE
-    assert any_of([one, KEEP_ALL]) is KEEP_ALL
-    assert all_of([]) is KEEP_ALL
-    assert any_of([]) is KEEP_NONE
-    assert parts_of(all_of([all_of([one, two]), three, one])) == (one, two, three)
-    assert size_of(any_of([any_of([one, two]), all_of([two, three])])) == 4
-
-
-def test_a_merge_asks_no_further_than_it_must_and_harms_no_answer() -> None:
-    Says.asked.clear()
-    nothing, everything = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
-    assert kept(all_of([Says(everything), Says(nothing), Says(None)])) == [False] * 3
-    assert kept(any_of([Says(nothing), Says(everything), Says(None)])) == [True] * 3
-    assert None not in [answer if answer is None else 0 for answer in Says.asked]
-    assert (nothing.any(), everything.all()) == (False, True)
-
-
-class Unit(UnitClause):
-    """Units 0 and 1 are those of file one, 2 of file two; file three has something unknown."""
-
-    index = "boxes"
-
-    def __init__(self, *units: bool) -> None:
-        self.units = np.array(units)
-
-    def keep_units(self, files: Any) -> Any:
-        return self.units
-
-    def files_of(self, files: Any, units: Any) -> Any:
-        return np.array([units[:2].any(), units[2], True])
-
-
-def test_clauses_over_units_are_merged_unit_by_unit() -> None:
-    left, right = Unit(True, False, True), Unit(False, True, True)
-    assert kept(all_of([left, right])) == [False, True, True], "no single unit of file one satisfies both"
-    assert kept(any_of([left, right])) == [True, True, True]
-    assert kept(all_of([all_of([left, right]), Says([True] * 3)])) == [False, True, True]
 
 
 # ---- verdicts
@@ -392,68 +262,6 @@ class TestAmong:
         label = Labeller([INDEX], report=reasons.append, watch=rules.Deadline(most=1.0))
         assert label.true(self.among(101, 105)) is KEEP_ALL
         assert any("took too long for 2 values" in reason for reason in reasons)
-
-
-def test_constants_are_folded_and_compared_from_either_side() -> None:
-    with mappings():
-        constant("five")(lambda n: n)
-        constant("yes")(lambda n: np.True_)
-        constant("fails")(lambda n: 1 / 0)
-        five = p.Call("five", (p.Literal(5, "int"),), "python:mine.five#1", (), "int")
-        assert str(clause_for(p.Comparison("<", five, A), [INDEX])) == "max(a) > 5"
-        yes = p.Call("yes", (p.Literal(1),), "python:mine.yes#1", (), "boolean")
-        assert clause_for(yes, [INDEX]) is KEEP_ALL
-        assert clause_for(p.Not(yes), [INDEX]) is KEEP_NONE
-        reasons: list[str] = []
-        fails = p.Call("fails", (p.Literal(1),), "python:mine.fails#1", (), "boolean")
-        assert fold_constants(fails, report=reasons.append) == fails
-        assert "ZeroDivisionError" in reasons[0]
-
-
-CONVERTED = [
-    (5, "double"),  # NULL to Spark
-    (True, "int"),
-    ("5", "int"),
-    (2**31, "int"),  # wraps around
-    (5, "string"),  # its text
-    (0.1, "float"),  # rounded
-    (Decimal("1.005"), "decimal(10,2)"),
-    (dt.datetime(2024, 1, 1), "timestamp"),  # by the clocks of a worker
-    (dt.datetime(2024, 1, 1), "date"),
-    (("5",), "array<bigint>"),
-]
-
-
-@pytest.mark.parametrize(("value", "kind"), CONVERTED, ids=str)
-def test_a_constant_that_spark_would_convert_is_not_folded(value: Any, kind: str) -> None:
-    with mappings():
-        constant("converted")(lambda n: value)
-        call = p.Call("converted", (p.Literal(1, "int"),), "python:mine.converted#1", (), kind)
-        reasons: list[str] = []
-        assert fold_constants(call, report=reasons.append) == call
-        assert reasons == [f"converted of these constants returned {type(value).__name__}, not a value of {kind}"]
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        *[(5, "int"), (0.5, "float"), (math.nan, "float"), (Decimal("1.05"), "decimal(10,2)"), (None, "date")],
-        *[("5", "string"), (("5", None), "array<string>")],
-    ],
-    ids=str,
-)
-def test_a_constant_of_the_declared_type_is_folded(value: Any, kind: str) -> None:
-    with mappings():
-        constant("kept")(lambda n: value)
-        call = p.Call("kept", (p.Literal(1, "int"),), "python:mine.kept#1", (), kind)
-        assert fold_constants(call) == p.Literal(value, kind)
-
-
-def test_a_constant_of_days_is_not_folded_for_python_gets_a_date() -> None:
-    with mappings():
-        constant("shown")(str)
-        day = p.Call("shown", (p.Literal(19723, "date"),), "python:mine.shown#1", (), "string")
-        assert fold_constants(day) == day
 
 
 def test_nan_is_in_no_set_without_it_for_sparks_interpreter() -> None:
