@@ -11,6 +11,8 @@ SEED := $(shell date +%s)
 
 # No other Spark's settings and no stray modules; a driver on one machine needs no name in the network.
 unexport SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME
+# Rewriting the assertions of all tests takes longer than importing them: it is done once, and kept.
+unexport PYTHONDONTWRITEBYTECODE
 export PYTHON
 export SPARK_LOCAL_IP ?= 127.0.0.1
 

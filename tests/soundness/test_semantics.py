@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def rules() -> Iterator[tuple[str, str, list[str]]]:
             yield section, rule, names.split()
 
 
+@functools.cache
 def functions() -> tuple[set[str], set[str]]:
     """The names of all mutants, and of all tests."""
     mutants: set[str] = set()

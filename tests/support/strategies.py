@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
 from tests.support.harness import COLUMNS, PATTERNS, POOLS, TEXTS, World, call, expressions
 
-__all__ = ["examples", "literals", "predicates", "rows_of", "worlds"]
+__all__ = ["examples", "literals", "predicates", "rows_of", "some_of", "worlds"]
+
+T = TypeVar("T")
 
 SOAK = os.environ.get("GEOSKIP_EXAMPLES") == "other"
 
@@ -20,6 +23,11 @@ SOAK = os.environ.get("GEOSKIP_EXAMPLES") == "other"
 def examples(number: int) -> int:
     """The number of random examples for a test: all in ``make soak``, a quarter in the ordinary run."""
     return number if SOAK else max(number // 4, 10)
+
+
+def some_of(items: Iterable[T], step: int) -> list[T]:
+    """All of a grid in ``make soak``, every so many in the ordinary run; tests that use it are marked hypothesis."""
+    return [*items][:: 1 if SOAK else step]
 
 
 _EXPRESSIONS = {name: expressions(name) for name in COLUMNS}

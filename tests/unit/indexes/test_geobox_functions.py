@@ -20,6 +20,7 @@ from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, Column, Literal, Predicate
 from tests.support.mapped import spark
 from tests.support.planting import function
+from tests.support.strategies import examples
 
 X, Y = Column("lng", "double"), Column("lat", "double")
 CLASSES = {
@@ -89,7 +90,7 @@ def value(node: Predicate, row: tuple[float, float]) -> float:
 def worlds() -> list[tuple[Predicate, Boxes, list[float]]]:
     """A formula, a box, and the values of places in the box, its corners among them."""
     chance, found = random.Random(11), []
-    for _ in range(400):
+    for _ in range(examples(400)):
         x, y, width = chance.uniform(-180, 180), chance.uniform(-88, 80), 10 ** chance.uniform(-2, 2)
         ends = (x, y, x + width, min(90.0, y + width / 2))
         places = [(a, b) for a in ends[::2] for b in ends[1::2]]
@@ -127,6 +128,7 @@ def search() -> int:
     return told
 
 
+@pytest.mark.hypothesis
 def test_no_value_leaves_its_ends() -> None:
     assert search() > 0.5 * len(worlds())
 
