@@ -123,23 +123,26 @@ class Among(Condition):
 
 @dataclass(frozen=True)
 class SomeValue(Condition):
-    """One of some values, which ascend, lies between ``low`` and ``high``; with ``equal``, both columns equal it."""
+    """One of some values, which ascend, lies between two columns; with ``equal``, both columns equal it."""
 
-    values: tuple[int | bytes, ...]
+    values: tuple[int | float | bytes, ...]
     equal: bool = False
+    columns: tuple[str, str] = ("low", "high")
 
     def compared(self) -> Condition:
         """The same as comparisons with each of the values."""
         ops = ("=", "=") if self.equal else ("<=", ">=")
-        return AnyOf(tuple(AllOf(tuple(map(Compare, ("low", "high"), ops, (v, v)))) for v in self.values))
+        return AnyOf(tuple(AllOf(tuple(map(Compare, self.columns, ops, (v, v)))) for v in self.values))
 
     def hull(self) -> Condition:
         """What the least and the greatest value imply."""
-        return AllOf((Compare("low", "<=", self.values[-1]), Compare("high", ">=", self.values[0])))
+        low, high = self.columns
+        return AllOf((Compare(low, "<=", self.values[-1]), Compare(high, ">=", self.values[0])))
 
     def __str__(self) -> str:
         one = repr(self.values[0]) if len(self.values) == 1 else f"one of {len(self.values)} values"
-        return f"low = high = {one}" if self.equal else f"low <= {one} <= high"
+        low, high = self.columns
+        return f"{low} = {high} = {one}" if self.equal else f"{low} <= {one} <= {high}"
 
 
 @dataclass(frozen=True)
@@ -338,7 +341,8 @@ def _evaluated(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
         case Among():
             return _evaluated(condition.compared(), table, unknown)
         case SomeValue():
-            return _of_some_value(condition, table.column("low"), table.column("high"), unknown)
+            low, high = condition.columns
+            return _of_some_value(condition, table.column(low), table.column(high), unknown)
         case Negation(part):
             return np.logical_not(_evaluated(part, table, not unknown))
         case AnyOf(parts):
@@ -367,7 +371,7 @@ def _joined(join: np.ufunc, masks: list[Mask], table: UnitTable, empty: bool = T
 def _refined(kept: Mask, keep: Callable[[Any, Places], Mask], table: UnitTable) -> Mask:
     places = np.flatnonzero(kept)
     found = np.zeros(len(table), dtype=bool)
-    found[places[keep(table, places)]] = True
+    found[places] = keep(table, places)
     return found
 
 
