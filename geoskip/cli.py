@@ -59,7 +59,7 @@ def history(
     entries: Annotated[bool, typer.Option("--entries", help="The log itself, a JSON object an entry.")] = False,
 ) -> None:
     """Print the operations on the indexes of a dataset: who, when, on how many files, with what result."""
-    from geoskip.lifecycle.history import history as rows_of
+    from geoskip.lifecycle.log import history as rows_of
 
     with _exit_on_error():
         store = _store(folder, keys)
@@ -92,7 +92,7 @@ def describe(folder: Folder, keys: Keys = None) -> None:
 
     ``dataset.describe()`` in a Spark session also shows whether files have changed since.
     """
-    from geoskip.lifecycle.transaction import latest
+    from geoskip.lifecycle.log import latest
 
     with _exit_on_error():
         store = _store(folder, keys)

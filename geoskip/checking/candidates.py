@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from geoskip.checking import CounterExample, Effect, MappingCheck
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.checking.result import CounterExample, Effect, MappingCheck
 from geoskip.clauses import Clause, Mask
 from geoskip.errors import GeoskipError
 from geoskip.evaluation import IS_TRUE, CandidateValues, outcomes, physical

@@ -21,6 +21,7 @@ import shapely
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from geoskip.checking import CounterExample, UnquotedText, geometry_of
 from geoskip.checking.candidates import (
     Candidate,
     IndexedExpression,
@@ -32,7 +33,6 @@ from geoskip.checking.candidates import (
     truth_of,
 )
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.checking.result import CounterExample, UnquotedText, geometry_of
 from geoskip.checking.strategies import OutOfTime, Strategy, drawn, minimal, physical_value
 from geoskip.clauses import Mask, keep_mask
 from geoskip.indexes.base import Index

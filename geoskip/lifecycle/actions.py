@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError, NotIndexedError, StoreError
-from geoskip.lifecycle.log import LEASE, Log, age
+from geoskip.lifecycle.log import LEASE, Log, age, latest
 from geoskip.lifecycle.transaction import (
     Amend,
     Commit,
@@ -20,7 +20,6 @@ from geoskip.lifecycle.transaction import (
     Operation,
     Rewrap,
     close,
-    latest,
     made_by,
     perform,
     writing,

@@ -29,31 +29,38 @@ that has committed.
 *Dead operations*: at once those whose process on this machine is gone, and those of this process that are over and
 could not be logged; all others when their last heartbeat is more than a minute from now, in either direction, since
 clocks may be set back. Taking a live operation for dead harms that operation alone: its commit is refused.
+
+:func:`history` is the log as a table, a row an operation.
 """
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import random
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from geoskip.errors import ConflictError, MetadataError
-from geoskip.metadata import FORMAT
+from geoskip.errors import ConflictError, MetadataError, MissingKeyError
+from geoskip.lifecycle.verbs import CANCELLED, DONE
+from geoskip.metadata import FORMAT, Snapshot
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import Store
 
-__all__ = ["LEASE", "UNTOLD", "Entry", "Log", "RaceLosses", "is_dead", "now", "person_of", "who"]
+__all__ = [
+    *("LEASE", "UNTOLD", "Entry", "HistoryRow", "Log", "RaceLosses"),
+    *("history", "is_dead", "latest", "now", "person_of", "who"),
+]
 
 LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
@@ -284,3 +291,141 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot[:8]} {os.readlink('/proc/self/ns/pid')}"
     return socket.gethostname()
+
+
+def latest(store: Store) -> Snapshot | None:
+    """Load the latest snapshot, or None; again, if a vacuum removes it while it is read.
+
+    Raises MetadataError if it cannot be read.
+    """
+    while True:
+        number = store.latest()
+        if number is None:
+            return None
+        try:
+            return store.load(number)
+        except MissingKeyError:  # others can read it: a repair must not replace it
+            raise
+        except MetadataError as error:
+            if store.latest() == number:
+                newer = "upgrade geoskip" in str(error)
+                way_out = "" if newer else "; dataset.repair() builds anew what cannot be read"
+                raise MetadataError(f"{error}{way_out}") from error
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One operation of the log.
+
+    Attributes
+    ----------
+    state
+        The final state, or ``running: ...`` or ``dead: ...`` while there is no last entry.
+    base, snapshot
+        Numbers of the latest snapshot when it began, and of the one that it committed.
+    files_read, files_added, files_removed, files_kept
+        Counts of files: read, indexed (new or changed), without metadata now, and with the metadata that they had.
+    bytes
+        Bytes of the data that were indexed.
+    """
+
+    operation: str
+    verb: str
+    state: str
+    began: str
+    seconds: float | None
+    who: str
+    base: int | None
+    snapshot: int | None
+    files_read: int | None
+    files_added: int | None
+    files_removed: int | None
+    files_kept: int | None
+    bytes: int | None
+    parameters: str
+    versions: str
+    message: str
+
+
+def history(store: Store) -> list[HistoryRow]:
+    """The operations, oldest first; those without an entry in the log by their snapshots.
+
+    Raises MissingKeyError where no operation can be read without a key, so that the result is not mistaken for none.
+    """
+    identity = store.identity()
+    if identity is None:
+        return []
+    refused = None
+    try:
+        latest(store)  # its keys open older entries too
+    except MissingKeyError as error:
+        refused = error
+    except MetadataError:
+        pass
+    log = Log(store, identity)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in log.entries():
+        groups.setdefault(str(entry.get("operation")), []).append(entry)
+    if refused is not None and not groups:
+        raise refused
+    running = log.open()
+    rows = {name: _row(name, entries, running) for name, entries in groups.items()}
+    for row in _unlogged_rows(store, {row.snapshot for row in rows.values()}):
+        logged = rows.get(row.operation)  # committed, and its last entry is missing
+        rows[row.operation or str(row.snapshot)] = replace(logged, state=DONE, snapshot=row.snapshot) if logged else row
+    return sorted(rows.values(), key=lambda row: row.began)
+
+
+def _row(name: str, entries: list[dict[str, Any]], running: Mapping[str, Any]) -> HistoryRow:
+    first, last = entries[0], entries[-1]
+    state = str(last.get("state"))
+    if name in running:
+        state = f"{'dead' if name in UNTOLD or is_dead(running[name]) else 'running'}: {state}"
+    files = last.get("files") or {}
+    parameters = {
+        **(first.get("parameters") or {}),
+        **{k: last[k] for k in ("indexes", "parts", "snapshots", "after") if k in last},
+        **{k: files[k] for k in ("left out",) if k in files},
+    }
+    by = last.get("closed by")
+    by_whom = f"{'by' if state == CANCELLED else 'written down by'} {person_of(by)}" if by else ""
+    why = ": ".join(str(last[k]) for k in ("error", "message") if last.get(k))
+    return HistoryRow(
+        operation=name,
+        verb=str(first.get("verb")),
+        state=state,
+        began=str(first.get("when")),
+        seconds=last.get("seconds"),
+        who=person_of(first.get("who") or {}),
+        base=first.get("base"),
+        snapshot=last.get("snapshot"),
+        files_read=files.get("read"),
+        files_added=files.get("added"),
+        files_removed=files.get("removed"),
+        files_kept=files.get("kept"),
+        bytes=last.get("bytes"),
+        parameters=_comma_separated(parameters),
+        versions=_comma_separated(first.get("versions") or {}),
+        message=", ".join(text for text in (why, by_whom) if text),
+    )
+
+
+def _unlogged_rows(store: Store, logged: Iterable[int | None]) -> list[HistoryRow]:
+    """Snapshots without an entry: older than the log, or of a writer that died right after its commit."""
+    rows = []
+    for number in set(store.snapshots()) - set(logged):
+        with suppress(MetadataError):
+            header = store.header(number)
+            by = header.operation
+            versions = {name: by[name] for name in ("geoskip", "pyspark", "engine") if name in by}
+            verb, who = str(by.get("verb", "")), person_of(by)
+            rest = (None, None, None, None, None, "", _comma_separated(versions), "as its snapshot tells")
+            name = str(by.get("id", ""))
+            rows.append(HistoryRow(name, verb, DONE, header.created, None, who, number - 1 or None, number, *rest))
+    return rows
+
+
+def _comma_separated(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
+    )

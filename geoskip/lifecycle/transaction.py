@@ -26,8 +26,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.errors import ConflictError, GeoskipError, MetadataError, MissingKeyError, NotIndexedError, StoreError
-from geoskip.lifecycle.log import UNTOLD, Entry, Log, RaceLosses, is_dead, now, person_of, versions, who
+from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError, StoreError
+from geoskip.lifecycle.log import UNTOLD, Entry, Log, RaceLosses, is_dead, latest, now, person_of, versions, who
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, OnConflict, Verb
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
@@ -44,7 +44,6 @@ __all__ = [
     "Rewrap",
     "close",
     "close_the_dead",
-    "latest",
     "made_by",
     "perform",
     "writing",
@@ -163,26 +162,6 @@ def perform(
     """
     with Operation(store, verb, parameters or {}, by, since) as operation:
         return operation.run(attempt, unreadable=unreadable)
-
-
-def latest(store: Store) -> Snapshot | None:
-    """Load the latest snapshot, or None; again, if a vacuum removes it while it is read.
-
-    Raises MetadataError if it cannot be read.
-    """
-    while True:
-        number = store.latest()
-        if number is None:
-            return None
-        try:
-            return store.load(number)
-        except MissingKeyError:  # others can read it: a repair must not replace it
-            raise
-        except MetadataError as error:
-            if store.latest() == number:
-                newer = "upgrade geoskip" in str(error)
-                way_out = "" if newer else "; dataset.repair() builds anew what cannot be read"
-                raise MetadataError(f"{error}{way_out}") from error
 
 
 @contextmanager

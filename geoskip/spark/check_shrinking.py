@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from geoskip.checking import CounterExample, UnquotedText, geometry_of
 from geoskip.checking.candidates import Candidate, IndexedExpression, metadata_of, truth_of
 from geoskip.checking.function import FunctionResults
-from geoskip.checking.result import CounterExample, UnquotedText, geometry_of
 from geoskip.checking.search import simpler
 from geoskip.checking.strategies import Sample, physical_value, samples
 from geoskip.clauses import Clause, keep_mask

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.checking import CounterExample, MappingCheck
 from geoskip.checking.candidates import (
     IndexedExpression,
     SyntheticFiles,
@@ -32,7 +33,6 @@ from geoskip.checking.candidates import (
 )
 from geoskip.checking.declarations import disordered, is_same, misplaced
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.checking.result import CounterExample, MappingCheck
 from geoskip.checking.search import conditions, literals_of
 from geoskip.checking.strategies import constants_of, drawn, physical_value, samples
 from geoskip.clauses import Mask, keep_mask

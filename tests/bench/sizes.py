@@ -19,7 +19,7 @@ import pyarrow.dataset as pads
 
 from examples import log_analytics
 from geoskip import BloomFilter, Formatted, Hybrid, Index, MinMax, Prefix, Suffix, ValueList
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import latest
 from geoskip.stores import ParquetStore
 from tests.bench.build import building
 from tests.bench.measure import console, judged, table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import latest
 from geoskip.stores import Store
 from tests.support.numbered import Numbers
 

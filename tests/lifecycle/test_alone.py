@@ -10,9 +10,9 @@ import pytest
 
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.history import history
+from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
-from geoskip.lifecycle.transaction import CommitAttempt, latest, perform
+from geoskip.lifecycle.transaction import CommitAttempt, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.lifecycle.asking import A, B, names, summaries

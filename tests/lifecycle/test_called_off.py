@@ -10,8 +10,7 @@ import pytest
 
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions, log, transaction
-from geoskip.lifecycle.history import history
-from geoskip.lifecycle.log import Log
+from geoskip.lifecycle.log import Log, history
 from geoskip.lifecycle.transaction import Operation
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import Store

@@ -14,9 +14,9 @@ import pytest
 
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.history import history
+from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
-from geoskip.lifecycle.transaction import Operation, latest, perform
+from geoskip.lifecycle.transaction import Operation, perform
 from geoskip.lifecycle.verbs import COMPATIBLE, DOING, Verb
 from geoskip.metadata import Header
 from geoskip.stores import MemoryStore, ParquetStore, Store

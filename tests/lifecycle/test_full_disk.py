@@ -10,7 +10,7 @@ import pytest
 
 from geoskip.errors import ConflictError, StoreError
 from geoskip.lifecycle import actions, transaction
-from geoskip.lifecycle.history import history
+from geoskip.lifecycle.log import history
 from geoskip.lifecycle.verbs import ROLLED_BACK, Verb
 from geoskip.stores import ParquetStore
 from tests.support.numbered import Numbers, check_clean, check_complete, create, refresh, write

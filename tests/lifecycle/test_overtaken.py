@@ -13,10 +13,9 @@ import pytest
 
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions, transaction
-from geoskip.lifecycle.history import history
-from geoskip.lifecycle.log import Log, RaceLosses, now, who
+from geoskip.lifecycle.log import Log, RaceLosses, history, latest, now, who
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan, left_over
-from geoskip.lifecycle.transaction import Amend, CommitAttempt, NoChange, Operation, latest, perform
+from geoskip.lifecycle.transaction import Amend, CommitAttempt, NoChange, Operation, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import MemoryStore, Store
 from tests.lifecycle.asking import A, B, C, names, overtaken, summaries

@@ -11,7 +11,7 @@ import pytest
 
 from geoskip.errors import ConflictError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import Verb
 from geoskip.stores import LocalFolder, ParquetStore
 from tests.lifecycle.asking import B, names, overtaken

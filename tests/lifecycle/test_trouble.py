@@ -13,10 +13,9 @@ import pytest
 
 from geoskip.errors import ConflictError, MetadataError, StoreError
 from geoskip.lifecycle import actions, log, transaction
-from geoskip.lifecycle.history import history
-from geoskip.lifecycle.log import Log
+from geoskip.lifecycle.log import Log, history, latest
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
-from geoskip.lifecycle.transaction import CommitAttempt, latest
+from geoskip.lifecycle.transaction import CommitAttempt
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from geoskip.stores.base import is_late
 from tests.lifecycle.asking import A, B, C, names, summaries

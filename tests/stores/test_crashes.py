@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.history import history
-from geoskip.lifecycle.log import Log
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import Log, history, latest
 from geoskip.stores import ParquetStore
 from tests.support import crashes
 from tests.support.crashes import deaths, dies_at, opened

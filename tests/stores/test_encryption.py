@@ -15,8 +15,7 @@ from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, MetadataError, MissingKeyError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.actions import delete, rotate
-from geoskip.lifecycle.history import history
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import history, latest
 from geoskip.metadata import FileRow, Header, IndexEntry, add_indexes, build_table
 from geoskip.planner import decide
 from geoskip.predicates import Call, Column, Comparison, Literal

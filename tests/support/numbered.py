@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from geoskip.errors import NotIndexedError
 from geoskip.lifecycle import actions
-from geoskip.lifecycle.history import history
+from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import BuildResult, BuiltSummaries, Listing, RefreshPlan
-from geoskip.lifecycle.transaction import latest, perform
+from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import FileRow, Header, IndexEntry
 from geoskip.stores import ParquetStore, Store

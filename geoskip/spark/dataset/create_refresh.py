@@ -23,8 +23,9 @@ from geoskip.errors import (
     UnknownColumnError,
 )
 from geoskip.indexes.base import Index
+from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import BuiltSummaries, Key, RefreshPlan, SnapshotDiff, left_over
-from geoskip.lifecycle.transaction import latest, perform
+from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, walk

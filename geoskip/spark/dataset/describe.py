@@ -10,9 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import MetadataError
-from geoskip.lifecycle.history import history
+from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import SnapshotDiff
-from geoskip.lifecycle.transaction import latest
 from geoskip.metadata import Snapshot
 from geoskip.spark.dataset.create_refresh import require_index, with_latest
 from geoskip.spark.dataset.lifecycle_data import SparkData

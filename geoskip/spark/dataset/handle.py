@@ -14,7 +14,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
 from geoskip.spark.build.job import BuildReport
 from geoskip.spark.catalog import KEYS

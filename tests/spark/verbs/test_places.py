@@ -13,7 +13,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedError, StoreError
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset import lifecycle_data as data_module

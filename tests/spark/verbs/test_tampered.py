@@ -11,7 +11,7 @@ import pytest
 
 import geoskip
 from geoskip.errors import MetadataError
-from geoskip.lifecycle.transaction import latest
+from geoskip.lifecycle.log import latest
 from geoskip.stores import ParquetStore
 from geoskip.stores.log_files import entry_text
 from tests.spark.verbs.asking import kept, write
