@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geoskip.clauses import Mask
+from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys
 from geoskip.predicates import Literal
 
 __all__ = [
@@ -50,10 +51,6 @@ Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 LiteralKey = tuple[int, bool]
 """The key of the greatest value not above a literal, and True if that is the literal's own."""
-
-FIRST = -(2**63)
-LAST = 2**63 - 1
-NAN_KEY = 0x7FF8_0000_0000_0000
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _DAY_ZERO = dt.date(1970, 1, 1).toordinal()
@@ -177,13 +174,6 @@ def physical(value: Any) -> Any:
     if isinstance(value, dt.timedelta):
         return value // dt.timedelta(microseconds=1)
     return value
-
-
-def float_keys(values: Doubles) -> Ints:
-    """Keys in the order of numbers: the bits of negative ones count downwards."""
-    bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
-    bits ^= (bits >> 63) & LAST
-    return bits
 
 
 def real_key(value: Any, kind: str | None) -> LiteralKey:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import Mask
+from geoskip.evaluation.values import successor
 from geoskip.predicates import Literal
 
 __all__ = ["ByteStrings", "certain", "encoded", "literal_prefix", "literal_suffix", "literal_text", "successor"]
@@ -83,16 +84,6 @@ class ByteStrings:
         if above is not None:
             inside = inside & certain(pc.less(self.high, _scalar(above, self.high)))
         return np.asarray(~inside & ~self.empty)
-
-
-def successor(prefix: bytes) -> bytes | None:
-    """The least byte string above all that begin with the prefix; None where there is none.
-
-    >>> successor(b"ab"), successor(b"a" + bytes([255])), successor(b"")
-    (b'ac', b'b', None)
-    """
-    cut = prefix.rstrip(b"\xff")
-    return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
 
 
 def encoded(literal: Literal) -> bytes:

@@ -4,10 +4,10 @@ An index that knows the very values of a file decides every deterministic condit
 distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :data:`IS_FALSE`, :data:`IS_NULL`, and
 :data:`ANY` where the evaluation throws or cannot be had.
 
-Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics (NaN equal to
-itself and above all, -0.0 equal to 0.0, strings by unsigned bytes). Everything else goes to the *evaluator* of the
-current decision, which is the engine's own (:func:`evaluating` sets it). A decision runs in one thread, and a clause
-caches its answer, because a report may need it when the engine's expressions are gone.
+Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics: most of them are
+TRUE for some intervals of *keys* (:func:`decided`), which search servers compare too. Everything else goes to the
+*evaluator* of the current decision, which is the engine's own (:func:`evaluating` sets it). A decision runs in one
+thread, and a clause caches its answer, because a report may need it when the engine's expressions are gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from geoskip.evaluation.lookups import directly, is_bytes, liked, places_equal, value_in
 from geoskip.evaluation.values import (
     ANY,
     IS_FALSE,
@@ -30,8 +29,14 @@ from geoskip.evaluation.values import (
     CandidateValues,
     Outcomes,
     ZoneTransitions,
+    decided,
+    directly,
+    is_bytes,
+    liked,
     physical,
+    places_of,
     swapped,
+    value_in,
 )
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
 
@@ -46,11 +51,12 @@ __all__ = [
     "Outcomes",
     "CandidateValues",
     "clocks_of",
+    "decided",
     "directly",
     "evaluating",
     "outcomes",
     "physical",
-    "places_equal",
+    "places_of",
     "reads_only",
     "swapped",
     "value_in",
@@ -216,7 +222,7 @@ def _otherwise(node: Predicate, over: Predicate, values: CandidateValues) -> Out
             found = outcomes(condition, over, values)
             null, other = found & IS_NULL != 0, found & (IS_TRUE | IS_FALSE) != 0
             return _bytes(null * IS_TRUE | other * IS_FALSE)
-        case Like(child, pattern, escape) if child == over and is_bytes(values.array):
+        case Like(child, pattern, escape) if child == over and is_bytes(values.array.type):
             return liked(values.array, pattern, escape)
     return np.full(len(values), ANY, dtype=np.uint8)
 

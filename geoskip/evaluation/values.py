@@ -1,32 +1,78 @@
-"""Values that conditions are evaluated for, their outcomes as bits, and transitions of time zones."""
+"""Single values: their outcomes as bits, their keys, and conditions that are decided by intervals of keys.
+
+*Keys* order as values do in Spark: numbers, dates and times are whole numbers (doubles by their bits: NaN is equal to
+itself and above all, -0.0 equal to 0.0; decimals without their point), strings and binary the bytes themselves.
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geoskip.conditions import Interval, Intervals, complement, union
+from geoskip.predicates import (
+    Call,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Predicate,
+    StartsWith,
+)
+from geoskip.types import sql_type
+
 __all__ = [
     "ANY",
+    "FIRST",
     "IS_FALSE",
     "IS_NULL",
     "IS_TRUE",
+    "LAST",
+    "NAN_KEY",
     "CandidateValues",
+    "OutcomeSets",
     "Outcomes",
     "ZoneTransitions",
     "ascending",
+    "beginning",
+    "decided",
+    "directly",
+    "exactly",
+    "float_keys",
+    "interval_of",
+    "is_bytes",
+    "liked",
     "physical",
+    "places_of",
+    "successor",
     "swapped",
+    "value_in",
 ]
 
 IS_TRUE, IS_FALSE, IS_NULL = 1, 2, 4
 ANY = IS_TRUE | IS_FALSE | IS_NULL
 Outcomes = NDArray[np.uint8]
+FIRST = -(2**63)
+LAST = 2**63 - 1
+NAN_KEY = 0x7FF8_0000_0000_0000
 _MICROSECONDS = 1_000_000
+_DIGITS = Context(prec=100)
 
 
 @dataclass(frozen=True)
@@ -89,6 +135,274 @@ def physical(values: pa.Array) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(values), pa.int64())
     return values.cast(pa.large_binary())
+
+
+def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Keys in the order of numbers: the bits of negative ones count downwards."""
+    bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
+    bits ^= (bits >> 63) & LAST
+    return bits
+
+
+def exactly(text: bytes) -> Interval:
+    r"""The interval that holds one byte string.
+
+    >>> exactly(b"ab"), beginning(b"ab")
+    ((b'ab', b'ab\x00'), (b'ab', b'ac'))
+    """
+    return text, text + b"\0"
+
+
+def beginning(text: bytes) -> Interval:
+    """The interval of the byte strings that begin with a text."""
+    return text, successor(text)
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """The least byte string above all that begin with the prefix; None where there is none.
+
+    >>> successor(b"ab"), successor(b"a" + bytes([255])), successor(b"")
+    (b'ac', b'b', None)
+    """
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+
+
+class OutcomeSets(NamedTuple):
+    """The keys for which a condition may be TRUE, its outcome for NULL, and the keys for which it may be FALSE too."""
+
+    true: Intervals
+    of_null: int = IS_NULL
+    unsure: Intervals = ()
+
+    @property
+    def false(self) -> Intervals:
+        """The keys for which the condition may be FALSE."""
+        return union([*complement(self.true), *self.unsure]) if self.unsure else complement(self.true)
+
+
+_IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
+
+
+def decided(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets | None:
+    """The outcomes of the common shapes right over an expression, by the keys of its values; None for all else.
+
+    A literal of another type than the values is not compared: how they compare is the engine's business.
+
+    Parameters
+    ----------
+    node
+        The condition.
+    over
+        The expression in it that the values stand for.
+    kind
+        The type of the physical values.
+    """
+    match node:
+        case Not(child):
+            found = decided(child, over, kind)
+            return found and OutcomeSets(found.false, int(_SWAPPED[found.of_null]), found.unsure)
+        case IsNull(child) | Comparison("<=>", child, Literal(None)) if child == over:
+            return OutcomeSets((), IS_TRUE)
+        case Comparison(op, child, Literal() as literal) if child == over and literal.value is not None:
+            equal = _equal_to(literal, kind, over)
+            of_null = IS_FALSE if op == "<=>" else IS_NULL
+            return equal and OutcomeSets(union([interval_of(op, *equal)]), of_null)
+        case In(child, literals) if child == over and all(literal.value is not None for literal in literals):
+            several = {_equal_to(literal, kind, over) for literal in literals}
+            true = union(equal for equal in several if equal is not None)
+            unsure = pa.types.is_floating(kind) and (0, 1) in several
+            # among many values Spark hashes, and so tells -0.0 from 0.0
+            return None if None in several else OutcomeSets(true, unsure=((0, 1),) if unsure else ())
+        case Call(_, (child,), implementation=impl) if impl == _IS_NAN and child == over and pa.types.is_floating(kind):
+            return OutcomeSets(((NAN_KEY, NAN_KEY + 1),), IS_FALSE)
+        case StartsWith(child, text) if child == over and is_bytes(kind):
+            return OutcomeSets((beginning(text.encode("utf-8", "surrogateescape")),))
+        case _ if node == over and over.type == "boolean":
+            return OutcomeSets(((1, 2),))
+    return None
+
+
+def interval_of(op: str, low: Any, high: Any) -> Interval:
+    """The interval of the keys in ``op`` to a literal that is equal to those from low on and below high.
+
+    >>> interval_of("<=", 5, 6), interval_of(">", 5, 6), interval_of("=", 5, 6)
+    ((None, 6), (6, None), (5, 6))
+    """
+    match op:
+        case "<":
+            return None, low
+        case "<=":
+            return None, high
+        case ">":
+            return high, None
+        case ">=":
+            return low, None
+    return low, high
+
+
+def _equal_to(literal: Literal, kind: pa.DataType, over: Predicate) -> Interval | None:
+    """The keys equal to a literal, none if it lies between two; None if they are not comparable."""
+    value = value_in(literal, kind, over)
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return exactly(value)
+    if isinstance(value, Decimal):
+        if not value.is_finite() or abs(value.adjusted()) > 80:
+            return None
+        scaled = Fraction(value) * Fraction(10) ** kind.scale
+        return ceil(scaled), floor(scaled) + 1
+    if isinstance(value, float):
+        (bits,) = struct.unpack("<q", struct.pack("<d", value + 0.0))  # as float_keys
+        value = NAN_KEY if value != value else bits if bits >= 0 else bits ^ LAST
+    return value, value + 1
+
+
+def value_in(literal: Literal, kind: pa.DataType, over: Predicate) -> Any:
+    """A literal's physical value in the type of the values; None where it is of another."""
+    value, ours, theirs = literal.value, over.type or "", literal.type or ""
+    if pa.types.is_integer(kind):
+        if type(value) is bool:
+            return int(value) if ours == "boolean" else None
+        times = ("date", "timestamp", "timestamp_ntz")
+        same = not theirs or ours == theirs or (ours not in times and theirs not in times)
+        return value if type(value) is int and same and ours != "boolean" else None
+    if pa.types.is_floating(kind):
+        exact = type(value) is float or (type(value) is int and abs(value) <= 2**53)
+        return float(value) if exact else None
+    if pa.types.is_decimal(kind):
+        return Decimal(value) if type(value) in (int, Decimal) else None
+    if isinstance(value, str) and ours != "binary":
+        return value.encode("utf-8", "surrogateescape")
+    of_text = sql_type(ours).is_text or ours.startswith("string collate")
+    return value if isinstance(value, bytes) and not of_text else None
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """True for the types of physical strings and binary."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def places_of(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]:
+    """The first and the end of each run of ascending values, without NULL, whose keys lie in the intervals.
+
+    >>> places_of(pa.array([1, 3, 5, 7]), ((None, 3), (4, 6)))
+    [(0, 1), (2, 3)]
+    """
+    if not len(values) or not intervals:
+        return []
+    if len(intervals) > _FEW and is_bytes(values.type) and all(map(_is_single, intervals)):
+        found = pc.is_in(values, pa.array([low for low, _ in intervals], values.type))
+        return [(at, at + 1) for at in np.flatnonzero(found).tolist()]
+    ends = [end for interval in intervals for end in interval if end is not None]
+    places = _begins(values, ends)
+    if intervals[0][0] is None:
+        places.insert(0, 0)
+    if intervals[-1][1] is None:
+        places.append(len(values))
+    return list(zip(places[::2], places[1::2], strict=True))
+
+
+_FEW = 64
+
+
+def _is_single(interval: Interval) -> bool:
+    low, high = interval
+    return low is not None and high == low + b"\0"
+
+
+def _begins(values: pa.Array, ends: Sequence[Any]) -> list[int]:
+    """The places where the keys from each of some ascending ends on begin."""
+    real = pa.types.is_floating(values.type)
+    if real or pa.types.is_integer(values.type):
+        last = NAN_KEY if real else LAST
+        keys = np.array([max(end, FIRST) for end in ends if end <= last], dtype=np.int64)
+        if real:
+            keys = (keys ^ ((keys >> 63) & LAST)).view(np.float64)
+        found: list[int] = np.searchsorted(values.to_numpy(zero_copy_only=False), keys).tolist()
+        return found + [len(values)] * (len(ends) - len(found))
+    items, found = _Keys(values), []
+    for end in ends:
+        found.append(bisect_left(items, end, found[-1] if found else 0))
+    return found
+
+
+class _Keys(Sequence[Any]):
+    """The keys of decimals, strings or binary, made when they are read."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self.array = array
+        self.scale = array.type.scale if pa.types.is_decimal(array.type) else None
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, at: Any) -> Any:
+        value = self.array[at].as_py()
+        return value if self.scale is None else int(value.scaleb(self.scale, _DIGITS))
+
+
+def directly(node: Predicate, over: Predicate, values: CandidateValues) -> Outcomes | None:
+    """The outcomes of a condition that is decided by keys or plain tests of text; None for all else."""
+    sets = decided(node, over, values.array.type)
+    if sets is None:
+        return _text_test(node, over, values.array)
+    order = None if values.ascending else ascending(values.array)
+    array = values.array if order is None else values.array.take(pa.array(order))
+    known = len(array) - array.null_count
+    found = np.full(len(array), sets.of_null, dtype=np.uint8)
+    found[:known] = 0
+    for bit, intervals in ((IS_TRUE, sets.true), (IS_FALSE, sets.false)):
+        for low, high in places_of(array[:known], intervals):
+            found[low:high] |= bit
+    if order is None:
+        return found
+    result = np.empty_like(found)
+    result[order] = found
+    return result
+
+
+def _text_test(node: Predicate, over: Predicate, array: pa.Array) -> Outcomes | None:
+    match node:
+        case Not(child):
+            found = _text_test(child, over, array)
+            return None if found is None else swapped(found)
+        case EndsWith(child, text) | Contains(child, text) if child == over and is_bytes(array.type):
+            test = pc.ends_with if isinstance(node, EndsWith) else pc.match_substring
+            true = test(array, pattern=text.encode("utf-8", "surrogateescape"))
+            found = np.where(np.asarray(true.fill_null(False)), np.uint8(IS_TRUE), np.uint8(IS_FALSE))
+            found[np.asarray(array.is_null())] = IS_NULL
+            return found
+    return None
+
+
+def liked(array: pa.Array, pattern: str, escape: str) -> Outcomes:
+    """LIKE by a regular expression, value by value; what is not UTF-8 is not decided, on either side."""
+    if any("\ud800" <= char <= "\udfff" for char in pattern):  # Spark decodes the pattern too, to U+FFFD
+        return np.full(len(array), ANY, dtype=np.uint8)
+    regex, at = "", 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == escape:
+            at += 1
+            if at == len(pattern) or pattern[at] not in (escape, "_", "%"):
+                return np.full(len(array), ANY, dtype=np.uint8)  # Spark refuses such a pattern
+            regex += re.escape(pattern[at])
+        else:
+            regex += {"_": ".", "%": ".*"}.get(char, re.escape(char))
+        at += 1
+    matches = re.compile(regex, re.DOTALL).fullmatch
+
+    def outcome(value: bytes | None) -> int:
+        if value is None:
+            return IS_NULL
+        try:
+            return IS_TRUE if matches(value.decode("utf-8")) else IS_FALSE
+        except UnicodeDecodeError:
+            return ANY
+
+    return np.fromiter(map(outcome, array.to_pylist()), dtype=np.uint8, count=len(array))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,18 @@ alone and is kept. Characters are code points, as in Spark's ``substring``.
 
 *Collecting* cuts the distinct texts; *merging* unites the lists.
 
-*Why skipping is sound*: a text that begins with ``p`` has an entry that begins with ``p`` or, where ``p`` is longer
-than an entry, the entry of ``p`` (:mod:`geoskip.indexes.affix_postings`, for any bytes). So ``LIKE 'ab%'`` needs such
-an entry, ``=`` a whole entry or the cut one of its text, ``c < 'k'`` an entry below ``'k'`` since no text is below its
-own beginning, and ``NOT LIKE 'ab%'`` an entry that does not begin with ``ab``: where ``ab`` is longer than an entry,
-any cut one. An end implies no order, so Suffix serves no ranges.
+Code points are counted as the bytes that begin one, so that texts which are not UTF-8 have entries too; no entry is
+longer than four bytes a code point.
+
+*Why skipping is sound*: two properties carry all clauses, for any bytes:
+
+* the entry of a text depends on the text's first bytes alone, so two texts that share them share the entry;
+* a text that begins with ``p`` has an entry that begins with ``p`` or, where ``p`` is longer than an entry, the entry
+  of ``p``.
+
+So ``LIKE 'ab%'`` needs such an entry, ``=`` a whole entry or the cut one of its text, ``c < 'k'`` an entry below
+``'k'`` since no text is below its own beginning, and ``NOT LIKE 'ab%'`` an entry that does not begin with ``ab``: where
+``ab`` is longer than an entry, any cut one. An end implies no order, so Suffix serves no ranges.
 
 *What it costs*: the bytes of the distinct entries, which is little where beginnings repeat; at a query two searches in
 one sorted dictionary.
@@ -30,19 +37,12 @@ import pyarrow.compute as pc
 
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.strings import encoded, literal_prefix, literal_suffix
-from geoskip.clauses import Clause
+from geoskip.clauses import Clause, Files
+from geoskip.conditions import Condition, Interval, complement, union
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.indexes.affix_postings import (
-    CUT,
-    EntryPasses,
-    Interval,
-    all_above,
-    all_below,
-    beginning,
-    exactly,
-    lists_of,
-)
+from geoskip.evaluation.values import beginning, exactly, interval_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
+from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of
 from geoskip.indexes.stored_bounds import bound_type, ordered
 from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import (
@@ -59,8 +59,10 @@ from geoskip.predicates import (
 )
 from geoskip.types import sql_type
 
-__all__ = ["Affix", "Prefix", "Suffix"]
+__all__ = ["Affix", "EntryPasses", "Prefix", "Suffix"]
 
+CUT = 4
+"""Bytes of the longest code point."""
 LIMIT = 10_000
 _LONGEST = 1000
 
@@ -105,8 +107,10 @@ class Affix(Index):
     def collect(self, *values: pa.Array) -> Summary | None:
         """Return the entries of one file's texts, or of a part of them."""
         (array,) = values
-        whole, cut = self._entries(distinct(array))
-        return {**lists_of(whole, cut, self.limit), "nulls": array.null_count, "rows": len(array)}
+        whole, cut = (entries.unique().to_numpy(zero_copy_only=False) for entries in self._entries(distinct(array)))
+        fits = len(whole) + len(cut) <= self.limit
+        lists = {"whole": sorted(whole), "cut": sorted(cut)} if fits else {"whole": None, "cut": None}
+        return {**lists, "nulls": array.null_count, "rows": len(array)}
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """Unite the parts' entries and add their counts."""
@@ -271,11 +275,11 @@ class Prefix(Affix):
     def _compared(self, op: str, text: bytes) -> Clause:
         shown = f"may be {op} {text.decode('utf-8', 'replace')!r}"
         if op in ("<", "<="):  # a longer text is above its entry
-            return self._passes(shown, [all_below(text, op == "<=")], [all_below(text, False)])
+            return self._passes(shown, [interval_of(op, *exactly(text))], [interval_of("<", *exactly(text))])
         entry = self.entry(text) or text
         while entry and entry[-1] & 0xC0 == 0x80:  # an entry may end within a character
             entry = entry[:-1]
-        return self._passes(shown, [all_above(text, op == ">=")], [all_above(entry, True)])
+        return self._passes(shown, [interval_of(op, *exactly(text))], [interval_of(">=", *exactly(entry))])
 
 
 @index
@@ -322,3 +326,36 @@ class Suffix(Affix):
             case Like(_, pattern, escape):
                 return literal_suffix(pattern, escape)
         return None, False
+
+
+@dataclass(frozen=True)
+class EntryPasses(ListedClause):
+    """Some entry of the file lies in the intervals, or (inverted) outside of them.
+
+    ``whole`` are the intervals for texts that are their own entries, ``cut`` those for entries of longer texts;
+    ``null`` is True if NULL passes, ``values`` if the unlisted texts of a file over the limit do.
+    """
+
+    index: str
+    text: str
+    whole: tuple[Interval, ...] = ()
+    cut: tuple[Interval, ...] = ()
+    inverted: bool = False
+    null: bool = False
+    values: bool = True
+    backwards: bool = False
+
+    def units(self, files: Files) -> Postings:
+        return postings_of(files, self.index, ("whole", "cut"), backwards=self.backwards)
+
+    def where(self, table: Postings) -> Condition:
+        lists = {"whole": union(self.whole), "cut": union(self.cut)}
+        if self.inverted:
+            lists = {name: complement(intervals) for name, intervals in lists.items()}
+        return passes(lists, "", null=self.null, unlisted=self.values)
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((self.index, name) for name in ("whole", "cut", "nulls", "rows"))
+
+    def __str__(self) -> str:
+        return f"{self.index} {self.text}"

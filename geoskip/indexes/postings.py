@@ -1,37 +1,60 @@
-"""Postings: one dictionary of listed values for a dataset, with the files of each value.
+"""Postings: the dictionaries of listed values for a dataset, with the files of each value.
 
-A *unit* is a value of the dictionary. Three more units follow the values: NULL, the values that a file over the limit
-of its list did not store, and the content of files without a summary.
+ValueList, Formatted and Hybrid have one list of values a file (``values``); Prefix and Suffix two (``whole`` and
+``cut``). A *unit* is a value of a dictionary: a row has one, so that ``c >= 'm' AND c < 'n'`` needs one value that
+satisfies both. Three more units follow the values: NULL (``nulls``), the values that a file over the limit of its list
+did not store (``open``), and the content of files without a summary, which every condition keeps.
+
+A condition on values is an :class:`~geoskip.conditions.Among` on keys (:mod:`geoskip.evaluation.values`), and thus some
+runs of units: two binary searches for each interval, in dictionaries that are derived once a snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geoskip.bounds.interval import counts_of
+from geoskip.bounds.interval import counts_of, plain
 from geoskip.clauses import Files, Mask
-from geoskip.evaluation import CandidateValues, Outcomes, physical
+from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, ExistsClause, Intervals, UnitTable, any_holds
+from geoskip.evaluation import CandidateValues, physical, places_of
 from geoskip.evaluation.values import ascending
 
-__all__ = ["Postings", "dictionary_of", "postings_of", "reals_as_bits"]
+__all__ = ["ListedClause", "Postings", "dictionary_of", "mirrored", "passes", "postings_of", "reals_as_bits"]
 
 Integers = NDArray[np.int64]
+Runs = list[tuple[int, int]]
 _FEW = 16
 
 
-@dataclass(frozen=True)
-class Postings:
-    """The units of all files: a dictionary of values, and the files of each unit."""
+def passes(lists: Mapping[str, Intervals], part: str, *, null: bool, unlisted: bool) -> Condition:
+    """The condition that a value lies in the intervals of its list, or is NULL, or not listed.
 
-    values: CandidateValues
-    """The dictionary in Spark's order, then NULL."""
+    Parameters
+    ----------
+    lists
+        The intervals of keys, by list.
+    part
+        The beginning of the names of the fields.
+    null, unlisted
+        True if NULL and values that are not listed pass.
+    """
+    flags = [Compare(f"{part}{flag}", "=", True) for flag, passing in (("nulls", null), ("open", unlisted)) if passing]
+    return any_holds([*(Among(f"{part}{name}", intervals) for name, intervals in lists.items()), *flags])
+
+
+@dataclass(frozen=True)
+class Postings(UnitTable):
+    """The units of all files, and the files of each unit."""
+
+    dictionaries: Mapping[str, tuple[int, CandidateValues]]
+    """By list, the number of the first unit, and the distinct values in Spark's order, then NULL."""
+    part: str
     starts: Integers
     """The place in ``owners`` of each unit's first file; one more for the end."""
     owners: NDArray[np.int32]
@@ -39,101 +62,138 @@ class Postings:
     sizes: NDArray[np.int32]
     """The number of units of each file."""
 
-    @property
-    def units(self) -> int:
-        """The number of units: the values, NULL, unlisted values, and unknown content."""
-        return len(self.values) + 2
+    def __len__(self) -> int:
+        return len(self.starts) - 1
 
-    def keep_units(self, found: Outcomes, wanted: int, *, unlisted: bool) -> Mask:
-        """Mark the units that may give a wanted outcome.
+    def kind(self, name: str) -> pa.DataType:
+        """The type of the physical values of a list."""
+        return self.dictionaries[f"{self.part}{name}"][1].array.type
 
-        Parameters
-        ----------
-        found
-            The outcomes of all listed values.
-        wanted
-            The bits of wanted outcomes.
-        unlisted
-            True if values that are not listed may give it.
-        """
-        keep = np.empty(self.units, dtype=bool)
-        np.not_equal(found & np.uint8(wanted), 0, out=keep[:-2])
-        keep[-2:] = unlisted, True
-        return keep
+    def column(self, name: str) -> Mask:
+        """One of the flags ``nulls`` and ``open``; lists answer conditions instead."""
+        return self._marked(self._flagged(name))
 
-    def files_of(self, units: Mask) -> Mask:
-        """Return the mask of the files that hold one of the kept units."""
-        chosen = np.flatnonzero(units)
-        if 2 * len(chosen) <= len(units):
+    def answer(self, condition: AllOf | Among) -> Mask | None:
+        return self._marked(self._listed(condition)) if isinstance(condition, Among) else None
+
+    def places(self, condition: Condition) -> Runs | None:
+        """The first and the end of each run of units that satisfy a condition of :func:`passes`; None for others."""
+        found: Runs = []
+        for one in condition.parts if isinstance(condition, AnyOf) else (condition,):
+            if isinstance(one, Among):
+                found += self._listed(one)
+            elif isinstance(one, Compare):
+                found += self._flagged(one.column)
+            else:
+                return None
+        return [*found, (len(self) - 1, len(self))]
+
+    def files_within(self, places: Runs | Integers) -> Mask:
+        """The mask of the files with a unit in one of these runs, which are disjoint and ascending."""
+        begin, end = self.starts[np.asarray(places, dtype=np.int64).reshape(-1, 2).T]
+        if 2 * int((end - begin).sum()) <= len(self.owners):
             keep = np.zeros(len(self.sizes), dtype=bool)
-            keep[self._owners_of(chosen)] = True
+            keep[self._owners_of(begin, end)] = True
             return keep
-        keep = self.sizes > 0
-        others, counts = np.unique(self._owners_of(np.flatnonzero(~units)), return_counts=True)
-        keep[others] = self.sizes[others] > counts
-        return keep
+        others = self._owners_of(np.append(0, end), np.append(begin, len(self.owners)))
+        return np.asarray(np.bincount(others, minlength=len(self.sizes)) < self.sizes)
 
-    def files_within(self, spans: Sequence[tuple[int, int]]) -> Mask:
-        """Return the mask of the files with a value in one of the half-open ranges of the dictionary.
+    def files_with(self, units: Mask) -> Mask:
+        edges = np.flatnonzero(np.diff(units, prepend=False, append=False))
+        return self.files_within(edges.reshape(-1, 2))
 
-        Files with unlisted values or unknown content are kept.
-        """
-        keep = self._unlisted.copy()
-        for low, high in spans:
-            keep[self.owners[self.starts[low] : self.starts[high]]] = True
-        return keep
-
-    @cached_property
-    def _unlisted(self) -> Mask:
-        keep = np.zeros(len(self.sizes), dtype=bool)
-        keep[self.owners[self.starts[-3] :]] = True
-        return keep
-
-    def _owners_of(self, units: Integers) -> NDArray[np.int32]:
-        """Return the files of these units, once a unit."""
-        first, last = self.starts[units], self.starts[units + 1]
-        if len(units) <= _FEW:
-            parts = [self.owners[low:high] for low, high in zip(first.tolist(), last.tolist(), strict=True)]
-            return parts[0] if len(parts) == 1 else np.concatenate([self.owners[:0], *parts])
-        lengths = last - first
+    def _owners_of(self, begin: Integers, end: Integers) -> NDArray[np.int32]:
+        """The files of some runs of owners."""
+        if len(begin) <= _FEW:
+            runs = zip(begin.tolist(), end.tolist(), strict=True)
+            return np.concatenate([self.owners[:0], *(self.owners[first:last] for first, last in runs)])
+        lengths = end - begin
         ends = np.cumsum(lengths)
-        return np.asarray(self.owners[np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)])
+        return np.asarray(self.owners[np.arange(ends[-1]) + np.repeat(begin - ends + lengths, lengths)])
+
+    def _listed(self, condition: Among) -> Runs:
+        start, values = self.dictionaries[condition.column]
+        places = places_of(values.array.slice(0, len(values) - 1), condition.intervals)
+        return [(first + start, end + start) for first, end in places] if start else places
+
+    def _flagged(self, name: str) -> Runs:
+        at = len(self) - (3 if name == f"{self.part}nulls" else 2)
+        return [(at, at + 1)]
+
+    def _marked(self, places: Runs) -> Mask:
+        """The mask of some runs of units, and of those whose content is unknown."""
+        found = np.zeros(len(self), dtype=bool)
+        for first, end in places:
+            found[first:end] = True
+        found[-1] = True
+        return found
 
 
-def postings_of(files: Files, index: str, part: str = "") -> Postings:
-    """Return the postings of an index, derived once a snapshot; ``part`` begins the names of its fields."""
-    return files.cached(("lists", index, part), lambda: _make_postings(files, index, part))
+class ListedClause(ExistsClause):
+    """A clause over listed values."""
+
+    @abstractmethod
+    def units(self, files: Files) -> Postings: ...
+
+    def keep(self, files: Files) -> Mask:
+        table = self.units(files)
+        places = table.places(self.where(table))
+        return super().keep(files) if places is None else table.files_within(places)
 
 
-def _make_postings(files: Files, index: str, part: str) -> Postings:
-    stored, listed = _stored(files.summary(index, f"{part}values"), len(files))
+def postings_of(
+    files: Files, index: str, lists: Sequence[str] = ("values",), part: str = "", *, backwards: bool = False
+) -> Postings:
+    """The postings of an index, derived once a snapshot.
+
+    Parameters
+    ----------
+    files
+        The metadata of the files.
+    index
+        The name of the index.
+    lists
+        The fields that are lists.
+    part
+        The beginning of the names of the fields, but of ``rows``.
+    backwards
+        True if byte strings are read backwards.
+    """
+    return files.cached(("postings", index, part), lambda: _make_postings(files, index, lists, part, backwards))
+
+
+def _make_postings(files: Files, index: str, lists: Sequence[str], part: str, backwards: bool) -> Postings:
     (nulls, counted), (_, known) = counts_of(files, index, f"{part}nulls"), counts_of(files, index, "rows")
     known = known & counted
-    lengths = np.asarray(stored.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
-    lengths[~known] = 0
-    flat = physical(stored.filter(pa.array(known)).flatten())
-    dictionary, codes = dictionary_of(flat)
-    owner = np.repeat(np.arange(len(files)), lengths)
-    special = [np.flatnonzero(known & (nulls > 0)), np.flatnonzero(known & ~listed), np.flatnonzero(~known)]
-    count = len(dictionary)
-    units = np.concatenate([codes, *(np.full(len(some), count + at) for at, some in enumerate(special))])
-    owners = np.concatenate([owner, *special])
-    starts = np.concatenate([[0], np.cumsum(np.bincount(units, minlength=count + 3))])
-    pairs = np.sort(units << 32 | owners)  # quicker than an argsort and a take
-    with_null = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
-    sizes = np.bincount(owners, minlength=len(files)).astype(np.int32)
-    return Postings(CandidateValues(with_null, ascending=True), starts, (pairs & 0xFFFFFFFF).astype(np.int32), sizes)
+    stored = [_list(plain(files.summary(index, f"{part}{name}"))) for name in lists]
+    listed = np.logical_and.reduce([known, *(np.asarray(array.is_valid()) for array in stored)])
+    units, owners, dictionaries, count = [], [], {}, 0
+    for name, array in zip(lists, stored, strict=True):
+        held = array if listed.all() else array.filter(pa.array(listed))
+        dictionary, codes = dictionary_of(physical(held.flatten()), backwards=backwards)
+        units.append(codes + count)
+        owners.append(np.repeat(np.flatnonzero(listed), np.asarray(held.value_lengths())))
+        with_null = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+        dictionaries[f"{part}{name}"] = count, CandidateValues(with_null, ascending=True)
+        count += len(dictionary)
+    for at, some in enumerate((known & (nulls > 0), known & ~listed, ~known)):
+        owners.append(np.flatnonzero(some))
+        units.append(np.full(len(owners[-1]), count + at))
+    pairs = np.sort(np.concatenate(units) << 32 | np.concatenate(owners))  # quicker than an argsort and a take
+    numbers, files_of_units = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=count + 3))])
+    sizes = np.bincount(files_of_units, minlength=len(files)).astype(np.int32)
+    return Postings(dictionaries, part, starts, files_of_units, sizes)
 
 
-def _stored(array: Any, length: int) -> tuple[Any, Mask]:
-    """Return the stored lists, and the mask of the files that have one."""
-    if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
-        return pa.nulls(length, pa.list_(pa.int64())), np.zeros(length, dtype=bool)
-    return array, np.asarray(array.is_valid())
+def _list(array: pa.Array) -> pa.Array:
+    """The stored lists, which are null where there are none."""
+    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    return array if is_list else pa.nulls(len(array), pa.list_(pa.int64()))
 
 
-def dictionary_of(flat: pa.Array) -> tuple[pa.Array, Integers]:
-    """Return the distinct values without NULL in Spark's order, and each value's number.
+def dictionary_of(flat: pa.Array, *, backwards: bool = False) -> tuple[pa.Array, Integers]:
+    """The distinct values without NULL in Spark's order, and each value's number.
 
     -0.0 and 0.0 are two values, all NaN are one.
     """
@@ -142,6 +202,8 @@ def dictionary_of(flat: pa.Array) -> tuple[pa.Array, Integers]:
     found = encoded.dictionary
     if real:
         found = pa.array(np.asarray(found).view(np.float64))
+    elif backwards:
+        found = mirrored(found.cast(pa.large_binary()))
     order = ascending(found)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -149,7 +211,25 @@ def dictionary_of(flat: pa.Array) -> tuple[pa.Array, Integers]:
 
 
 def reals_as_bits(flat: pa.Array) -> pa.Array:
-    """Return the bits of doubles, with one pattern for all NaN."""
-    plain = np.array(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
-    plain[np.isnan(plain)] = np.nan
-    return pa.array(plain.view(np.int64))
+    """The bits of doubles, with one pattern for all NaN."""
+    plain_values = np.array(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
+    plain_values[np.isnan(plain_values)] = np.nan
+    return pa.array(plain_values.view(np.int64))
+
+
+def mirrored(array: pa.Array) -> pa.Array:
+    """Reverse each byte string of an array.
+
+    >>> mirrored(pa.array([b"abc", b"", b"xy"], pa.large_binary())).to_pylist()
+    [b'cba', b'', b'yx']
+    """
+    _, offsets, data = array.buffers()
+    if not len(array) or data is None:
+        return array
+    ends = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    turned = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]][::-1].copy()
+    places = ends[-1] - ends[::-1]
+    found = pa.Array.from_buffers(
+        pa.large_binary(), len(array), [None, pa.py_buffer(places.tobytes()), pa.py_buffer(turned.tobytes())]
+    )
+    return found.take(pa.array(np.arange(len(array))[::-1]))

@@ -32,19 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.clauses import Clause, Files, Mask, UnitClause
+from geoskip.conditions import ALWAYS, Condition, Places, Refine
 from geoskip.errors import InvalidSpecificationError
-from geoskip.evaluation import (
-    ANY,
-    IS_FALSE,
-    IS_NULL,
-    IS_TRUE,
-    outcomes,
-    physical,
-    places_equal,
-    reads_only,
-)
+from geoskip.evaluation import IS_FALSE, IS_TRUE, decided, outcomes, physical, reads_only
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
-from geoskip.indexes.postings import Postings, postings_of, reals_as_bits
+from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of, reals_as_bits
 from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import And, Comparison, In, IsNull, Not, Or, Predicate
@@ -248,15 +240,12 @@ def _summary(values: Sequence[Any] | None, limit: int, most_bytes: int, nulls: i
     return {"values": values if fits else None, "nulls": nulls, "rows": rows}
 
 
-_WORDS = {IS_TRUE: "is TRUE", IS_FALSE: "is FALSE", IS_NULL: "is NULL"}
-
-
 @dataclass(frozen=True)
-class ListMeets(UnitClause):
-    """Some value, or NULL, may give the condition a wanted outcome.
+class ListMeets(ListedClause):
+    """Some value, or NULL, may give the condition the wanted outcome, TRUE or FALSE.
 
-    The kept units are cached by snapshot: when a report evaluates the clause again, the engine's expressions of the
-    query no longer exist.
+    What the engine evaluated is cached by snapshot: when a report evaluates the clause again, the engine's expressions
+    of the query no longer exist.
     """
 
     name: str
@@ -272,12 +261,27 @@ class ListMeets(UnitClause):
         """The name that clauses over the same units share."""
         return f"{self.name}.{self.part}" if self.part else self.name
 
-    def keep(self, files: Files) -> Mask:
-        lists = postings_of(files, self.name, self.part)
-        spans = places_equal(self.node, self.over, lists.values) if self.wanted == IS_TRUE else None
-        if spans is not None and self.unlisted():
-            return lists.files_within(spans)
-        return super().keep(files)
+    def units(self, files: Files) -> Postings:
+        return postings_of(files, self.name, part=self.part)
+
+    def where(self, table: Postings) -> Condition:
+        sets = decided(self.node, self.over, table.kind("values"))
+        if sets is None:
+            return Refine(ALWAYS, self._evaluated, str(self))
+        values = sets.true if self.wanted == IS_TRUE else sets.false
+        null = bool(sets.of_null & self.wanted)
+        return passes({"values": values}, self.part, null=null, unlisted=bool(values))
+
+    def _evaluated(self, table: Postings, places: Places) -> Mask:
+        """Evaluate the condition for each listed value, once a snapshot."""
+        for known, packed in self._found:
+            if known is table:
+                return np.unpackbits(packed, count=len(table)).view(bool)[places]
+        ((_, values),) = table.dictionaries.values()
+        found = outcomes(self.node, self.over, values) & np.uint8(self.wanted) != 0
+        keep = np.append(found, [True, True])
+        self._found.append((table, np.packbits(keep)))
+        return np.asarray(keep[places])
 
     def implies(self, other: UnitClause) -> bool:
         """True if an equality implies IS NOT NULL of the same values."""
@@ -286,30 +290,8 @@ class ListMeets(UnitClause):
                 return over == child == self.over and wanted == IS_FALSE
         return False
 
-    def keep_units(self, files: Files) -> Mask:
-        lists = postings_of(files, self.name, self.part)
-        for known, packed in self._found:
-            if known is lists:
-                return np.unpackbits(packed, count=lists.units).view(bool)
-        found = outcomes(self.node, self.over, lists.values)
-        keep = lists.keep_units(found, self.wanted, unlisted=self.unlisted())
-        self._found.append((lists, np.packbits(keep)))
-        return keep
-
-    def files_of(self, files: Files, units: Mask) -> Mask:
-        return postings_of(files, self.name, self.part).files_of(units)
-
-    def unlisted(self) -> bool:
-        """True if an unknown value that is not NULL may give a wanted outcome."""
-        match self.node:
-            case IsNull(child) | Not(IsNull(child)) if child == self.over:
-                is_null = isinstance(self.node, IsNull)
-                return bool(self.wanted & (IS_FALSE if is_null else IS_TRUE))
-        return True
-
     def columns(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.name, field) for field in (f"{self.part}values", f"{self.part}nulls", "rows"))
 
     def __str__(self) -> str:
-        words = _WORDS.get(self.wanted, "may be anything" if self.wanted == ANY else "may be")
-        return f"a value of {self.name} for which {self.node} {words}"
+        return f"a value of {self.name} for which {self.node} is {'TRUE' if self.wanted == IS_TRUE else 'FALSE'}"

@@ -14,8 +14,8 @@ from geoskip import predicates as p
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.strings import encoded, literal_prefix, literal_suffix
 from geoskip.clauses import Clause
-from geoskip.indexes.affix import Affix, Prefix, Suffix
-from geoskip.indexes.affix_postings import EntryPasses, all_above, exactly
+from geoskip.evaluation.values import exactly, interval_of
+from geoskip.indexes.affix import Affix, EntryPasses, Prefix, Suffix
 from geoskip.indexes.bloom import BloomFilter, FilterMayHold, HashedPart, equality, filters_of
 from geoskip.indexes.bloom_hash import hashes_of, keys_of
 from geoskip.indexes.gaplist import GapList, Segments, segments_of
@@ -268,7 +268,7 @@ def a_cut_text_is_compared_as_its_entry(patch: pytest.MonkeyPatch) -> None:
     def compared(index: Prefix, node: p.Predicate, found: EntryPasses) -> EntryPasses:
         match node:
             case p.Comparison(">", _, p.Literal() as literal):
-                return replace(found, cut=(all_above(encoded(literal), False),))
+                return replace(found, cut=(interval_of(">", *exactly(encoded(literal))),))
         return found
 
     _passing(patch, Prefix, compared)

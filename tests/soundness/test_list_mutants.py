@@ -13,14 +13,14 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.clauses import Mask
-from geoskip.evaluation import ANY, IS_FALSE, outcomes, places_equal, value_in
+from geoskip.evaluation import ANY, IS_FALSE, outcomes, places_of, value_in
 from geoskip.evaluation.values import ascending
 from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.postings import Postings
-from geoskip.indexes.valuelist import ListMeets, ValueList
+from geoskip.indexes.postings import Postings, passes
+from geoskip.indexes.valuelist import ValueList
 from tests.soundness.test_mutants import negated
 from tests.support.harness import Kind, canned, leaves, sound
-from tests.support.planting import Patch, attribute, before, function, rewritten, summary
+from tests.support.planting import Patch, before, function, rewritten, summary
 from tests.support.strategies import some_of
 
 MUTANTS: list[Any] = []
@@ -39,17 +39,16 @@ def mutant(rule: str, column: str, kind: Kind = ValueList) -> Callable[[Patch], 
 
 @mutant("1: a null cell keeps", "a")
 def a_lost_summary_reads_as_an_empty_list(patch: pytest.MonkeyPatch) -> None:
-    def keep(original: Any, *args: Any, **options: Any) -> Mask:
-        units: Mask = original(*args, **options)
-        units[-1] = False
-        return units
+    def within(original: Any, postings: Postings, places: Any) -> Mask:
+        found: Mask = original(postings, [run for run in places if run[1] < len(postings)])
+        return found
 
-    before(patch, Postings, "keep_units", keep)
+    before(patch, Postings, "files_within", within)
 
 
 @mutant("1: unknown is KEEP", "a", SHORT)
 def a_file_over_the_limit_has_no_other_values(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, ListMeets, "unlisted", lambda self: False)
+    function(patch, passes, lambda original, *args, **options: original(*args, **options | {"unlisted": False}))
 
 
 @mutant("1: unknown is KEEP", "a", Hybrid)
@@ -96,10 +95,9 @@ def nan_is_not_listed(patch: pytest.MonkeyPatch) -> None:
 @mutant("3: -0.0 = 0.0", "x")
 def the_zeros_are_looked_up_as_one(patch: pytest.MonkeyPatch) -> None:
     def places(original: Any, *args: Any) -> Any:
-        found = original(*args)
-        return found and [(low, min(high, low + 1)) for low, high in found]
+        return [(low, min(high, low + 1)) for low, high in original(*args)]
 
-    function(patch, places_equal, places)
+    function(patch, places_of, places)
 
 
 @mutant("3: -0.0 among hashed values is another", "x")

@@ -22,10 +22,9 @@ from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.labelling import clause_for
-from geoskip.stores.search import box_queries, distance_queries
+from geoskip.stores.search import box_queries, distance_queries, listed_values
 from geoskip.stores.search.clause_queries import translate
-from geoskip.stores.search.listed_values import of_affixes, of_list
-from geoskip.stores.search.queries import ALL, NONE
+from geoskip.stores.search.queries import ALL, NONE, KeyField
 from geoskip.stores.search.queries import any_of as any_of_queries
 from geoskip.stores.search.range_queries import RangeKeys, keys_of_bounds
 from tests.soundness.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
@@ -164,23 +163,21 @@ def _an_inexact_place_is_above(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_literal_is_below_itself(patch: pytest.MonkeyPatch) -> None:
-    def below(node: p.Predicate) -> p.Predicate:
-        others = {"<": "<=", ">=": ">"}
-        return replace(node, op=others.get(node.op, node.op)) if isinstance(node, p.Comparison) else node
+    def compare(original: Any, field: KeyField, member: str, **limits: Any) -> Any:
+        return original(field, member, **{"lte" if name == "lt" else name: limit for name, limit in limits.items()})
 
-    function(patch, of_list, lambda original, clause, field: original(replace(clause, node=below(clause.node)), field))
+    before(patch, KeyField, "compare", compare)
 
 
-def _units(**changed: bool) -> Patch:
-    def units(original: Any, *given: Any) -> Any:
+def _listed(**changed: Any) -> Patch:
+    """Some keys of lists have other values in every document that has them."""
+
+    def keys(original: Any, *given: Any) -> Any:
         found = original(*given)
-        return None if found is None else replace(found, **changed)
+        rows = [row | {name: value for name, value in changed.items() if name in row} for row in found.rows]
+        return replace(found, rows=rows)
 
-    return lambda patch: function(patch, of_list, units)
-
-
-def _a_long_text_is_its_entry(patch: pytest.MonkeyPatch) -> None:
-    function(patch, of_affixes, lambda original, clause, field: original(replace(clause, cut=()), field))
+    return lambda patch: function(patch, listed_values.keys_of, keys)
 
 
 def _a_segment_is_open(patch: pytest.MonkeyPatch) -> None:
@@ -199,10 +196,10 @@ MUTANTS: dict[str, tuple[Patch, str]] = {
     "a file without values has no bounds": (_a_file_without_values_has_bounds, "minmax s"),
     "an inexact place lies above its key": (_an_inexact_place_is_above, "minmax d"),
     "the negation of a clause": (_a_clause_is_negated, "minmax d"),
-    "a value that is not listed is none": (_units(unlisted=False), "valuelist n"),
-    "NULL is no unit": (_units(null=False), "valuelist a"),
+    "a value that is not listed is none": (_listed(open=False), "valuelist n"),
+    "NULL is no unit": (_listed(nulls=False), "valuelist a"),
     "a literal lies below itself": (_a_literal_is_below_itself, "valuelist a"),
-    "a long text is its own entry": (_a_long_text_is_its_entry, "prefix s"),
+    "a long text is its own entry": (_listed(cut=[]), "prefix s"),
     "a segment is open": (_a_segment_is_open, "gaplist a"),
 }
 

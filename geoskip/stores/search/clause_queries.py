@@ -50,9 +50,7 @@ from geoskip.conditions import (
     all_hold,
     any_holds,
 )
-from geoskip.indexes.affix_postings import EntryPasses
 from geoskip.indexes.gaplist import SegmentPasses
-from geoskip.indexes.valuelist import ListMeets
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
 from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery, UnitKeys
@@ -162,10 +160,6 @@ def _units_of(clause: UnitClause, fields: Mapping[str, KeyField]) -> Units | Non
     field = fields.get(getattr(clause, "name", clause.index))
     if field is None:
         return None
-    if type(clause) is ListMeets:
-        return listed_values.of_list(clause, field)
-    if type(clause) is EntryPasses:
-        return listed_values.of_affixes(clause, field)
     if type(clause) is SegmentPasses:
         return range_queries.of_segments(clause, field, _translate_tree)
     return box_queries.of_boxes(clause, field)
@@ -178,7 +172,9 @@ def _unit_keys_of(clause: Clause, field: KeyField) -> UnitKeys | None:
 
 Fields = dict[str, Any]
 
-_UNITS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Clause, KeyField], UnitKeys | None]], ...] = ()
+_UNITS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Clause, KeyField], UnitKeys | None]], ...] = (
+    (listed_values.fields_of, listed_values.units_of),
+)
 """For each sort of keys, what documents have of them, and the keys of the units that a clause compares."""
 
 _KINDS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Files, IndexEntry], ServerKeys | None]], ...] = (

@@ -38,6 +38,7 @@ __all__ = [
     "all_of",
     "any_of",
     "negate",
+    "next_key",
     "query_of",
     "within",
 ]
@@ -208,24 +209,22 @@ def _compared(field: KeyField, column: str, op: str, value: Any) -> Query:
 
 def _among(field: KeyField, column: str, intervals: Sequence[Interval]) -> Query:
     """Values as terms, and intervals as ranges."""
-    terms = [low for low, high in intervals if low is not None and high == _next(low)]
+    terms = [low for low, high in intervals if low is not None and high == next_key(low)]
     found: list[Query] = [{"terms": {f"{field.path}.{column}": list(map(_shown, terms))}}] if terms else []
     for low, high in intervals:
-        if low is None or high != _next(low):
+        if low is None or high != next_key(low):
             limits = {"gte": low, "lt": high}
             found.append(field.compare(column, **{key: _shown(end) for key, end in limits.items() if end is not None}))
     return any_of(found)
 
 
-def _next(value: Any) -> Any:
-    """The least key above a key."""
-    return (
-        value + b"\0"
-        if isinstance(value, bytes)
-        else math.nextafter(value, math.inf)
-        if isinstance(value, float)
-        else value + 1
-    )
+def next_key(value: Any) -> Any:
+    """The least key above a key; None for None."""
+    if isinstance(value, bytes):
+        return value + b"\0"
+    if isinstance(value, float):
+        return math.nextafter(value, math.inf)
+    return None if value is None else value + 1
 
 
 def _shown(value: Any) -> Any:

@@ -15,8 +15,8 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.affix import Affix
-from geoskip.indexes.affix_postings import mirrored
 from geoskip.indexes.base import SourceColumn, index_from_json
+from geoskip.indexes.postings import mirrored
 from geoskip.metadata import FileMetadata
 from tests.support.evaluator import outcomes
 from tests.support.harness import COLUMNS, World, sound

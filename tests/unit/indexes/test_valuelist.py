@@ -150,12 +150,12 @@ def test_every_mask_of_values_finds_the_files_that_hold_one(count: int) -> None:
     index = ValueList("a").bind([COLUMNS["a"]])
     files = metadata_of(index, "a", held)
     lists = postings_of(files, str(index))
-    known = lists.values.array.to_pylist()
+    known = lists.dictionaries["values"][1].array.to_pylist()
     for share in (0.0, 0.02, 0.3, 0.7, 0.98, 1.0):
-        units = rng.random(lists.units) < share
+        units = rng.random(len(lists)) < share
         chosen = {value for value, keep in zip(known, units, strict=False) if keep}
         expected = [not chosen.isdisjoint(values) for values in held]
-        assert lists.files_of(units).tolist() == expected
+        assert lists.files_with(units).tolist() == expected
 
 
 def test_damaged_lists_are_not_trusted() -> None:
