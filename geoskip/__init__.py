@@ -15,7 +15,7 @@ Imports point downwards only; import-linter checks it.
 * ``registry``: what decorators declare about functions, bound to implementations; ``fingerprint`` identifies them.
 * ``bounds``, ``rewrite``, ``indexes``: intervals of expressions in every file, rules that rewrite conditions, and the
   index types: what each stores a file, and the clauses that follow from it.
-* ``rules``, ``labelling``, ``planner``: guarded calls of indexes and mappings, clauses for each vertex of the tree, and
+* ``rules``, ``planner``: guarded calls of indexes and mappings, clauses for each vertex of the tree, and
   the decision which files to keep.
 * ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, where snapshots are kept, and the verbs
   that change them under concurrent writers.
@@ -32,8 +32,7 @@ The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::
     stores/parquet.py               reads the log; columns of the snapshot are read when needed
     spark/rule/translate.py         makes a predicate of Catalyst's expression
     spark/dependencies.py           leaves out indexes that were built under other conditions
-    planner.py                      labels, evaluates over all files at once, and collects reasons
-    labelling.py                    gives each vertex its clause, merged up the tree
+    planner.py                      gives each vertex its clause, merged up the tree, and evaluates over all files
     rewrite/__init__.py             brings conditions into the form that indexes serve
     indexes/minmax.py               answers for one vertex: max(city) > 'D'
     bounds/interval.py              compares the bounds of all files with the literal

@@ -1,29 +1,323 @@
 """From a snapshot and a predicate to a decision: which files cannot hold a matching row.
 
-:func:`decide` is the whole query path of the core, without an engine: fold constants, label, merge, evaluate over all
-files at once. It never raises: what fails keeps every file and leaves a sentence in the decision's reasons.
+:func:`decide` is the whole query path of the core, without an engine: rewrite, label, merge, evaluate over all files at
+once. It never raises: what fails keeps every file and leaves a sentence in the decision's reasons.
+
+:class:`Labeller` labels the tree with clauses: Extensible Data Skipping, algorithms 1 and 2, extended to three-valued
+logic.
+
+Every vertex gets a *verdict* of three over-approximations: may some row of a file make it TRUE, FALSE, NULL? No
+information is (yes, yes, yes).
+
+============ =================== ============ ======================================================
+vertex       true                false        null
+============ =================== ============ ======================================================
+leaf e       rules for e         rules for    null counts of what e reads, where e is null for null
+                                 ``NOT e``    input and never otherwise
+a AND b      Ta and Tb           Fa or Fb     Na or Nb
+a OR b       Ta or Tb            Fa and Fb    Na or Nb
+NOT a        Fa                  Ta           Na
+============ =================== ============ ======================================================
+
+A vertex's own labels are conjoined into its T. A file is skipped where T of the root is false. Soundness is by
+induction: each row of the table is true of single rows, and a clause is never negated.
+
+Verdicts are computed lazily: a query without NOT never needs F.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from geoskip.clauses import KEEP_ALL, Clause, Mask, parts_of
+from geoskip.clauses import KEEP_ALL, KEEP_NONE, Clause, Mask, all_of, any_of, parts_of, size_of
 from geoskip.errors import MetadataError
 from geoskip.evaluation import Evaluator, evaluating
 from geoskip.indexes.base import Index
-from geoskip.labelling import clause_for
 from geoskip.metadata import Snapshot
-from geoskip.predicates import Predicate
-from geoskip.registry import current
+from geoskip.predicates import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    children,
+    normalise,
+)
+from geoskip.registry import Registry, current
+from geoskip.rewrite import DECLARED, IMPLIED, canonical, equivalent
+from geoskip.rewrite.conditionals import is_builtin
 from geoskip.rewrite.sql_functions import Template
-from geoskip.rules import Deadline, RuleSubject, leave_out
+from geoskip.rules import Deadline, RuleRunner, RuleSubject, calls_of, leave_out
+from geoskip.types import sql_type
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "Labeller", "clause_for", "decide"]
+
+Report = Callable[[str], None]
+
+
+def clause_for(
+    predicate: Predicate,
+    indexes: Sequence[Index],
+    report: Report = lambda text: None,
+    *,
+    watch: Deadline | None = None,
+    templates: Sequence[Template] = (),
+) -> Clause:
+    """Return the clause that represents a predicate; KEEP_ALL where nothing is known.
+
+    Parameters
+    ----------
+    predicate
+        The condition of a query, as the engine gives it.
+    indexes
+        The bound indexes of the dataset that may be used.
+    report
+        Receives a sentence for each rule that failed.
+    watch
+        Limits the time of each rule and makes it visible to another thread.
+    templates
+        Bodies of SQL functions that the engine has inlined.
+    """
+    tree = canonical(predicate, templates, report, watch)
+    return Labeller(indexes, report=report, watch=watch, templates=templates).true(tree)
+
+
+_MANY = 16
+_DEEP = 100
+_LARGE = 20_000
+
+
+class Labeller:
+    """Labels the vertices of one query's tree with clauses over the given indexes.
+
+    >>> from geoskip.indexes.minmax import MinMax
+    >>> a, b = Column("a", "int"), Column("b", "int")
+    >>> label = Labeller([MinMax("a").bind([a]), MinMax("b").bind([b])])
+    >>> either = Or((Comparison(">", a, Literal(5)), Comparison("=", b, Literal(7))))
+    >>> print(label.true(either))
+    (max(a) > 5 OR min(b) <= 7 <= max(b))
+    >>> print(label.true(Not(either)))  # both must be FALSE
+    (min(a) <= 5 AND NOT min(b) = max(b) = 7)
+    >>> print(label.null(either))  # for ``either <=> NULL``, CASE, coalesce
+    (minmax(a) has nulls OR minmax(b) has nulls)
+    >>> print(label.true(Or((Comparison(">", a, Literal(5)), Call("f", (a,))))))
+    keep every file
+    """
+
+    def __init__(
+        self,
+        indexes: Sequence[Index],
+        *,
+        registry: Registry | None = None,
+        report: Report = lambda text: None,
+        watch: Deadline | None = None,
+        templates: Sequence[Template] = (),
+    ) -> None:
+        self.indexes = tuple(indexes)
+        bound = (expression for index in indexes for expression in index.bound)
+        self._expressions = tuple(expression for expression in bound if not isinstance(expression, Column))
+        self.registry = registry or current()
+        self.report = report
+        self._runner = RuleRunner(self.indexes, self.registry, report, watch, templates)
+        self._memo: dict[tuple[str, int], tuple[Predicate, Clause]] = {}
+        self._depth = 0
+
+    def true(self, node: Predicate) -> Clause:
+        """Return a clause for files in which some row may make the vertex TRUE."""
+        return self._remembered("true", node, self._true)
+
+    def false(self, node: Predicate) -> Clause:
+        """Return a clause for files in which some row may make the vertex FALSE."""
+        return self._remembered("false", node, self._false)
+
+    def null(self, node: Predicate) -> Clause:
+        """Return a clause for files in which some row may make the vertex NULL."""
+        return self._remembered("null", node, self._null)
+
+    def _remembered(self, what: str, node: Predicate, compute: Callable[[Predicate], Clause]) -> Clause:
+        # By identity (the vertex is kept, so that its id is not used again): a polygon takes long to hash.
+        key = (what, id(node))
+        if key not in self._memo:
+            if self._depth >= _DEEP:
+                self.report(f"a part of the predicate is nested more than {_DEEP} deep and was not used")
+                return KEEP_ALL
+            self._depth += 1
+            try:
+                clause = compute(node)
+            finally:
+                self._depth -= 1
+            if size_of(clause) > _LARGE:  # CASE within the condition of CASE triples at each level
+                self.report("a part of the predicate makes too large a clause and was not used")
+                clause = KEEP_ALL
+            self._memo[key] = (node, clause)
+        return self._memo[key][1]
+
+    def _true(self, node: Predicate) -> Clause:
+        match node:
+            case And(parts):
+                return all_of([*map(self.true, parts), *self._own(node)])
+            case Or(parts):
+                return all_of([any_of(map(self.true, parts)), *self._own(node)])
+            case Not(child):
+                return self.false(child)
+            case Literal(value):
+                return KEEP_NONE if value is False or value is None else KEEP_ALL
+            case Column():  # Spark rewrites b = true to b
+                return all_of(self._own(Comparison("=", node, Literal(True, "boolean"))))
+            case Call("if" | "coalesce") if is_builtin(node):
+                return all_of([self._branches(node, self.true), *self._own(node)])
+            case IsNull(And() | Or() | Not() | Comparison() | In() as child):
+                return all_of([self.null(child), *self._own(node)])
+            case Comparison("<=>", left, Literal() as literal):
+                return all_of([self.true(_equality(left, literal)), *self._as_value(node, True)])
+            case In(child, values) if any(v.value is None for v in values):
+                return self.true(In(child, tuple(v for v in values if v.value is not None)))
+            case In(_, ()) | Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
+                return KEEP_NONE
+        same = equivalent(node)
+        return all_of([*([] if same is None else [self.true(same)]), *self._own(node), *self._as_value(node, True)])
+
+    def _false(self, node: Predicate) -> Clause:
+        match node:
+            case And(parts):
+                return all_of([any_of(map(self.false, parts)), *self._own(Not(node))])
+            case Or(parts):
+                return all_of([*map(self.false, parts), *self._own(Not(node))])
+            case Not(child):
+                return self.true(child)
+            case Literal(value):
+                return KEEP_NONE if value is True or value is None else KEEP_ALL
+            case Column():
+                return all_of(self._own(Comparison("=", node, Literal(False, "boolean"))))
+            case Call("if" | "coalesce") if is_builtin(node):
+                return all_of([self._branches(node, self.false), *self._own(Not(node))])
+            case IsNull(And() | Or() | Not() | Comparison() | In() as child):
+                return all_of([any_of([self.true(child), self.false(child)]), *self._own(Not(node))])
+            case Comparison("<=>", left, Literal() as literal):
+                equal = _equality(left, literal)
+                return all_of([any_of([self.false(equal), self.null(equal)]), *self._as_value(node, False)])
+            case In(_, ()):
+                return KEEP_ALL
+            case In(child, values) if any(v.value is None for v in values):
+                if not sql_type(child.type).is_floating:
+                    return KEEP_NONE
+                # NULL, but Spark's interpreter has NaN in no set without NaN; its compiled code says NULL of it too
+                return self.true(Comparison("=", child, Literal(math.nan, child.type)))
+            case In(child, values) if equivalent(node) is None:
+                # NOT IN is the AND of the single inequalities, so each of them represents it
+                single = (Not(Comparison("=", child, v)) for v in values[:_MANY])
+                return all_of(self._own(Not(node)) or [c for n in single for c in self._own(n)])
+            case Comparison("=" | "<" | "<=" | ">" | ">=", _, Literal(None)):
+                return KEEP_NONE
+            case Comparison("<" | "<=" | ">" | ">="):
+                return self.true(normalise(Not(node)))
+        same = equivalent(node)
+        found = [*self._own(Not(node)), *self._as_value(node, False)]
+        return all_of([*([] if same is None else [self.false(same)]), *found])
+
+    def _null(self, node: Predicate) -> Clause:
+        merged = self._null_merged(node)
+        if merged is KEEP_NONE or isinstance(node, Column | Not | Literal):
+            return merged
+        return all_of([merged, *self._own(IsNull(node))])
+
+    def _null_merged(self, node: Predicate) -> Clause:
+        match node:
+            case And(parts) | Or(parts):
+                return any_of(map(self.null, parts))
+            case Not(child):
+                return self.null(child)
+            case Literal(value):
+                return KEEP_ALL if value is None else KEEP_NONE
+            case IsNull() | Comparison("<=>"):
+                return self._unless_it_throws(node)
+            case In(_, values) if any(v.value is None for v in values):
+                return KEEP_ALL
+            case Comparison() | In() | Like() | StartsWith() | EndsWith() | Contains():
+                return any_of(map(self._is_null, children(node)))
+            case Call("if") if is_builtin(node):
+                return self._branches(node, self.null)
+            case Call("coalesce", parts) if is_builtin(node):
+                return all_of(map(self.null, parts))
+            case Column():
+                return self._is_null(node)
+        return KEEP_ALL
+
+    def _branches(self, node: Call, verdict: Callable[[Predicate], Clause]) -> Clause:
+        """One of the verdicts of ``if(test, then, other)``, or TRUE or FALSE of ``coalesce(first, ...)``."""
+        if node.name == "if":
+            test, then, other = node.args
+            otherwise = any_of([self.false(test), self.null(test)])
+            return any_of([all_of([self.true(test), verdict(then)]), all_of([otherwise, verdict(other)])])
+        clause = KEEP_NONE
+        for part in reversed(node.args):
+            clause = any_of([verdict(part), all_of([self.null(part), clause])])
+        return clause
+
+    def _is_null(self, value: Predicate) -> Clause:
+        """Return a clause for files in which a value expression may be NULL for some row."""
+        match value:
+            case Literal(content):
+                return KEEP_ALL if content is None else KEEP_NONE
+            case Cast(Column() as child, kind) if sql_type(kind).widens(sql_type(value.source)):
+                return self.true(IsNull(child))
+            case Call() if is_builtin(value):
+                return self.true(IsNull(value))
+        return all_of(self._own(IsNull(value)))
+
+    def _unless_it_throws(self, node: Predicate) -> Clause:
+        """Never NULL, where nothing below can throw: a throwing row counts as true, false and null at once."""
+        plain = all(isinstance(c, Column | Literal) for c in children(node))
+        return KEEP_NONE if plain else KEEP_ALL
+
+    def _own(self, node: Predicate) -> list[Clause]:
+        """Label a vertex itself: clauses of indexes, mappings, and the conditions that the vertex implies."""
+        clauses = self._runner.about(node)
+        for rule in IMPLIED if self._expressions else ():
+            implied = rule(node, self._expressions)
+            if implied is not None:
+                clauses.append(self.true(implied))
+        if self.registry.properties and (calls := calls_of(node)):
+            for declared in DECLARED:
+                self._runner.ask(f"what is declared of {calls[0].name}", self._declared, (node, declared), clauses)
+        return clauses
+
+    def _as_value(self, node: Predicate, truth: bool) -> list[Clause]:
+        """Label a condition by indexes over its value, as over a boolean column."""
+        over = self._expressions and any(index.reads(node) for index in self.indexes)
+        return self._own(Comparison("=", node, Literal(truth, "boolean"))) if over else []
+
+    def _declared(self, node: Predicate, rule: Callable[[Predicate], Predicate | None]) -> Clause | None:
+        """Label the condition that follows from the declaration of a function in a vertex."""
+        needed = rule(node)
+        return None if needed is None else self.true(needed)
+
+
+def _equality(left: Predicate, literal: Literal) -> Predicate:
+    """Return the equality that is TRUE exactly where ``left <=> literal`` is TRUE."""
+    match literal.value:
+        case None:
+            return IsNull(left)
+        case True:
+            return left
+        case False:
+            return normalise(Not(left))
+    return Comparison("=", left, literal)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox.index import Cap, Earth, GeoBox, GeometryThroughIndex
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
 from geoskip.registry import Function, constant, current, maps
 from geoskip.registry.fingerprint import identity

@@ -23,7 +23,7 @@ from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, Literal, Not, Or, Predicate
 from geoskip.registry import constant, declare, maps
 from geoskip.registry.fingerprint import identity

@@ -22,7 +22,7 @@ from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import (
     And,
     Call,

@@ -18,7 +18,7 @@ from geoskip.bounds.strings import literal_prefix, literal_suffix
 from geoskip.clauses import KEEP_NONE, Clause
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
 from geoskip.registry import maps
 from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions, trimmed_characters

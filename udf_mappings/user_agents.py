@@ -36,7 +36,7 @@ from geoskip.indexes.affix import Prefix
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Like, Literal, Not, Or, Predicate
 from geoskip.registry import declare, maps
 from geoskip.registry.fingerprint import identity

@@ -26,8 +26,8 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
+from geoskip.planner import Labeller
 from geoskip.predicates import Call, IsNull, Not, Predicate
 from geoskip.registry import FunctionProperties, Registry, current
 from geoskip.registry import Mapping as Rule

@@ -49,7 +49,7 @@ keeps the remainders of whole numbers; numbers that are equal have equal remaind
 
 A build calls ``collect`` and ``merge``; a query calls ``clause`` for each vertex and evaluates the merged clause:
 
->>> from geoskip.labelling import clause_for
+>>> from geoskip.planner import clause_for
 >>> from geoskip.metadata import FileMetadata
 >>> x = Column("id", "bigint")
 >>> ids = Remainders("id", divisor=10).bind([x])

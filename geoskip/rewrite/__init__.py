@@ -1,6 +1,6 @@
 """Rewrite rules: every change of a predicate before indexes and mappings see it.
 
-:func:`canonical` passes the whole tree through four exact steps. Then :mod:`geoskip.labelling` labels each vertex with
+:func:`canonical` passes the whole tree through four exact steps. Then :mod:`geoskip.planner` labels each vertex with
 the clauses of indexes and mappings for
 
 * the vertex itself;

@@ -9,7 +9,7 @@
 Texts of dates and times have the order of time, because years up to 9999 have four digits. The rules do not apply to
 later years, nor to years before 1901, which Spark may write by other calendars. Each condition is
 TRUE where the left one is, and FALSE where that is FALSE, which is all that verdicts of TRUE and FALSE need
-(:mod:`geoskip.labelling`).
+(:mod:`geoskip.planner`).
 """
 
 from __future__ import annotations

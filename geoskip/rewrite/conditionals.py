@@ -10,7 +10,7 @@
     coalesce(x, y) IS NULL       x IS NULL AND y IS NULL
 
 Each is TRUE where the left one is, and FALSE where that is FALSE; where the left one is NULL, it may be anything. That
-is all that verdicts of TRUE and FALSE need (:mod:`geoskip.labelling`). Only Spark's own functions are meant.
+is all that verdicts of TRUE and FALSE need (:mod:`geoskip.planner`). Only Spark's own functions are meant.
 """
 
 from __future__ import annotations

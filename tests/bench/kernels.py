@@ -24,9 +24,8 @@ import shapely
 from geoskip import GeoBox, MinMax
 from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import SourceColumn
-from geoskip.labelling import clause_for
 from geoskip.metadata import Header, IndexEntry, Snapshot
-from geoskip.planner import decide
+from geoskip.planner import clause_for, decide
 from geoskip.predicates import And, Call, Column, Comparison, Literal, Predicate
 from geoskip.stores.base import MemoryStore
 from geoskip.stores.parquet import ParquetStore

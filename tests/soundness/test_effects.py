@@ -23,8 +23,8 @@ import udf_mappings.metrics
 import udf_mappings.sedona  # noqa: F401 - their mappings
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import Index, SourceColumn, index_kinds
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from geoskip.predicates import Column
 from tests.support.sql import read
 

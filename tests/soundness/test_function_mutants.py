@@ -16,8 +16,8 @@ from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL, Clause, all_of, any_of, keep_mask
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import Labeller, clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import Labeller, clause_for
 from geoskip.registry import declare, mappings, maps
 from geoskip.registry.fingerprint import digest, identity, state_version
 from tests.support.planting import Patch, before, function

@@ -18,7 +18,7 @@ from geoskip.bounds.strings import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.stored_bounds import LONGEST, shortened
-from geoskip.labelling import Labeller
+from geoskip.planner import Labeller
 from tests.support.harness import COLUMNS, call, canned, leaves, sound
 from tests.support.planting import Inverted, Patch, before, function, rewritten, summary
 from tests.support.strategies import predicates, worlds

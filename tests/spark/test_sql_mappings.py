@@ -12,7 +12,7 @@ from geoskip import predicates as p
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import Labeller
+from geoskip.planner import Labeller
 from tests.support.harness import COLUMNS, POOLS, Kind, call, canned, sound
 
 S, A = COLUMNS["s"], COLUMNS["a"]

@@ -20,8 +20,8 @@ from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
+from geoskip.planner import clause_for
 from geoskip.stores.search import ElasticsearchStore, documents
 from geoskip.stores.search.documents import slots_of
 from geoskip.stores.search.json_values import encode

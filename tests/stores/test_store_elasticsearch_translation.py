@@ -21,7 +21,7 @@ from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.stores.search import box_queries, distance_queries, listed_values
 from geoskip.stores.search.clause_queries import translate
 from geoskip.stores.search.queries import ALL, NONE, KeyField

@@ -13,8 +13,8 @@ import udf_mappings.sedona  # noqa: F401  registers the mappings
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.geobox.index import GeoBox
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from udf_mappings.shapely_functions import FUNCTIONS
 

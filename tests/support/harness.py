@@ -23,8 +23,8 @@ from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
+from geoskip.planner import Labeller
 from geoskip.rewrite import canonical
 from tests.support.evaluator import outcomes
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from geoskip.clauses import keep_mask
 from geoskip.indexes.base import Index, SourceColumn
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from geoskip.predicates import Call, Literal, Predicate
 from geoskip.registry.fingerprint import identity
 

@@ -17,8 +17,8 @@ from geoskip import predicates as p
 from geoskip.clauses import Mask, keep_mask
 from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.indexes.metricdist.index import MetricDist
-from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata
+from geoskip.planner import Labeller
 from tests.support.evaluator import Outcomes, outcomes
 from udf_mappings.metrics import CATALYST, OURS
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from geoskip import predicates as p
 from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import Index
-from geoskip.labelling import Labeller
 from geoskip.metadata import FileMetadata, IndexEntry
+from geoskip.planner import Labeller
 from geoskip.rewrite import canonical
 from geoskip.stores.search.clause_queries import fields_of, keys_of, translate
 from geoskip.stores.search.queries import KeyField

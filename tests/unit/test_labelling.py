@@ -22,8 +22,8 @@ from geoskip.clauses import (
 from geoskip.errors import MappingError
 from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import Labeller, clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import Labeller, clause_for
 from geoskip.registry import declare, mappings, maps
 from tests.support.harness import call, canned, sound
 

@@ -15,8 +15,8 @@ from geoskip.bounds.monotone import call_at_ends
 from geoskip.clauses import keep_mask
 from geoskip.errors import MappingError
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import constant, current, declare, mappings
 from geoskip.registry.fingerprint import identity

@@ -16,8 +16,8 @@ from geoskip.clauses import keep_mask
 from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from geoskip.predicates import Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from tests.support.harness import COLUMNS, TYPES, array_of
 

@@ -22,8 +22,8 @@ from geoskip.indexes import bloom_filters
 from geoskip.indexes.base import SourceColumn, index_from_json
 from geoskip.indexes.bloom_filters import LARGEST, bits_for, filter_of
 from geoskip.indexes.bloom_hash import hashes_of, hashes_of_keys, keys_of
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from tests.support.evaluator import compare
 from tests.support.strategies import examples
 

@@ -17,8 +17,8 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from tests.support.evaluator import outcomes
 from tests.support.harness import COLUMNS, World, sound
 from tests.support.strategies import examples

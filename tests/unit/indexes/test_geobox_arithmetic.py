@@ -23,7 +23,7 @@ from geoskip.clauses import keep_mask
 from geoskip.indexes.geobox.computed import Coordinate, UnitFiles, bounds_of_type
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import NoBoxReason, units_of
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from geoskip.types import SqlType, sql_type
 from tests.support.geobox_oracle import collected, pair_rows

@@ -25,8 +25,8 @@ from geoskip.indexes.bloom_hash import hashes_of
 from geoskip.indexes.hybrid import list_costs_less
 from geoskip.indexes.postings import postings_of
 from geoskip.indexes.summary_cache import sharing
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from tests.support.harness import COLUMNS, POOLS, TYPES, array_of
 
 LOG = Formatted("line", template=r"^(?<ip>\S+) .*\[(?<day>[^:]+)")

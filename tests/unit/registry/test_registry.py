@@ -13,7 +13,7 @@ import pytest
 from geoskip import GeoBox, MinMax, Prefix, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.errors import MappingError
 from geoskip.indexes.base import Index
-from geoskip.labelling import Labeller
+from geoskip.planner import Labeller
 from geoskip.predicates import Call, Column, Comparison, IsNull, Literal, Not, StartsWith
 from geoskip.registry import Function, Registry, current, registry
 from geoskip.registry.fingerprint import identity

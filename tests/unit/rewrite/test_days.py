@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from geoskip.clauses import keep_mask
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import clause_for
 from geoskip.metadata import FileMetadata
+from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, Literal, Not, Predicate
 from geoskip.rewrite.implied import days
 

@@ -13,7 +13,7 @@ import pytest
 from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL, KEEP_NONE
 from geoskip.indexes.minmax import MinMax
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.registry import constant, mappings
 from geoskip.rewrite import fold_constants
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from geoskip import MinMax, mappings, maps
-from geoskip.labelling import clause_for
+from geoskip.planner import clause_for
 from geoskip.predicates import (
     And,
     Call,
