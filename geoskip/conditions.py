@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.clauses import Clause, Files, Mask, UnitClause
+from geoskip.clauses import Clause, Files, Mask, UnitClause, alternatives_of, keep_mask, parts_of
 
 __all__ = [
     "ALWAYS",
@@ -45,6 +45,7 @@ __all__ = [
     "Interval",
     "Intervals",
     "Negation",
+    "Places",
     "Refine",
     "SomeValue",
     "UnitTable",
@@ -80,7 +81,7 @@ class UnitTable(ABC):
         """One entry a file: has it a unit among these, or is anything about it unknown?"""
 
     def answer(self, condition: AllOf | Among) -> Mask | None:
-        """The units that satisfy a condition, for columns that are no arrays or have an index; None for others."""
+        """The units that satisfy a condition on columns that are no arrays or have an index, or None."""
         return None
 
 
@@ -123,7 +124,7 @@ class Among(Condition):
 
 @dataclass(frozen=True)
 class SomeValue(Condition):
-    """One of some values, which ascend, lies between two columns; with ``equal``, both columns equal it."""
+    """One of some ascending values from ``low`` to ``high``; with ``equal``, the value of both columns."""
 
     values: tuple[int | float | bytes, ...]
     equal: bool = False
@@ -135,7 +136,7 @@ class SomeValue(Condition):
         return AnyOf(tuple(AllOf(tuple(map(Compare, self.columns, ops, (v, v)))) for v in self.values))
 
     def hull(self) -> Condition:
-        """What the least and the greatest value imply."""
+        """The comparisons with the least and the greatest value, which it implies."""
         low, high = self.columns
         return AllOf((Compare(low, "<=", self.values[-1]), Compare(high, ">=", self.values[0])))
 
@@ -167,7 +168,7 @@ class AnyOf(Condition):
 
 @dataclass(frozen=True)
 class Negation(Condition):
-    """The negation of a condition on stored columns, which is not the negation of a clause: it has no code inside."""
+    """The negation of a condition on stored columns, without code; no clause is ever negated."""
 
     part: Condition
 
@@ -181,7 +182,7 @@ class Negation(Condition):
 
 @dataclass(frozen=True)
 class Refine(Condition):
-    """What code decides of the units that satisfy a necessary condition.
+    """A decision of code on the units that satisfy a necessary condition.
 
     Attributes
     ----------
@@ -279,6 +280,19 @@ def intersection(one: Intervals, other: Intervals) -> Intervals:
     ((3, 4), (6, 7))
     """
     return complement(union([*complement(one), *complement(other)]))
+
+
+def condition_of(clause: Clause, table: UnitTable) -> Condition:
+    """The condition of a clause, merged or not, on a table of the units of its index.
+
+    What states no condition is code, which keeps files of ``table.files``.
+    """
+    for parts, join in ((parts_of(clause), all_hold), (alternatives_of(clause), any_holds)):
+        if len(parts) > 1:
+            return join(condition_of(part, table) for part in parts)
+    if isinstance(clause, FileClause | ExistsClause):
+        return clause.where(table)
+    return Refine(ALWAYS, lambda table, places: keep_mask(clause, table.files)[places], str(clause))
 
 
 def all_hold(conditions: Iterable[Condition]) -> Condition:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -27,13 +28,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geoskip.clauses import Mask
+from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue, any_holds
 from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys
 from geoskip.predicates import Literal
 
 __all__ = [
     "FIRST",
     "LAST",
+    "NAN",
     "NAN_KEY",
+    "NUMBERS",
+    "PRESENT",
+    "UNKNOWN",
     "Doubles",
     "IncomparableError",
     "Ints",
@@ -41,6 +47,8 @@ __all__ = [
     "LiteralKey",
     "comparable",
     "float_keys",
+    "keys_differ",
+    "keys_meet",
     "number_key",
     "physical",
     "real_below",
@@ -70,10 +78,14 @@ class SortKeys:
     """Files that may hold NaN beside the values between the keys."""
 
     @property
+    def numbers(self) -> Mask:
+        """Files that may hold a value but NaN."""
+        return np.asarray(self.low <= self.high)
+
+    @property
     def present(self) -> Mask:
         """Files that may hold a value."""
-        found = np.asarray(self.low <= self.high)
-        return found if self.nan is None else found | self.nan
+        return self.numbers if self.nan is None else self.numbers | self.nan
 
     def hull(self) -> SortKeys:
         """One interval a file, with NaN at its upper end."""
@@ -87,75 +99,65 @@ class SortKeys:
         """Files of which nothing is known."""
         return np.asarray((self.low == FIRST) & (self.high == LAST))
 
-    def meets(self, op: str, at: int, exact: bool) -> Mask:
-        """Files where some value may stand in ``op`` to a literal.
 
-        Parameters
-        ----------
-        op : str
-            ``=``, ``<``, ``<=``, ``>`` or ``>=``.
-        at : int
-            The literal's key.
-        exact : bool
-            False if the literal lies just above the key.
+PRESENT, NUMBERS, NAN = (Compare(column, "=", True) for column in ("present", "numbers", "nan"))
+UNKNOWN = AllOf((Compare("low", "=", FIRST), Compare("high", "=", LAST)))
 
-        >>> three = SortKeys(np.array([1, 3, LAST]), np.array([2, 9, FIRST]))
-        >>> three.meets("<", 3, True).tolist(), three.meets("=", 2, False).tolist()
-        ([True, False, False], [False, False, False])
-        """
-        found = self._numbers_meet(op, at, exact)
-        of_nan = op[0] == ">" if at < NAN_KEY else op in ("=", "<=", ">=")
-        return found | self.nan if of_nan and self.nan is not None else found
 
-    def _numbers_meet(self, op: str, at: int, exact: bool) -> Mask:
-        """:meth:`meets` of the values but NaN."""
-        if not FIRST <= at <= LAST:  # above or below everything
-            present = np.asarray(self.low <= self.high)
-            return present if (op[0] == ">") is (at < FIRST) and op != "=" else self.unknown
-        match op:
-            case ">=" if exact:
-                return np.asarray(self.high >= at)
-            case ">" | ">=":
-                return np.asarray(self.high > at) if at < LAST else self.unknown
-            case "<" if exact:
-                return np.asarray(self.low < at) if at > FIRST else self.unknown
-            case "<" | "<=":
-                return np.asarray(self.low <= at)
-        if exact or at == LAST:
-            return np.asarray((self.low <= at) & (self.high >= at))
-        return np.asarray((self.low <= at) & (self.high > at))  # keys may be rounded: see decimals
+def keys_meet(op: str, places: Sequence[LiteralKey], *, nan: bool) -> Condition:
+    """The condition that some value may stand in an order, or in equality, to one of the literals.
 
-    def leaves(self, at: int, exact: bool) -> Mask:
-        """Files where some value may differ from the literal: those where not all values are equal to it."""
-        if not exact or not FIRST <= at <= LAST:
-            return self.present
-        found = np.asarray(((self.low != at) | (self.high != at)) & (self.low <= self.high))
-        return found if self.nan is None or at == NAN_KEY else found | self.nan
+    Parameters
+    ----------
+    op : str
+        ``=``, ``<``, ``<=``, ``>`` or ``>=``; several literals are for ``=``.
+    places : sequence of LiteralKey
+        The literals' keys.
+    nan : bool
+        True if the values may include NaN.
 
-    def meets_any(self, places: list[LiteralKey]) -> Mask:
-        """Files where some value may be equal to one of the literals."""
-        keys = np.unique(np.array([at for at, exact in places if exact and FIRST <= at <= LAST], dtype=np.int64))
-        parts = [self._meets_keys(keys), *(self.meets("=", at, False) for at, exact in places if not exact)]
-        return parts[0] if len(parts) == 1 else np.logical_or.reduce(parts)
+    >>> str(keys_meet("<", [(3, True)], nan=False)), str(keys_meet("=", [(2, False)], nan=False))
+    ('low < 3', '(low <= 2 AND high > 2)')
+    """
+    if op == "=":
+        keys = tuple(sorted({at for at, exact in places if exact and FIRST <= at <= LAST}))
+        parts = [SomeValue(keys) if keys else UNKNOWN, *(_lies_above(at) for at, exact in places if not exact)]
+        return any_holds([*parts, NAN] if nan and NAN_KEY in keys else parts)
+    (at, exact), *_ = places
+    found = _order_meets(op, at, exact)
+    of_nan = op[0] == ">" if at < NAN_KEY else op[1:] == "="
+    return any_holds([found, NAN]) if nan and of_nan else found
 
-    def _meets_keys(self, keys: Ints) -> Mask:
-        """Files between whose keys one of these lies; they are in order."""
-        if not len(keys):
-            return self.unknown
-        if self.nan is not None and keys[-1] == NAN_KEY:
-            return SortKeys(self.low, self.high)._meets_keys(keys) | self.nan
-        found = np.asarray((self.low <= keys[-1]) & (self.high >= keys[0]))
-        if len(keys) > 1:
-            chosen = np.flatnonzero(found)
-            following = keys[np.minimum(np.searchsorted(keys, self.low[chosen]), len(keys) - 1)]
-            found[chosen] = (self.low[chosen] <= following) & (following <= self.high[chosen])
-        return found
 
-    def leaves_all(self, places: list[LiteralKey]) -> Mask:
-        """Files where some value may differ from all literals: not where one of these is the only value."""
-        keys = [at for at, exact in places if exact and FIRST <= at <= LAST]
-        found = np.asarray(((self.low != self.high) | ~np.isin(self.low, keys)) & (self.low <= self.high))
-        return found if self.nan is None or NAN_KEY in keys else found | self.nan
+def _lies_above(at: int) -> Condition:
+    """The condition that some value may lie just above a key, which may be rounded as decimals are."""
+    if not FIRST <= at <= LAST:
+        return UNKNOWN
+    return AllOf((Compare("low", "<=", at), Compare("high", ">", at) if at < LAST else Compare("high", "=", LAST)))
+
+
+def _order_meets(op: str, at: int, exact: bool) -> Condition:
+    if not FIRST <= at <= LAST:  # above or below everything
+        return PRESENT if (op[0] == ">") is (at < FIRST) else UNKNOWN
+    match op:
+        case ">=" if exact:
+            return Compare("high", ">=", at)
+        case ">" | ">=":
+            return Compare("high", ">", at) if at < LAST else UNKNOWN
+        case "<" if exact:
+            return Compare("low", "<", at) if at > FIRST else UNKNOWN
+    return Compare("low", "<=", at)
+
+
+def keys_differ(places: Sequence[LiteralKey], *, nan: bool) -> Condition:
+    """The condition that some value may differ from all literals: none of them is the only value."""
+    keys = tuple(sorted({at for at, exact in places if exact and FIRST <= at <= LAST}))
+    if not keys:
+        return PRESENT
+    differs = Negation(SomeValue(keys, equal=True))
+    if not nan or NAN_KEY in keys:
+        return AllOf((differs, NUMBERS if nan else PRESENT))
+    return any_holds([AllOf((differs, NUMBERS)), NAN])
 
 
 def physical(value: Any) -> Any:

@@ -5,18 +5,31 @@ Arrow compares so too. (The order of UTF-16 units, the JVM's own, differs above 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from geoskip.bounds.sort_keys import IncomparableError
+from geoskip.bounds.sort_keys import PRESENT, IncomparableError
 from geoskip.clauses import Mask
+from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue
 from geoskip.evaluation.values import successor
 from geoskip.predicates import Literal
 
-__all__ = ["ByteStrings", "certain", "encoded", "literal_prefix", "literal_suffix", "literal_text", "successor"]
+__all__ = [
+    "ByteStrings",
+    "certain",
+    "encoded",
+    "literal_prefix",
+    "literal_suffix",
+    "literal_text",
+    "prefix_differs",
+    "prefix_meets",
+    "successor",
+    "texts_differ",
+    "texts_meet",
+]
 
 
 @dataclass(frozen=True)
@@ -33,57 +46,32 @@ class ByteStrings:
         """Files that may hold a value."""
         return np.asarray(~self.empty)
 
-    def reaches(self, least: bytes) -> Mask:
-        """Files where some value may be ``least`` or above."""
-        return _or_unbounded(pc.greater_equal(self.high, _scalar(least, self.high))) & ~self.empty
 
-    def begins(self, most: bytes | None, *, below: bool = False) -> Mask:
-        """Files where some value may be ``most`` or below, or strictly below; None is above everything."""
-        if most is None:
-            return self.present
-        compare = pc.less if below else pc.less_equal
-        return _or_unbounded(compare(self.low, _scalar(most, self.low))) & ~self.empty
+def texts_meet(op: str, values: Sequence[bytes]) -> Condition:
+    """The condition that some value may stand in ``op`` to one of these; several are for ``=``."""
+    if op == "=":
+        return AllOf((SomeValue(tuple(sorted(set(values)))), PRESENT))
+    return AllOf((Compare("high" if op[0] == ">" else "low", op, values[0]), PRESENT))
 
-    def meets(self, op: str, value: bytes) -> Mask:
-        """Files where some value may stand in ``op`` to this one."""
-        match op:
-            case ">":
-                return _or_unbounded(pc.greater(self.high, _scalar(value, self.high))) & ~self.empty
-            case ">=":
-                return self.reaches(value)
-            case "<" | "<=":
-                return self.begins(value, below=op == "<")
-        return self.reaches(value) & self.begins(value)
 
-    def meets_any(self, values: list[bytes]) -> Mask:
-        """Files where some value may be equal to one of these."""
-        ordered = sorted(set(values))
-        if not ordered:
-            return np.zeros(len(self.empty), dtype=bool)
-        found = self.reaches(ordered[0]) & self.begins(ordered[-1])
-        if len(ordered) > 1:
-            chosen = np.flatnonzero(found)
-            table = np.array([*ordered, None], dtype=object)
-            low, high = self.low.take(pa.array(chosen)).to_pylist(), self.high.take(pa.array(chosen)).to_pylist()
-            at = np.searchsorted(table[:-1], np.array([b"" if v is None else v for v in low], dtype=object))
-            found[chosen] = [
-                i < len(ordered) and (top is None or table[i] <= top) for i, top in zip(at, high, strict=True)
-            ]
-        return found
+def texts_differ(values: Sequence[bytes]) -> Condition:
+    """The condition that some value may differ from all of these: not where one of them is the only value."""
+    same = SomeValue(tuple(sorted(set(values))), equal=True)
+    return AllOf((Negation(AllOf((same, Compare("exact", "=", True)))), PRESENT))
 
-    def leaves_all(self, values: list[bytes]) -> Mask:
-        """Files where some value may differ from all of these: not where one of them is the only value."""
-        same = certain(pc.equal(self.low, self.high)) & self.exact
-        same &= certain(pc.is_in(self.low, pa.array(sorted(set(values)), self.low.type)))
-        return np.asarray(~same & ~self.empty)
 
-    def leaves_prefix(self, prefix: bytes) -> Mask:
-        """Files where some value may not begin with the prefix: not where both bounds begin so."""
-        inside = certain(pc.greater_equal(self.low, _scalar(prefix, self.low)))
-        above = successor(prefix)
-        if above is not None:
-            inside = inside & certain(pc.less(self.high, _scalar(above, self.high)))
-        return np.asarray(~inside & ~self.empty)
+def prefix_meets(prefix: bytes) -> Condition:
+    """The condition that some value may begin with a prefix."""
+    above = successor(prefix)
+    begins = () if above is None else (Compare("low", "<", above),)
+    return AllOf((Compare("high", ">=", prefix), *begins, PRESENT))
+
+
+def prefix_differs(prefix: bytes) -> Condition:
+    """The condition that some value may not begin with a prefix: not where both bounds begin so."""
+    above = successor(prefix)
+    ends = () if above is None else (Compare("high", "<", above),)
+    return AllOf((Negation(AllOf((Compare("low", ">=", prefix), *ends))), PRESENT))
 
 
 def encoded(literal: Literal) -> bytes:
@@ -93,14 +81,6 @@ def encoded(literal: Literal) -> bytes:
         return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(memoryview(value))
     except (TypeError, UnicodeEncodeError):
         raise IncomparableError(f"{literal} is neither a string nor binary") from None
-
-
-def _scalar(value: bytes, like: pa.Array) -> pa.Scalar:
-    return pa.scalar(value, like.type)
-
-
-def _or_unbounded(answer: pa.Array) -> Mask:
-    return np.asarray(answer.fill_null(True).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def certain(answer: pa.Array) -> Mask:

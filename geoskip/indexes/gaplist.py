@@ -33,16 +33,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geoskip.bounds.interpret import indexed
 from geoskip.bounds.interval import counts_of
 from geoskip.bounds.sort_keys import Ints
-from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, UnitClause, keep_mask
+from geoskip.clauses import KEEP_NONE, Clause, Files, Mask
+from geoskip.conditions import Condition, ExistsClause, condition_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.range_clauses import BoundTable
 from geoskip.indexes.stored_bounds import bound_type, ordered
 from geoskip.predicates import Predicate
 
-__all__ = ["GapList", "SegmentPasses", "segments_of"]
+__all__ = ["GapList", "SegmentPasses", "SegmentTable", "segments_of"]
 
 T = TypeVar("T")
 _MOST = 1000
@@ -124,25 +127,36 @@ class GapList(Index):
 
 
 @dataclass(frozen=True)
-class SegmentPasses(UnitClause):
+class SegmentPasses(ExistsClause):
     """Some segment of the file's values may hold a match."""
 
     index: str
     inner: Clause
 
-    def keep_units(self, files: Files) -> Mask:
-        return keep_mask(self.inner, segments_of(files, self.index))
+    def units(self, files: Files) -> SegmentTable:
+        return SegmentTable(files, self.index)
 
-    def files_of(self, files: Files, units: Mask) -> Mask:
-        keep = np.zeros(len(files), dtype=bool)
-        keep[segments_of(files, self.index).owner[np.flatnonzero(units)]] = True
-        return keep
+    def where(self, table: Any) -> Condition:
+        return condition_of(self.inner, table)
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.index, name) for name in ("segments", "nulls", "nans", "rows"))
 
     def __str__(self) -> str:
         return f"{self.index} has a segment with {self.inner}"
+
+
+class SegmentTable(BoundTable):
+    """The bounds of all segments."""
+
+    def __init__(self, files: Files, name: str) -> None:
+        self.segments, self.owners = segments_of(files, name), len(files)
+        super().__init__(self.segments, indexed(name))
+
+    def files_with(self, units: Mask) -> Mask:
+        keep = np.zeros(self.owners, dtype=bool)
+        keep[self.segments.owner[np.flatnonzero(units)]] = True
+        return keep
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,21 +14,51 @@ computed from the expression lies in the interval that :mod:`geoskip.bounds.inte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from geoskip.clauses import Clause
+from geoskip.bounds.interpret import Derivation, derive
+from geoskip.bounds.strings import literal_prefix
+from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
-from geoskip.indexes.range_clauses import BoundClauses
+from geoskip.indexes.range_clauses import (
+    HasNaN,
+    HasNulls,
+    HasNumbers,
+    HasValues,
+    PrefixLeaves,
+    PrefixMeets,
+    RangeLeaves,
+    RangeMeets,
+    RangesCompare,
+)
 from geoskip.indexes.stored_bounds import bound_type, bounds, merged, of_texts
-from geoskip.predicates import Predicate
+from geoskip.predicates import (
+    And,
+    Call,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Predicate,
+    StartsWith,
+)
+from geoskip.registry import Function
 from geoskip.types import sql_type
 
-__all__ = ["MinMax", "clause_of_several"]
+__all__ = ["BoundClauses", "MinMax", "clause_of_several"]
+
+
+_IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 @index
@@ -118,3 +148,104 @@ def clause_of_several(node: Predicate, *indexes: MinMax) -> Clause | None:
 
     clause = BoundClauses(leaf).clause(node)
     return clause if clause is not None and len({name for name, _ in clause.columns()}) > 1 else None
+
+
+@dataclass(frozen=True)
+class BoundClauses:
+    """Clauses for predicates on expressions with stored bounds: of one index, or of several.
+
+    Attributes
+    ----------
+    leaf : Callable
+        The name of the index over an expression, or None.
+    """
+
+    leaf: Callable[[Predicate], str | None]
+
+    def clause(self, node: Predicate) -> Clause | None:
+        """The condition that a row which makes the predicate TRUE needs; None where there is none."""
+        match node:
+            case And(parts):
+                return self._of_numbers(parts)
+            case Not(child):
+                return self._negated(child)
+            case Comparison(op, left, Literal() as literal):
+                return self._compared(op, left, literal)
+            case Comparison(op, left, right) if op != "<=>":
+                return self._of_two(op, left, right)
+            case In(child, values) if (of := derive(child, self.leaf)) is not None:
+                return RangeMeets(of, "=", tuple(v for v in values if v.value is not None))
+            case IsNull(child) if (of := self._strict(child)) is not None:
+                return HasNulls(of)
+            case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
+                return HasNaN(of)
+            case StartsWith(child, text) if (name := self.leaf(child)) is not None:
+                return PrefixMeets(name, text)
+            case Like(child, pattern, escape) if (name := self.leaf(child)) is not None:
+                return PrefixMeets(name, literal_prefix(pattern, escape)[0])
+            case EndsWith(child) | Contains(child) if (name := self.leaf(child)) is not None:
+                return HasValues(name)
+        return None
+
+    def _compared(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
+        of = derive(left, self.leaf)
+        if of is None:
+            return None
+        if literal.value is None:
+            return KEEP_NONE if op != "<=>" else HasNulls(of) if of.is_strict else None
+        return RangeMeets(of, "=" if op == "<=>" else op, (literal,))
+
+    def _of_two(self, op: str, left: Predicate, right: Predicate) -> Clause | None:
+        """A comparison of two expressions; of one that has no bounds it is known that the other is not NULL."""
+        one, other = derive(left, self.leaf), derive(right, self.leaf)
+        if one is not None and other is not None and left.type == right.type:
+            return RangesCompare(one, op, other)
+        known = next((of for of in (one, other) if of is not None and of.is_leaf), None)
+        return None if known is None else HasValues(known.names[0])
+
+    def _of_numbers(self, parts: Sequence[Predicate]) -> Clause | None:
+        """Lower bounds of numbers, where an upper bound of the same leaves NaN out: x BETWEEN 1 AND 2."""
+        ends = [(p.op, p.left, p.right) for p in parts if isinstance(p, Comparison) and isinstance(p.right, Literal)]
+        below = {left for op, left, literal in ends if op in ("<", "<=") and literal.value == literal.value}
+        above = [self._compared(op, left, literal) for op, left, literal in ends if op[0] == ">" and left in below]
+        found = [replace(clause, numbers=True) for clause in above if isinstance(clause, RangeMeets)]
+        return all_of(found) if found else None
+
+    def _negated(self, node: Predicate) -> Clause | None:
+        """The condition that a row needs to make a predicate FALSE; a value for most."""
+        match node:
+            case Comparison("<=>" | "=" as op, left, Literal() as literal):
+                return self._differs(op, left, literal)
+            case Comparison(op, left, right) if op in _NEGATED:
+                return self.clause(Comparison(_NEGATED[op], left, right))
+            case Comparison("=", left, right):
+                name = self.leaf(left) or self.leaf(right)
+                return None if name is None else HasValues(name)
+            case In(child, values) if (of := derive(child, self.leaf)) is not None:
+                return KEEP_NONE if any(v.value is None for v in values) else RangeLeaves(of, values)
+            case IsNull(child) if (of := self._strict(child)) is not None:
+                return all_of(map(HasValues, of.names))  # no function makes a value of NULL
+            case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
+                return any_of([HasNumbers(of), HasNulls(of)])
+            case StartsWith(child, text) if (name := self.leaf(child)) is not None:
+                return PrefixLeaves(name, text)
+            case Like(child, pattern, escape) if (name := self.leaf(child)) is not None:
+                prefix, only = literal_prefix(pattern, escape)
+                return PrefixLeaves(name, prefix) if only else HasValues(name)
+            case EndsWith(child) | Contains(child) if (name := self.leaf(child)) is not None:
+                return HasValues(name)
+        return None
+
+    def _differs(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
+        of = derive(left, self.leaf)
+        if of is None or (op == "<=>" and not of.is_strict):
+            return None
+        if literal.value is None:
+            return all_of(map(HasValues, of.names)) if op == "<=>" else KEEP_NONE
+        differs = RangeLeaves(of, (literal,))
+        return differs if op == "=" else any_of([differs, HasNulls(of)])
+
+    def _strict(self, node: Predicate) -> Derivation | None:
+        """The derivation of an expression that is NULL where its operand is, and nowhere else."""
+        of = derive(node, self.leaf)
+        return of if of is not None and of.is_strict else None

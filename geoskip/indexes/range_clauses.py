@@ -6,35 +6,55 @@ unit is kept where some value between the ends may make the predicate TRUE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from geoskip.bounds.interpret import Derivation, derive, indexed, interval_of, keys_of
+from geoskip.bounds.interpret import Derivation, indexed, interval_of, keys_of
 from geoskip.bounds.interval import Interval, counts_of, one_sided_bounds
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, SortKeys
-from geoskip.bounds.strings import ByteStrings, encoded, literal_prefix, successor
-from geoskip.clauses import KEEP_NONE, Clause, Files, Mask, all_of, any_of
-from geoskip.predicates import (
-    And,
-    Call,
-    Comparison,
-    Contains,
-    EndsWith,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Not,
-    Predicate,
-    StartsWith,
+from geoskip.bounds.sort_keys import (
+    FIRST,
+    LAST,
+    NAN,
+    NUMBERS,
+    PRESENT,
+    UNKNOWN,
+    IncomparableError,
+    SortKeys,
+    keys_differ,
+    keys_meet,
 )
-from geoskip.registry import Function
+from geoskip.bounds.strings import (
+    ByteStrings,
+    encoded,
+    prefix_differs,
+    prefix_meets,
+    texts_differ,
+    texts_meet,
+)
+from geoskip.clauses import Clause, Files, Mask
+from geoskip.conditions import (
+    ALWAYS,
+    NEVER,
+    Compare,
+    Condition,
+    FileClause,
+    Places,
+    Refine,
+    UnitTable,
+    any_holds,
+    evaluate,
+)
+from geoskip.predicates import (
+    Literal,
+)
 
 __all__ = [
-    "BoundClauses",
+    "BoundTable",
     "HasNaN",
     "HasNulls",
     "HasNumbers",
@@ -46,113 +66,72 @@ __all__ = [
     "RangesCompare",
 ]
 
-_IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
+class BoundTable(UnitTable):
+    """The bounds of an expression, a unit a file: ``low`` and ``high``, as sort keys or bytes, and flags.
 
-@dataclass(frozen=True)
-class BoundClauses:
-    """Clauses for predicates on expressions with stored bounds: of one index, or of several.
-
-    Attributes
-    ----------
-    leaf : Callable
-        The name of the index over an expression, or None.
+    ``present``, ``numbers`` and ``nan`` say which values there may be, ``exact`` that bounds of strings were not
+    shortened, ``values`` and ``nulls`` that some value of the indexed expressions is not NULL, or is.
     """
 
-    leaf: Callable[[Predicate], str | None]
+    def __init__(self, files: Files, of: Derivation, interval: Interval | None = None) -> None:
+        self.files, self.of, self._given = files, of, interval
 
-    def clause(self, node: Predicate) -> Clause | None:
-        """The condition that a row which makes the predicate TRUE needs; None where there is none."""
-        match node:
-            case And(parts):
-                return self._of_numbers(parts)
-            case Not(child):
-                return self._negated(child)
-            case Comparison(op, left, Literal() as literal):
-                return self._compared(op, left, literal)
-            case Comparison(op, left, right) if op != "<=>":
-                return self._of_two(op, left, right)
-            case In(child, values) if (of := derive(child, self.leaf)) is not None:
-                return RangeMeets(of, "=", tuple(v for v in values if v.value is not None))
-            case IsNull(child) if (of := self._strict(child)) is not None:
-                return HasNulls(of)
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
-                return HasNaN(of)
-            case StartsWith(child, text) if (name := self.leaf(child)) is not None:
-                return PrefixMeets(name, text)
-            case Like(child, pattern, escape) if (name := self.leaf(child)) is not None:
-                return PrefixMeets(name, literal_prefix(pattern, escape)[0])
-            case EndsWith(child) | Contains(child) if (name := self.leaf(child)) is not None:
-                return HasValues(name)
-        return None
+    def __len__(self) -> int:
+        return len(self.files)
 
-    def _compared(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
-        of = derive(left, self.leaf)
-        if of is None:
-            return None
-        if literal.value is None:
-            return KEEP_NONE if op != "<=>" else HasNulls(of) if of.is_strict else None
-        return RangeMeets(of, "=" if op == "<=>" else op, (literal,))
+    @property
+    def interval(self) -> Interval | ByteStrings | None:
+        """The intervals; raises IncomparableError where there are none of the expression."""
+        return interval_of(self.files, self.of) if self._given is None else self._given
 
-    def _of_two(self, op: str, left: Predicate, right: Predicate) -> Clause | None:
-        """A comparison of two expressions; of one that has no bounds it is known that the other is not NULL."""
-        one, other = derive(left, self.leaf), derive(right, self.leaf)
-        if one is not None and other is not None and left.type == right.type:
-            return RangesCompare(one, op, other)
-        known = next((of for of in (one, other) if of is not None and of.is_leaf), None)
-        return None if known is None else HasValues(known.names[0])
+    @cached_property
+    def _ends(self) -> SortKeys | ByteStrings:
+        interval = self.interval
+        if isinstance(interval, Interval):
+            return keys_of(self.files, self.of, interval) if self._given is None else interval.keys()
+        assert interval is not None
+        return interval
 
-    def _of_numbers(self, parts: Sequence[Predicate]) -> Clause | None:
-        """Lower bounds of numbers, where an upper bound of the same leaves NaN out: x BETWEEN 1 AND 2."""
-        ends = [(p.op, p.left, p.right) for p in parts if isinstance(p, Comparison) and isinstance(p.right, Literal)]
-        below = {left for op, left, literal in ends if op in ("<", "<=") and literal.value == literal.value}
-        above = [self._compared(op, left, literal) for op, left, literal in ends if op[0] == ">" and left in below]
-        found = [replace(clause, numbers=True) for clause in above if isinstance(clause, RangeMeets)]
-        return all_of(found) if found else None
+    def as_doubles(self) -> BoundTable:
+        """The bounds of numbers as Spark rounds these to doubles."""
+        assert isinstance(self.interval, Interval)
+        return BoundTable(self.files, self.of, self.interval.as_real("double"))
 
-    def _negated(self, node: Predicate) -> Clause | None:
-        """The condition that a row needs to make a predicate FALSE; a value for most."""
-        match node:
-            case Comparison("<=>" | "=" as op, left, Literal() as literal):
-                return self._differs(op, left, literal)
-            case Comparison(op, left, right) if op in _NEGATED:
-                return self.clause(Comparison(_NEGATED[op], left, right))
-            case Comparison("=", left, right):
-                name = self.leaf(left) or self.leaf(right)
-                return None if name is None else HasValues(name)
-            case In(child, values) if (of := derive(child, self.leaf)) is not None:
-                return KEEP_NONE if any(v.value is None for v in values) else RangeLeaves(of, values)
-            case IsNull(child) if (of := self._strict(child)) is not None:
-                return all_of(map(HasValues, of.names))  # no function makes a value of NULL
-            case Call(_, (child,)) if _IS_NAN.is_called(node) and (of := self._strict(child)) is not None:
-                return any_of([HasNumbers(of), HasNulls(of)])
-            case StartsWith(child, text) if (name := self.leaf(child)) is not None:
-                return PrefixLeaves(name, text)
-            case Like(child, pattern, escape) if (name := self.leaf(child)) is not None:
-                prefix, only = literal_prefix(pattern, escape)
-                return PrefixLeaves(name, prefix) if only else HasValues(name)
-            case EndsWith(child) | Contains(child) if (name := self.leaf(child)) is not None:
-                return HasValues(name)
-        return None
+    def column(self, name: str) -> Any:
+        match name:
+            case "values":
+                return np.logical_and.reduce([_has_values(self.files, index) for index in self.of.names])
+            case "nulls":
+                return np.logical_or.reduce([_has_nulls(self.files, index) for index in self.of.names])
+        found = getattr(self._ends, name)
+        return np.zeros(len(self), dtype=bool) if found is None else found
 
-    def _differs(self, op: str, left: Predicate, literal: Literal) -> Clause | None:
-        of = derive(left, self.leaf)
-        if of is None or (op == "<=>" and not of.is_strict):
-            return None
-        if literal.value is None:
-            return all_of(map(HasValues, of.names)) if op == "<=>" else KEEP_NONE
-        differs = RangeLeaves(of, (literal,))
-        return differs if op == "=" else any_of([differs, HasNulls(of)])
+    def files_with(self, units: Mask) -> Mask:
+        return units
 
-    def _strict(self, node: Predicate) -> Derivation | None:
-        """The derivation of an expression that is NULL where its operand is, and nowhere else."""
-        of = derive(node, self.leaf)
-        return of if of is not None and of.is_strict else None
+
+def _has_values(files: Files, name: str) -> Mask:
+    def compute() -> Mask:
+        (rows, counted), (nulls, known) = (counts_of(files, name, field) for field in ("rows", "nulls"))
+        return np.asarray(~(counted & known) | (rows > nulls))
+
+    return files.cached((name, "values"), compute)
+
+
+def _has_nulls(files: Files, name: str) -> Mask:
+    def compute() -> Mask:
+        nulls, known = counts_of(files, name, "nulls")
+        return np.asarray(~known | (nulls > 0))
+
+    return files.cached((name, "has nulls"), compute)
+
+
+VALUES, NULLS = Compare("values", "=", True), Compare("nulls", "=", True)
 
 
 @dataclass(frozen=True)
-class _OfRange(Clause):
+class _OfRange(FileClause):
     """A clause on the intervals of one expression."""
 
     of: Derivation
@@ -172,36 +151,34 @@ class _OfRange(Clause):
         return tuple((name, field) for name in self.of.names for field in fields)
 
     def keep(self, files: Files) -> Mask:
-        return _remembered(self, files, self._keep) if self.of.asks_engine else self._keep(files)
+        return _remembered(self, files, super().keep) if self.of.asks_engine else super().keep(files)
 
-    def _keep(self, files: Files) -> Mask:
-        return _kept(files, (self.of,), self._kept)
+    def units(self, files: Files) -> BoundTable:
+        return BoundTable(files, self.of)
 
-    def _kept(self, files: Files) -> Mask:
-        interval = interval_of(files, self.of)
-        if isinstance(interval, Interval):
-            return self.of_keys(interval, keys_of(files, self.of, interval))
-        return np.ones(len(files), dtype=bool) if interval is None else self.of_bytes(interval)
+    def where(self, table: Any) -> Condition:
+        if self.is_derived and table.of != self.of:  # the table has stored bounds alone
+            return Refine(ALWAYS, lambda table, places: self.keep(table.files)[places], str(self))
+        found = self.condition(table)
+        return any_holds([found, NULLS]) if self.of.takes_null else found
 
-    def of_keys(self, interval: Interval, keys: SortKeys) -> Mask:
-        """The units that are kept, by intervals of values of fixed width."""
+    def condition(self, table: BoundTable) -> Condition:
+        """The condition on bounds; some value, where these have no order with a literal."""
+        try:
+            interval = table.interval
+            if isinstance(interval, Interval):
+                return self.of_keys(interval)
+            return ALWAYS if interval is None else self.of_bytes()
+        except IncomparableError:
+            return VALUES
+
+    def of_keys(self, interval: Interval) -> Condition:
+        """The condition on intervals of values of fixed width."""
         raise IncomparableError(type(self).__name__)
 
-    def of_bytes(self, interval: ByteStrings) -> Mask:
-        """The units that are kept, by intervals of strings or binary."""
+    def of_bytes(self) -> Condition:
+        """The condition on intervals of strings or binary."""
         raise IncomparableError(type(self).__name__)
-
-
-def _kept(files: Files, derived: Sequence[Derivation], keep: Callable[[Files], Mask]) -> Mask:
-    """The units that are kept; those with values where bounds have no order with a literal."""
-    names = dict.fromkeys(name for of in derived for name in of.names)
-    try:
-        found = keep(files)
-    except IncomparableError:
-        found = np.logical_and.reduce([HasValues(name).keep(files) for name in names])
-    if any(of.takes_null for of in derived):
-        found = np.logical_or.reduce([found, *(HasNulls(indexed(name)).keep(files) for name in names)])
-    return found
 
 
 def _remembered(clause: Clause, files: Files, keep: Callable[[Files], Mask]) -> Mask:
@@ -246,22 +223,20 @@ class RangeMeets(_OfRange):
         except IncomparableError:
             return None
 
-    def of_keys(self, interval: Interval, keys: SortKeys) -> Mask:
-        if self.numbers:
-            keys = replace(keys, nan=None)
-        if len(self.literals) != 1:
-            found = keys.meets_any(interval.literal_keys(self.literals))
-        else:
-            found = keys.meets(self.op, *interval.literal_key(self.literals[0]))
+    def of_keys(self, interval: Interval) -> Condition:
+        nan = interval.kind == "real" and not self.numbers
+        found = keys_meet(self.op, interval.literal_keys(self.literals), nan=nan)
         if interval.kind == "number" and any(isinstance(literal.value, float) for literal in self.literals):
-            doubles = interval.as_real("double")  # Spark would compare them so
-            found = found | self.of_keys(doubles, doubles.keys())
+            return any_holds([found, Refine(ALWAYS, self._meets_doubles, f"{self} as doubles")])
         return found
 
-    def of_bytes(self, interval: ByteStrings) -> Mask:
-        if len(self.literals) == 1:
-            return interval.meets(self.op, encoded(self.literals[0]))
-        return interval.meets_any([encoded(literal) for literal in self.literals])
+    def _meets_doubles(self, table: BoundTable, places: Places) -> Mask:
+        """The comparison with a double, as Spark would make it of numbers of other types."""
+        doubles = table.as_doubles()
+        return evaluate(self.condition(doubles), doubles)[places]
+
+    def of_bytes(self) -> Condition:
+        return texts_meet(self.op, [encoded(literal) for literal in self.literals])
 
     def __str__(self) -> str:
         low, high = self.of.shown("min"), self.of.shown("max")
@@ -279,13 +254,11 @@ class RangeLeaves(_OfRange):
 
     literals: tuple[Literal, ...]
 
-    def of_keys(self, interval: Interval, keys: SortKeys) -> Mask:
-        if len(self.literals) == 1:
-            return keys.leaves(*interval.literal_key(self.literals[0]))
-        return keys.leaves_all(interval.literal_keys(self.literals))
+    def of_keys(self, interval: Interval) -> Condition:
+        return keys_differ(interval.literal_keys(self.literals), nan=interval.kind == "real")
 
-    def of_bytes(self, interval: ByteStrings) -> Mask:
-        return interval.leaves_all([encoded(literal) for literal in self.literals])
+    def of_bytes(self) -> Condition:
+        return texts_differ([encoded(literal) for literal in self.literals])
 
     def __str__(self) -> str:
         one = str(self.literals[0]) if len(self.literals) == 1 else f"one of {len(self.literals)} values"
@@ -308,12 +281,18 @@ class RangesCompare(Clause):
         return _remembered(self, files, self._keep) if asks else self._keep(files)
 
     def _keep(self, files: Files) -> Mask:
-        return _kept(files, (self.left, self.right), self._kept)
+        tables = [BoundTable(files, of) for of in (self.left, self.right)]
+        try:
+            found = self._kept(*(table.interval for table in tables))
+        except IncomparableError:
+            found = np.logical_and(*(table.column("values") for table in tables))
+        if self.left.takes_null or self.right.takes_null:
+            found = np.logical_or.reduce([found, *(table.column("nulls") for table in tables)])
+        return np.broadcast_to(found, len(files))
 
-    def _kept(self, files: Files) -> Mask:
-        left, right = interval_of(files, self.left), interval_of(files, self.right)
+    def _kept(self, left: Interval | ByteStrings | None, right: Interval | ByteStrings | None) -> Mask:
         if left is None or right is None:
-            return np.ones(len(files), dtype=bool)
+            return np.ones(1, dtype=bool)
         if not (isinstance(left, Interval) and isinstance(right, Interval) and left.kind == right.kind):
             raise IncomparableError("only intervals of values of fixed width are compared")
         if left.kind == "real":
@@ -339,14 +318,24 @@ class RangesCompare(Clause):
 
 
 @dataclass(frozen=True)
-class PrefixMeets(Clause):
+class PrefixMeets(FileClause):
     """Some value may begin with the text."""
 
     name: str
     text: str
 
-    def keep(self, files: Files) -> Mask:
-        return _of_prefix(files, self.name, self.text, _begins_with)
+    def units(self, files: Files) -> BoundTable:
+        return BoundTable(files, indexed(self.name))
+
+    def where(self, table: Any) -> Condition:
+        try:
+            return self.of_prefix(encoded(Literal(self.text))) if isinstance(table.interval, ByteStrings) else VALUES
+        except IncomparableError:
+            return VALUES
+
+    def of_prefix(self, prefix: bytes) -> Condition:
+        """The condition on the bounds of strings."""
+        return prefix_meets(prefix)
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         return _OfRange(indexed(self.name)).columns()
@@ -359,25 +348,24 @@ class PrefixMeets(Clause):
 class PrefixLeaves(PrefixMeets):
     """Some value may not begin with the text."""
 
-    def keep(self, files: Files) -> Mask:
-        return _of_prefix(files, self.name, self.text, ByteStrings.leaves_prefix)
+    def of_prefix(self, prefix: bytes) -> Condition:
+        return prefix_differs(prefix)
 
     def __str__(self) -> str:
         return f"{self.name} may not begin with '{self.text}'"
 
 
 @dataclass(frozen=True)
-class HasValues(Clause):
+class HasValues(FileClause):
     """Some value is not NULL."""
 
     name: str
 
-    def keep(self, files: Files) -> Mask:
-        def compute() -> Mask:
-            (rows, counted), (nulls, known) = (counts_of(files, self.name, field) for field in ("rows", "nulls"))
-            return np.asarray(~(counted & known) | (rows > nulls))
+    def units(self, files: Files) -> BoundTable:
+        return BoundTable(files, indexed(self.name))
 
-        return files.cached((self.name, "values"), compute)
+    def where(self, table: Any) -> Condition:
+        return VALUES
 
     def columns(self) -> tuple[tuple[str, str], ...]:
         return ((self.name, "nulls"), (self.name, "rows"))
@@ -390,34 +378,25 @@ class HasValues(Clause):
 class HasNulls(_OfRange):
     """Some value is NULL, or a function of the expression may make it so by an overflow."""
 
-    def keep(self, files: Files) -> Mask:
-        found: Mask = np.logical_or.reduce([_has_nulls(files, name) for name in self.of.names])
+    def condition(self, table: BoundTable) -> Condition:
         if self.of.is_total:
-            return found
+            return NULLS
         try:
-            interval = interval_of(files, self.of)
+            known = isinstance(table.interval, Interval)
         except IncomparableError:
-            interval = None
-        return found | interval.keys().unknown if isinstance(interval, Interval) else np.ones(len(files), dtype=bool)
+            known = False
+        return any_holds([NULLS, UNKNOWN if known else ALWAYS])
 
     def __str__(self) -> str:
         return f"{' or '.join(self.of.names)} has nulls"
-
-
-def _has_nulls(files: Files, name: str) -> Mask:
-    def compute() -> Mask:
-        nulls, known = counts_of(files, name, "nulls")
-        return np.asarray(~known | (nulls > 0))
-
-    return files.cached((name, "has nulls"), compute)
 
 
 @dataclass(frozen=True)
 class HasNaN(_OfRange):
     """Some value is NaN."""
 
-    def of_keys(self, interval: Interval, keys: SortKeys) -> Mask:
-        return np.zeros(len(keys.low), dtype=bool) if interval.nan is None else interval.nan
+    def of_keys(self, interval: Interval) -> Condition:
+        return NAN if interval.kind == "real" else NEVER
 
     def __str__(self) -> str:
         return f"{self.name} has NaN"
@@ -427,20 +406,8 @@ class HasNaN(_OfRange):
 class HasNumbers(_OfRange):
     """Some value is neither NULL nor NaN."""
 
-    def of_keys(self, interval: Interval, keys: SortKeys) -> Mask:
-        return np.asarray(interval.low <= interval.high)
+    def of_keys(self, interval: Interval) -> Condition:
+        return NUMBERS if interval.kind == "real" else PRESENT
 
     def __str__(self) -> str:
         return f"{self.name} has numbers"
-
-
-def _begins_with(interval: ByteStrings, prefix: bytes) -> Mask:
-    return interval.reaches(prefix) & interval.begins(successor(prefix), below=True)
-
-
-def _of_prefix(files: Files, name: str, text: str, keep: Callable[[ByteStrings, bytes], Mask]) -> Mask:
-    try:
-        interval, prefix = interval_of(files, indexed(name)), encoded(Literal(text))
-    except IncomparableError:
-        return HasValues(name).keep(files)
-    return keep(interval, prefix) if isinstance(interval, ByteStrings) else HasValues(name).keep(files)

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.bounds.interval import Interval
 from geoskip.clauses import Clause, all_of, any_of
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.gaplist import GapList
@@ -24,9 +23,9 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.stores.search import box_queries, distance_queries, listed_values
 from geoskip.stores.search.clause_queries import translate
-from geoskip.stores.search.queries import ALL, NONE, KeyField
+from geoskip.stores.search.queries import NONE, KeyField
 from geoskip.stores.search.queries import any_of as any_of_queries
-from geoskip.stores.search.range_queries import RangeKeys, keys_of_bounds
+from geoskip.stores.search.range_queries import keys_of_bounds
 from tests.soundness.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
 from tests.support import geobox_oracle as geo
 from tests.support.harness import COLUMNS, TYPES, World, canned, leaves
@@ -140,26 +139,24 @@ def test_distances_are_translated_rightly(metric: str) -> None:
 
 
 def _an_open_bound_is_missing(patch: pytest.MonkeyPatch) -> None:
-    def missing(original: Any, field: RangeKeys, member: str) -> Any:
+    def missing(original: Any, field: KeyField, member: str) -> Any:
         return NONE if member in ("low", "high") else original(field, member)
 
-    before(patch, RangeKeys, "is_missing", missing)
+    before(patch, KeyField, "is_missing", missing)
 
 
-def _a_file_without_values_has_bounds(patch: pytest.MonkeyPatch) -> None:
-    def is_true(original: Any, field: RangeKeys, flag: str) -> Any:
-        return ALL if flag == "present" else original(field, flag)
+def _keys(**changed: Any) -> Patch:
+    def keys(original: Any, *given: Any) -> Any:
+        return [unit | {name: change(unit) for name, change in changed.items()} for unit in original(*given)]
 
-    before(patch, RangeKeys, "is_true", is_true)
+    return lambda patch: function(patch, keys_of_bounds, keys)
 
 
-def _an_inexact_place_is_above(patch: pytest.MonkeyPatch) -> None:
-    before(
-        patch,
-        Interval,
-        "literal_keys",
-        lambda original, spans, literals: [(at, True) for at, _ in original(spans, literals)],
-    )
+def _a_place_is_above_its_key(patch: pytest.MonkeyPatch) -> None:
+    def compare(original: Any, field: KeyField, member: str, **limits: Any) -> Any:
+        return original(field, member, **{{"lte": "lt"}.get(name, name): limit for name, limit in limits.items()})
+
+    before(patch, KeyField, "compare", compare)
 
 
 def _a_literal_is_below_itself(patch: pytest.MonkeyPatch) -> None:
@@ -180,27 +177,20 @@ def _listed(**changed: Any) -> Patch:
     return lambda patch: function(patch, listed_values.keys_of, keys)
 
 
-def _a_segment_is_open(patch: pytest.MonkeyPatch) -> None:
-    def keys(original: Any, *given: Any) -> Any:
-        return [unit | {"high": unit["low"]} for unit in original(*given)]
-
-    function(patch, keys_of_bounds, keys)
-
-
 def _a_clause_is_negated(patch: pytest.MonkeyPatch) -> None:
     function(patch, any_of_queries, lambda original, queries: {"bool": {"filter": list(queries)}})
 
 
 MUTANTS: dict[str, tuple[Patch, str]] = {
     "an open bound of strings is a missing member": (_an_open_bound_is_missing, "minmax s"),
-    "a file without values has no bounds": (_a_file_without_values_has_bounds, "minmax s"),
-    "an inexact place lies above its key": (_an_inexact_place_is_above, "minmax d"),
+    "a file without values has no bounds": (_keys(present=lambda unit: True), "minmax s"),
+    "a literal lies above its key": (_a_place_is_above_its_key, "minmax d"),
     "the negation of a clause": (_a_clause_is_negated, "minmax d"),
     "a value that is not listed is none": (_listed(open=False), "valuelist n"),
     "NULL is no unit": (_listed(nulls=False), "valuelist a"),
     "a literal lies below itself": (_a_literal_is_below_itself, "valuelist a"),
     "a long text is its own entry": (_listed(cut=[]), "prefix s"),
-    "a segment is open": (_a_segment_is_open, "gaplist a"),
+    "a segment is open": (_keys(high=lambda unit: unit["low"]), "gaplist a"),
 }
 
 

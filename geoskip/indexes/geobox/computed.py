@@ -22,7 +22,7 @@ from geoskip.clauses import KEEP_NONE, Clause, keep_mask
 from geoskip.geometry.boxes import Floats, Mask
 from geoskip.indexes.geobox.clauses import BoxTransform, GeoClause
 from geoskip.indexes.geobox.units import BoxUnits, NoBoxReason
-from geoskip.indexes.range_clauses import BoundClauses
+from geoskip.indexes.minmax import BoundClauses
 from geoskip.predicates import Predicate
 from geoskip.types import SqlType, sql_type
 

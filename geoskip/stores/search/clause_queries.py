@@ -26,7 +26,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from geoskip.clauses import (
@@ -40,17 +39,7 @@ from geoskip.clauses import (
     leaves_of,
     parts_of,
 )
-from geoskip.conditions import (
-    ALWAYS,
-    Condition,
-    ExistsClause,
-    FileClause,
-    Refine,
-    UnitTable,
-    all_hold,
-    any_holds,
-)
-from geoskip.indexes.gaplist import SegmentPasses
+from geoskip.conditions import ExistsClause, FileClause, condition_of
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
 from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery, UnitKeys
@@ -78,11 +67,8 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
         field = fields.get(getattr(part, "name", "") or getattr(origins, "name", ""))
         if field is None:
             return None
-        if isinstance(part, FileClause):
-            keys = _unit_keys_of(part, field)
-            return None if keys is None else keys.translate(part.where(keys.table))
-        if field.entry.arrow.get_field_index("min") >= 0:
-            return range_queries.translate(part, range_queries.of(field))
+        if isinstance(part, FileClause) and (keys := _unit_keys_of(part, field)) is not None:
+            return keys.translate(part.where(keys.table))
         return distance_queries.translate(part, field) or listed_values.translate(part, field)
 
     found = _translate_tree(clause, leaf, _DEEPEST)
@@ -124,20 +110,10 @@ def _of_units(clause: UnitClause, fields: Mapping[str, KeyField]) -> TranslatedQ
     first = next(leaves_of(clause))
     field = fields.get(getattr(first, "name", clause.index))
     if field is not None and isinstance(first, ExistsClause) and (keys := _unit_keys_of(first, field)) is not None:
-        return keys.translate(_where(clause, keys.table, _DEEPEST))
+        return keys.translate(condition_of(clause, keys.table))
     found, whole = _passing(clause, fields, _DEEPEST)
     query: TranslatedQuery | None = None if found is None else found.translate()
     return None if query is None else TranslatedQuery(query.query, query.exact and whole)
-
-
-def _where(clause: Clause, table: UnitTable, depth: int) -> Condition:
-    """The condition of a clause over the units of one index, merged or not; what says none is code."""
-    for parts, join in ((parts_of(clause), all_hold), (alternatives_of(clause), any_holds)):
-        if depth and len(parts) > 1:
-            return join(_where(part, table, depth - 1) for part in parts)
-    if isinstance(clause, ExistsClause):
-        return clause.where(table)
-    return Refine(ALWAYS, lambda table, places: np.ones(len(places), dtype=bool), str(clause))
 
 
 def _passing(clause: UnitClause, fields: Mapping[str, KeyField], depth: int) -> tuple[Units | None, bool]:
@@ -160,20 +136,20 @@ def _units_of(clause: UnitClause, fields: Mapping[str, KeyField]) -> Units | Non
     field = fields.get(getattr(clause, "name", clause.index))
     if field is None:
         return None
-    if type(clause) is SegmentPasses:
-        return range_queries.of_segments(clause, field, _translate_tree)
     return box_queries.of_boxes(clause, field)
 
 
-def _unit_keys_of(clause: Clause, field: KeyField) -> UnitKeys | None:
+def _unit_keys_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
     """The keys that a clause with a condition compares."""
     return next((units(clause, field) for fields, units in _UNITS if fields(field.entry) is not None), None)
 
 
 Fields = dict[str, Any]
 
-_UNITS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Clause, KeyField], UnitKeys | None]], ...] = (
+_UNITS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Any, KeyField], UnitKeys | None]], ...] = (
+    (range_queries.fields_of, range_queries.units_of),
     (listed_values.fields_of, listed_values.units_of),
+    (range_queries.segment_fields_of, range_queries.units_of_segments),
 )
 """For each sort of keys, what documents have of them, and the keys of the units that a clause compares."""
 

@@ -7,6 +7,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
+from geoskip.clauses import Files
 from geoskip.conditions import (
     ALWAYS,
     AllOf,
@@ -25,7 +28,7 @@ from geoskip.conditions import (
     is_exact,
     necessary,
 )
-from geoskip.metadata import IndexEntry
+from geoskip.metadata import FileMetadata, IndexEntry
 
 __all__ = [
     "ALL",
@@ -39,6 +42,7 @@ __all__ = [
     "any_of",
     "negate",
     "next_key",
+    "no_files",
     "query_of",
     "within",
 ]
@@ -137,24 +141,27 @@ class UnitKeys:
         return TranslatedQuery(any_of([query, self.field.is_missing(self.known)]), is_exact(sent) and self.field.whole)
 
 
+_DEEPEST = 12
 _MOST_VALUES = 200
 _LONGEST = 1000
 """Bytes of the longest value in a query."""
 
 
-def _sendable(condition: Condition) -> Condition:
-    """The condition with code in place of comparisons with values that are too many or too long."""
+def _sendable(condition: Condition, depth: int = _DEEPEST) -> Condition:
+    """The condition with code in place of parts that are too deep, or whose values are too many or long."""
+    if not depth:
+        return _left_out(ALWAYS, condition)
     match condition:
         case AllOf(parts):
-            return all_hold(map(_sendable, parts))
+            return all_hold(_sendable(part, depth - 1) for part in parts)
         case AnyOf(parts):
-            return any_holds(map(_sendable, parts))
+            return any_holds(_sendable(part, depth - 1) for part in parts)
         case Negation(part):
-            return condition if is_exact(_sendable(part)) else _left_out(ALWAYS, condition)
+            return condition if is_exact(_sendable(part, depth - 1)) else _left_out(ALWAYS, condition)
         case SomeValue(values) if len(values) > _MOST_VALUES:
-            return _left_out(_sendable(condition.hull()), condition)
+            return _left_out(_sendable(condition.hull(), depth - 1), condition)
         case SomeValue():
-            return _sendable(condition.compared())
+            return _sendable(condition.compared(), depth - 1)
         case Compare(_, _, bytes() as value) if len(value) > _LONGEST:
             return _left_out(ALWAYS, condition)
     return condition
@@ -229,6 +236,11 @@ def next_key(value: Any) -> Any:
 
 def _shown(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value + 0.0 if isinstance(value, float) else value
+
+
+def no_files(entry: IndexEntry) -> Files:
+    """Files of which there are none, for a table without units."""
+    return FileMetadata.of(pa.table({entry.name: pa.array([], entry.arrow)}))
 
 
 def all_of(queries: Iterable[Query]) -> Query:
