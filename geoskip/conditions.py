@@ -247,7 +247,9 @@ def union(intervals: Iterable[Interval]) -> Intervals:
     ((1, 4), (5, None))
     """
     found: list[Interval] = []
-    for low, high in sorted(intervals, key=lambda interval: (interval[0] is not None, interval[0])):
+    every = list(intervals)
+    below = [interval for interval in every if interval[0] is None]
+    for low, high in [*below, *sorted((i for i in every if i[0] is not None), key=operator.itemgetter(0))]:
         if low is not None and high is not None and low >= high:
             continue
         if found and ((last := found[-1][1]) is None or low is None or low <= last):

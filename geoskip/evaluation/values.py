@@ -209,7 +209,7 @@ def decided(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets 
             of_null = IS_FALSE if op == "<=>" else IS_NULL
             return equal and OutcomeSets(union([interval_of(op, *equal)]), of_null)
         case In(child, literals) if child == over and all(literal.value is not None for literal in literals):
-            several = {_equal_to(literal, kind, over) for literal in literals}
+            several = [_equal_to(literal, kind, over) for literal in literals]
             true = union(equal for equal in several if equal is not None)
             unsure = pa.types.is_floating(kind) and (0, 1) in several
             # among many values Spark hashes, and so tells -0.0 from 0.0
@@ -292,9 +292,10 @@ def places_of(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]:
     """
     if not len(values) or not intervals:
         return []
-    if len(intervals) > _FEW and is_bytes(values.type) and all(map(_is_single, intervals)):
+    many = len(intervals) > _FEW and is_bytes(values.type)
+    if many and all(low is not None and low + b"\0" == high for low, high in intervals):
         found = pc.is_in(values, pa.array([low for low, _ in intervals], values.type))
-        return [(at, at + 1) for at in np.flatnonzero(found).tolist()]
+        return [(at, at + 1) for at in np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist()]
     ends = [end for interval in intervals for end in interval if end is not None]
     places = _begins(values, ends)
     if intervals[0][0] is None:
@@ -305,11 +306,6 @@ def places_of(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]:
 
 
 _FEW = 64
-
-
-def _is_single(interval: Interval) -> bool:
-    low, high = interval
-    return low is not None and high == low + b"\0"
 
 
 def _begins(values: pa.Array, ends: Sequence[Any]) -> list[int]:

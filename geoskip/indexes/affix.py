@@ -28,7 +28,7 @@ one sorted dictionary.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -108,22 +108,20 @@ class Affix(Index):
         """Return the entries of one file's texts, or of a part of them."""
         (array,) = values
         whole, cut = (entries.unique().to_numpy(zero_copy_only=False) for entries in self._entries(distinct(array)))
-        fits = len(whole) + len(cut) <= self.limit
-        lists = {"whole": sorted(whole), "cut": sorted(cut)} if fits else {"whole": None, "cut": None}
-        return {**lists, "nulls": array.null_count, "rows": len(array)}
+        return self._summary(whole, cut, array.null_count, len(array))
 
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """Unite the parts' entries and add their counts."""
-        counts = {name: sum(part[name] for part in summaries) for name in ("nulls", "rows")}
-        united: dict[str, set[bytes]] = {"whole": set(), "cut": set()}
-        for part in summaries:
-            if part["whole"] is None or part["cut"] is None:
-                return {"whole": None, "cut": None, **counts}
-            for side, entries in united.items():
-                entries.update(part[side])
-        if sum(map(len, united.values())) > self.limit:
-            return {"whole": None, "cut": None, **counts}
-        return {**{side: sorted(entries) for side, entries in united.items()}, **counts}
+        nulls, rows = (sum(part[name] for part in summaries) for name in ("nulls", "rows"))
+        if any(part["whole"] is None for part in summaries):
+            return {"whole": None, "cut": None, "nulls": nulls, "rows": rows}
+        whole, cut = ({entry for part in summaries for entry in part[side]} for side in ("whole", "cut"))
+        return self._summary(whole, cut, nulls, rows)
+
+    def _summary(self, whole: Collection[bytes], cut: Collection[bytes], nulls: int, rows: int) -> Summary:
+        fits = len(whole) + len(cut) <= self.limit
+        lists = {"whole": sorted(whole), "cut": sorted(cut)} if fits else {"whole": None, "cut": None}
+        return {**lists, "nulls": nulls, "rows": rows}
 
     @abstractmethod
     def entry(self, text: bytes) -> bytes | None:
