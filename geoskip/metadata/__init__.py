@@ -17,21 +17,14 @@ Tables are pyarrow's, made by pure functions, which but for :func:`build_table` 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.clauses import Clause, Mask, keep_mask
-from geoskip.errors import MetadataError
-from geoskip.indexes.base import Index
-from geoskip.metadata.cache import BUDGET, Cache, bytes_of
 from geoskip.metadata.header import FORMAT, Header, IndexEntry, PartColumn, PartFile
+from geoskip.metadata.snapshot import BUDGET, FileMetadata, Snapshot, Wanted, bytes_of, one_chunk
 
 __all__ = [
     "BASE_SCHEMA",
@@ -161,163 +154,3 @@ def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> p
         else:
             columns.append(pa.nulls(rows, column.type))
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-T = TypeVar("T")
-_MISSING: Any = object()
-Wanted = str | tuple[str, str]
-"""A column of the files table, or one field of an index's summaries as (index, field)."""
-_ETAG = r"^[!-~]+$"
-Load = Callable[["Sequence[Wanted] | None"], pa.Table]
-
-
-class FileMetadata:
-    """The files table, read lazily column by column; implements :class:`geoskip.clauses.Files`.
-
-    ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
-    all; a column of which single fields are wanted has at least those. Columns, and what clauses derive from them, are
-    cached while the memory budget has room (:mod:`geoskip.metadata.cache`), each computed once for all threads.
-    """
-
-    def __init__(self, length: int, load: Load) -> None:
-        self._length = length
-        self._load = load
-        self._known = Cache()
-        self._busy: dict[Hashable, threading.RLock] = {}
-        self._guard = threading.Lock()
-
-    @classmethod
-    def of(cls, table: pa.Table) -> FileMetadata:
-        """Wrap a table in memory."""
-
-        def load(wanted: Sequence[Wanted] | None) -> pa.Table:
-            if wanted is None:
-                return table
-            names = {name if isinstance(name, str) else name[0] for name in wanted}
-            return table.select([name for name in table.schema.names if name in names])
-
-        return cls(table.num_rows, load)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def summary(self, index: str, field: str) -> pa.Array:
-        """One field of an index's summaries, one value a file; null where it is not stored."""
-        return self.cached(("summary", index, field), lambda: self._summary(index, field, None))
-
-    def column(self, name: str) -> pa.Array:
-        """A column of the files table; nulls where it is not stored."""
-        return self.cached(("column", name), lambda: self._column(name, self._load([name])))
-
-    def kept(self, clause: Clause) -> Mask:
-        """Evaluate a clause: a boolean a file, False to skip it. Stores that evaluate clauses override this."""
-        self.prefetch(clause.columns())
-        return keep_mask(clause, self)
-
-    def prefetch(self, wanted: Iterable[Wanted]) -> None:
-        """Read several columns and fields at once."""
-        missing = [what for what in dict.fromkeys(wanted) if not self._is_known(what)]
-        if missing:
-            table = self._load(missing)
-            for what in missing:
-                if isinstance(what, str):
-                    self.cached(("column", what), partial(self._column, what, table))
-                else:
-                    self.cached(("summary", *what), partial(self._summary, *what, table))
-
-    def _is_known(self, what: Wanted) -> bool:
-        if isinstance(what, str):
-            return ("column", what) in self._known
-        return ("summary", *what) in self._known or ("column", what[0]) in self._known
-
-    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The cached result of ``compute``; exceptions are not cached."""
-        known: T = self._known.get(key, _MISSING)
-        if known is not _MISSING:
-            return known
-        with self._guard:
-            lock = self._busy.setdefault(key, threading.RLock())
-        with lock:
-            value: T = self._known.get(key, _MISSING)
-            if value is _MISSING:
-                value = compute()
-                self._known.put(key, value)
-                self._busy.pop(key, None)
-            return value
-
-    def table(self) -> pa.Table:
-        """All stored columns, without caching them."""
-        return self._load(None)
-
-    def paths_text(self, *, etags: bool = False) -> bytes:
-        """Files as UTF-8 lines ``size mtime path``, in the order of their numbers, for the JVM.
-
-        With ``etags``, files that have one get ``size mtime:etag path``; etags of local files are made by geoskip, not
-        by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an empty line: the
-        JVM does not know that file, and it is read.
-        """
-        names = ("path", "size", "mtime", *(("etag",) if etags else ()))
-        table = self._load(names)
-        path, size, mtime, *etag = (self._column(name, table) for name in names)
-        sizes, times = size.cast(pa.string()), mtime.cast(pa.string())
-        tags = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
-        if tags is not None:
-            times = pc.coalesce(pc.binary_join_element_wise(times, tags, ":"), times)
-        # the line feed goes before the line, where it joins a short string and not the path
-        lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
-        if tags is not None:
-            lines = pc.if_else(pc.coalesce(pc.match_substring_regex(tags, _ETAG), True), lines, "\n")
-        text = _text_of(lines)
-        if text.count(b"\n") > len(lines):
-            text = _text_of(pc.if_else(pc.match_substring(path, "\n"), "\n", lines))
-        return text
-
-    def _column(self, name: str, table: pa.Table) -> pa.Array:
-        if name not in table.schema.names:
-            return pa.nulls(self._length)
-        column = table.column(name)
-        if len(column) != self._length:
-            raise MetadataError(f"{name} has {len(column)} rows for {self._length} files")
-        return one_chunk(column)
-
-    def _summary(self, index: str, field: str, table: pa.Table | None) -> pa.Array:
-        if ("column", index) in self._known:
-            column = self.column(index)
-        else:
-            column = self._column(index, self._load([(index, field)]) if table is None else table)
-        if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
-            return pa.nulls(self._length)
-        return pc.struct_field(column, field)
-
-
-def _text_of(strings: pa.Array) -> bytes:
-    """The strings of an array without nulls, joined; the first line feed is moved to the end."""
-    if not len(strings):
-        return b""
-    wide = pa.types.is_large_string(strings.type)
-    _, offsets, data = strings.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)[strings.offset :]
-    return b"".join((memoryview(data)[int(ends[0]) + 1 : int(ends[len(strings)])], b"\n"))
-
-
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """An immutable state of a dataset's metadata."""
-
-    header: Header
-    files: FileMetadata
-
-    def __repr__(self) -> str:
-        header = self.header
-        names = ", ".join(entry.name for entry in header.entries) or "no index"
-        return f"<snapshot {header.number} of {header.root}: {names}; {header.files:,} files>"
-
-    @property
-    def indexes(self) -> tuple[Index, ...]:
-        """The specifications of the indexes in use, bound to their expressions."""
-        return tuple(entry.index for entry in self.header.entries)

@@ -1,0 +1,345 @@
+"""Snapshots: the files table read lazily, column by column, and cached.
+
+Columns of summaries, and what clauses derive from them, are cached up to :data:`BUDGET` bytes in all datasets of this
+process; then the least recently used are dropped, of whichever dataset, and read again when they are needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import sys
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.clauses import Clause, Mask, keep_mask
+from geoskip.errors import MetadataError
+from geoskip.indexes.base import Index
+from geoskip.metadata.header import Header
+
+__all__ = [
+    *("BUDGET", "Cache", "FileMetadata", "MemoryBudget", "Snapshot", "Wanted"),
+    *("bytes_of", "one_chunk", "size_of"),
+]
+
+_FEW = 100
+"""Items of a list that are measured, as a sample of all."""
+
+
+class MemoryBudget:
+    """A limit in bytes for all caches together, which drops their least recently used values."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._sizes: OrderedDict[tuple[int, Hashable], tuple[int, weakref.ref[Cache]]] = OrderedDict()
+        self._gone: deque[int] = deque()
+        self._lock = threading.RLock()
+
+    @property
+    def limit(self) -> int:
+        """The limit in bytes; setting it drops values until the rest fits."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        with self._lock:
+            self._limit = limit
+            self._shrink()
+
+    @property
+    def used(self) -> int:
+        """The estimated bytes of all cached values."""
+        with self._lock:
+            self._forget_gone()
+            return self._used
+
+    def touch(self, number: int, key: Hashable) -> None:
+        """Mark a value as the most recently used."""
+        with self._lock:
+            if (number, key) in self._sizes:
+                self._sizes.move_to_end((number, key))
+
+    def admit(self, owner: Cache, key: Hashable, size: int) -> bool:
+        """Account for a new value, and drop others to make room.
+
+        Parameters
+        ----------
+        owner, key
+            The cache of the value, and its key there.
+        size
+            Its bytes.
+
+        Returns
+        -------
+        bool
+            False if the value alone is larger than the whole budget, and must not be cached.
+        """
+        with self._lock:
+            self._forget_gone()
+            if size > self._limit:
+                return False
+            self._used += size - self._sizes.pop((owner.number, key), (0, None))[0]
+            self._sizes[owner.number, key] = (size, weakref.ref(owner))
+            self._shrink()
+            return True
+
+    def gone(self, number: int) -> None:
+        """Note that a cache was collected; without a lock, as garbage collection may run in any thread."""
+        self._gone.append(number)
+
+    def _shrink(self) -> None:
+        while self._used > self._limit and self._sizes:
+            (_, key), (size, reference) = self._sizes.popitem(last=False)
+            self._used -= size
+            if (owner := reference()) is not None:
+                owner.held.pop(key, None)
+
+    def _forget_gone(self) -> None:
+        gone = {self._gone.popleft() for _ in range(len(self._gone))}
+        for number, key in [each for each in self._sizes if each[0] in gone] if gone else ():
+            self._used -= self._sizes.pop((number, key))[0]
+
+
+BUDGET = MemoryBudget(1 << 30)
+"""The budget of this process."""
+
+
+class Cache:
+    """Values by key, kept while the budget has room."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, budget: MemoryBudget = BUDGET) -> None:
+        self.held: dict[Hashable, Any] = {}
+        self.budget = budget
+        self.number = next(self._numbers)
+        weakref.finalize(self, budget.gone, self.number).atexit = False
+
+    def get(self, key: Hashable, default: Any) -> Any:
+        """The cached value, or the default."""
+        value = self.held.get(key, default)
+        if value is not default:
+            self.budget.touch(self.number, key)
+        return value
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Cache a value if the budget has room."""
+        self.held[key] = value
+        if not self.budget.admit(self, key, size_of(value)):
+            self.held.pop(key, None)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self.held
+
+
+def bytes_of(text: str) -> int | None:
+    """Parse a size as Spark's settings write it, in bytes; None for other texts.
+
+    >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of("1000"), bytes_of("much")
+    (536870912, 1610612736, 67108864, 1000, None)
+    """
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    return None if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+def size_of(*values: Any) -> int:
+    """Estimate the bytes of some values; buffers that several arrays share count once.
+
+    >>> size_of(np.zeros(1000)), size_of(pa.array([1, 2])), size_of(["x" * 51] * 1000) > 50_000
+    (8000, 16, True)
+    """
+    sizes: dict[Hashable, int] = {}
+    for value in values:
+        _measure(value, sizes, 1)
+    return sum(sizes.values())
+
+
+def _measure(value: Any, sizes: dict[Hashable, int], weight: int) -> None:
+    if isinstance(value, pa.Array):
+        for buffer in value.buffers():
+            if buffer is not None:
+                sizes[buffer.address] = buffer.size
+    elif isinstance(value, np.ndarray):
+        sizes[value.__array_interface__["data"][0]] = value.nbytes
+    elif isinstance(value, str | bytes):
+        sizes["text", len(sizes)] = weight * sys.getsizeof(value)
+    elif isinstance(value, Mapping):
+        _measure(tuple(value.values()), sizes, weight)
+    elif isinstance(value, list | tuple):
+        for item in value[:_FEW]:
+            _measure(item, sizes, weight * max(1, len(value) // _FEW))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        _measure(tuple(getattr(value, f.name) for f in dataclasses.fields(value)), sizes, weight)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        _measure(tuple(v for v in vars(value).values() if isinstance(v, np.ndarray | pa.Array)), sizes, weight)
+
+
+T = TypeVar("T")
+_MISSING: Any = object()
+Wanted = str | tuple[str, str]
+"""A column of the files table, or one field of an index's summaries as (index, field)."""
+_ETAG = r"^[!-~]+$"
+Load = Callable[["Sequence[Wanted] | None"], pa.Table]
+
+
+class FileMetadata:
+    """The files table, read lazily column by column; implements :class:`geoskip.clauses.Files`.
+
+    ``load(wanted)`` returns a table with those of the wanted columns that are stored, in any order, ``load(None)``
+    all; a column of which single fields are wanted has at least those. Columns, and what clauses derive from them, are
+    cached while the memory budget has room, each computed once for all threads.
+    """
+
+    def __init__(self, length: int, load: Load) -> None:
+        self._length = length
+        self._load = load
+        self._known = Cache()
+        self._busy: dict[Hashable, threading.RLock] = {}
+        self._guard = threading.Lock()
+
+    @classmethod
+    def of(cls, table: pa.Table) -> FileMetadata:
+        """Wrap a table in memory."""
+
+        def load(wanted: Sequence[Wanted] | None) -> pa.Table:
+            if wanted is None:
+                return table
+            names = {name if isinstance(name, str) else name[0] for name in wanted}
+            return table.select([name for name in table.schema.names if name in names])
+
+        return cls(table.num_rows, load)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def summary(self, index: str, field: str) -> pa.Array:
+        """One field of an index's summaries, one value a file; null where it is not stored."""
+        return self.cached(("summary", index, field), lambda: self._summary(index, field, None))
+
+    def column(self, name: str) -> pa.Array:
+        """A column of the files table; nulls where it is not stored."""
+        return self.cached(("column", name), lambda: self._column(name, self._load([name])))
+
+    def kept(self, clause: Clause) -> Mask:
+        """Evaluate a clause: a boolean a file, False to skip it. Stores that evaluate clauses override this."""
+        self.prefetch(clause.columns())
+        return keep_mask(clause, self)
+
+    def prefetch(self, wanted: Iterable[Wanted]) -> None:
+        """Read several columns and fields at once."""
+        missing = [what for what in dict.fromkeys(wanted) if not self._is_known(what)]
+        if missing:
+            table = self._load(missing)
+            for what in missing:
+                if isinstance(what, str):
+                    self.cached(("column", what), partial(self._column, what, table))
+                else:
+                    self.cached(("summary", *what), partial(self._summary, *what, table))
+
+    def _is_known(self, what: Wanted) -> bool:
+        if isinstance(what, str):
+            return ("column", what) in self._known
+        return ("summary", *what) in self._known or ("column", what[0]) in self._known
+
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The cached result of ``compute``; exceptions are not cached."""
+        known: T = self._known.get(key, _MISSING)
+        if known is not _MISSING:
+            return known
+        with self._guard:
+            lock = self._busy.setdefault(key, threading.RLock())
+        with lock:
+            value: T = self._known.get(key, _MISSING)
+            if value is _MISSING:
+                value = compute()
+                self._known.put(key, value)
+                self._busy.pop(key, None)
+            return value
+
+    def table(self) -> pa.Table:
+        """All stored columns, without caching them."""
+        return self._load(None)
+
+    def paths_text(self, *, etags: bool = False) -> bytes:
+        """Files as UTF-8 lines ``size mtime path``, in the order of their numbers, for the JVM.
+
+        With ``etags``, files that have one get ``size mtime:etag path``; etags of local files are made by geoskip, not
+        by the file system. A path with a line feed, or an etag that is not printable ASCII, gives an empty line: the
+        JVM does not know that file, and it is read.
+        """
+        names = ("path", "size", "mtime", *(("etag",) if etags else ()))
+        table = self._load(names)
+        path, size, mtime, *etag = (self._column(name, table) for name in names)
+        sizes, times = size.cast(pa.string()), mtime.cast(pa.string())
+        tags = etag[0] if etag and etag[0].null_count < len(etag[0]) else None
+        if tags is not None:
+            times = pc.coalesce(pc.binary_join_element_wise(times, tags, ":"), times)
+        # the line feed goes before the line, where it joins a short string and not the path
+        lines = pc.binary_join_element_wise(pc.binary_join_element_wise("\n", sizes, ""), times, path, " ")
+        if tags is not None:
+            lines = pc.if_else(pc.coalesce(pc.match_substring_regex(tags, _ETAG), True), lines, "\n")
+        text = _text_of(lines)
+        if text.count(b"\n") > len(lines):
+            text = _text_of(pc.if_else(pc.match_substring(path, "\n"), "\n", lines))
+        return text
+
+    def _column(self, name: str, table: pa.Table) -> pa.Array:
+        if name not in table.schema.names:
+            return pa.nulls(self._length)
+        column = table.column(name)
+        if len(column) != self._length:
+            raise MetadataError(f"{name} has {len(column)} rows for {self._length} files")
+        return one_chunk(column)
+
+    def _summary(self, index: str, field: str, table: pa.Table | None) -> pa.Array:
+        if ("column", index) in self._known:
+            column = self.column(index)
+        else:
+            column = self._column(index, self._load([(index, field)]) if table is None else table)
+        if not pa.types.is_struct(column.type) or column.type.get_field_index(field) < 0:
+            return pa.nulls(self._length)
+        return pc.struct_field(column, field)
+
+
+def _text_of(strings: pa.Array) -> bytes:
+    """The strings of an array without nulls, joined; the first line feed is moved to the end."""
+    if not len(strings):
+        return b""
+    wide = pa.types.is_large_string(strings.type)
+    _, offsets, data = strings.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)[strings.offset :]
+    return b"".join((memoryview(data)[int(ends[0]) + 1 : int(ends[len(strings)])], b"\n"))
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An immutable state of a dataset's metadata."""
+
+    header: Header
+    files: FileMetadata
+
+    def __repr__(self) -> str:
+        header = self.header
+        names = ", ".join(entry.name for entry in header.entries) or "no index"
+        return f"<snapshot {header.number} of {header.root}: {names}; {header.files:,} files>"
+
+    @property
+    def indexes(self) -> tuple[Index, ...]:
+        """The specifications of the indexes in use, bound to their expressions."""
+        return tuple(entry.index for entry in self.header.entries)
