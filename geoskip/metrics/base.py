@@ -50,6 +50,8 @@ class Metric(ABC):
     """The relative error of a distance as a query computes it."""
     slack: ClassVar[float] = 1e-140
     """The absolute error of a distance as a query computes it."""
+    opaque: ClassVar[bool] = False
+    """True if nothing is known of a query's arithmetic but its result, the distance."""
 
     @abstractmethod
     def refusal(self, types: Sequence[str]) -> str | None:
@@ -89,22 +91,6 @@ class Metric(ABC):
     def scale(self, point: Any) -> float:
         """Return the largest coordinate, to which rounding is relative; 0 for points without coordinates."""
         return 0.0
-
-    def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
-        """Return the largest number in a query's arithmetic between a point and each file's rows.
-
-        Parameters
-        ----------
-        point
-            The constant of the query.
-        reach
-            The largest absolute coordinate of the rows, one a file.
-        away
-            The distance of the point from each pivot.
-        high
-            The largest distance of rows from a pivot: a row a pivot, a column a file.
-        """
-        return np.asarray(reach + self.scale(point))
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
         """Widen a range of distances where a query computes them inexactly."""
@@ -167,6 +153,7 @@ class UserMetric(Metric):
     relative: ClassVar[float] = 1e-6
     """Six digits, since it may compute in single precision."""
     slack: ClassVar[float] = 1e-12
+    opaque: ClassVar[bool] = True
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name  # type: ignore[misc]
@@ -207,10 +194,6 @@ class UserMetric(Metric):
     def distances(self, origin: Any, data: list[Any]) -> Floats:
         found = [self._measured(origin, point) for point in data]
         return np.array([math.nan if distance is None else distance for distance in found], dtype=np.float64)
-
-    def largest(self, point: Any, reach: Floats, away: Floats, high: Floats) -> Floats:
-        """Return the distances themselves: the function's arithmetic is unknown."""
-        return np.asarray((away[:, None] + high).min(axis=0))
 
     def count(self, data: list[Any]) -> int:
         return len(data)

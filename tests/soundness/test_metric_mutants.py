@@ -13,6 +13,7 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL, all_of
+from geoskip.conditions import Compare
 from geoskip.indexes.metricdist.clauses import DistanceLeaves, DistanceMeets, HasNullDistance
 from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein
@@ -230,7 +231,8 @@ def every_earth_in_kilometres(patch: pytest.MonkeyPatch) -> None:
 @mutant("at least max(0, d(o,q) - hi, lo - d(o,q))", plane)
 def nearer_than_the_origin_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def targets(original: Any, clause: DistanceMeets) -> Any:
-        return [(max(low, clause.low), high) for low, high in original(clause)]
+        nearest, farthest = original(clause)
+        return np.maximum(nearest, clause.low), farthest
 
     before(patch, DistanceMeets, "targets", targets)
 
@@ -238,7 +240,8 @@ def nearer_than_the_origin_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 @mutant("at most d(o,q) + hi", plane)
 def farther_than_the_origin_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def targets(original: Any, clause: DistanceMeets) -> Any:
-        return [(low, min(high, clause.high)) for low, high in original(clause)]
+        nearest, farthest = original(clause)
+        return nearest, np.minimum(farthest, clause.high)
 
     before(patch, DistanceMeets, "targets", targets)
 
@@ -280,7 +283,7 @@ def gaps_of_one_part_stay(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a null cell keeps", plane)
 def a_file_of_nulls_holds_nothing_null(patch: pytest.MonkeyPatch) -> None:
-    attribute(patch, HasNullDistance, "keep", lambda self, files: self.origins.table(files).points.copy())
+    attribute(patch, HasNullDistance, "where", lambda self, table: Compare("points", "=", True))
 
 
 @mutant("greatest leaves out a NULL", greatest_of)
@@ -297,10 +300,10 @@ def _asked(patch: pytest.MonkeyPatch, **changed: Any) -> None:
     """Clauses of distances with other values in some fields."""
     for owner in (DistanceMeets, DistanceLeaves):
 
-        def keep(original: Any, clause: Any, files: Any) -> Any:
-            return original(replace(clause, **{k: v for k, v in changed.items() if hasattr(clause, k)}), files)
+        def where(original: Any, clause: Any, table: Any) -> Any:
+            return original(replace(clause, **{k: v for k, v in changed.items() if hasattr(clause, k)}), table)
 
-        before(patch, owner, "keep", keep)
+        before(patch, owner, "where", where)
 
 
 # ---- levenshtein

@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.clauses import Clause, all_of, any_of
+from geoskip.clauses import Clause, all_of, any_of, keep_mask
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
+from geoskip.registry import declare, mappings
 from geoskip.stores.search import box_queries, distance_queries, listed_values
 from geoskip.stores.search.clause_queries import translate
 from geoskip.stores.search.queries import NONE, KeyField
@@ -136,6 +137,33 @@ def test_distances_are_translated_rightly(metric: str) -> None:
                 tally[compare(clause, world.metadata, documents)] += 1
     assert tally[True] >= 100, tally
     assert tally[None] < sum(tally.values()) / 2, tally
+
+
+def _steps(a: int, b: int) -> int:
+    return abs(a - b)
+
+
+def test_distances_that_wrap_around_are_kept_by_the_query() -> None:
+    with mappings():
+        declare(_steps, metric=True)
+        world = distant("_steps", ("bigint",), [[(1_500_000_000,)], [(3,)], [(-1_000_000_000,)]], origins=[(0,)])
+        args = (world.index.bound[0], p.Literal(-1_000_000_000, "bigint"))  # 2.5e9 from the first
+        called = p.Call("f", args, f"python:{world.index.function}", ("eval:100",), "int")
+        clause = clause_for(p.Comparison("<", called, p.Literal(5.0, "double")), [world.index])
+        assert keep_mask(clause, world.metadata).tolist() == [True, False, True]
+        stored = world.metadata.table().schema.field(str(world.index)).type
+        assert compare(clause, world.metadata, documents_of(world.metadata, {world.index: stored}))
+
+
+@pytest.mark.parametrize("word", ["abc", "xyz", ""])
+def test_other_distances_than_a_whole_number_are_exact(word: str) -> None:
+    world = distant("levenshtein", ("string",), [[("abc",)], [("abd",), ("xbc",)], [("abc",), ("abcdef",)], [(None,)]])
+    stored = world.metadata.table().schema.field(str(world.index)).type
+    documents = documents_of(world.metadata, {world.index: stored})
+    distance = our("levenshtein", world.index.bound[0], p.Literal(word, "string"), type="int")
+    for number in (0, 1, 1.5, 3, -1):
+        differs = p.Not(p.Comparison("=", distance, p.Literal(number)))
+        assert compare(clause_for(differs, [world.index]), world.metadata, documents), number
 
 
 def _an_open_bound_is_missing(patch: pytest.MonkeyPatch) -> None:

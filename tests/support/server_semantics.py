@@ -46,7 +46,7 @@ def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
         case "term" | "terms":
             ((field, wanted),) = inside.items()
             several = wanted if kind == "terms" else [wanted]
-            return any(_placed_at(value) == _placed_at(one) for value in _values(document, field) for one in several)
+            return any(_lies(value, {"gte": one, "lte": one}) for value in _values(document, field) for one in several)
         case "range":
             ((field, limits),) = inside.items()
             assert math.inf not in map(abs, (limit for limit in limits.values() if not isinstance(limit, str)))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,18 @@ from numpy.typing import NDArray
 
 from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, Files, Mask, all_of, any_of
+from geoskip.conditions import (
+    AllOf,
+    Among,
+    AnyOf,
+    Compare,
+    Condition,
+    FileClause,
+    Places,
+    Refine,
+    UnitTable,
+    any_holds,
+)
 from geoskip.indexes.metricdist.collect import COUNTS
 from geoskip.metrics import Metric
 from geoskip.metrics.base import Floats
@@ -29,8 +42,10 @@ if TYPE_CHECKING:
     from geoskip.indexes.metricdist.index import MetricDist
 
 __all__ = [
+    "DistanceClause",
     "DistanceLeaves",
     "DistanceMeets",
+    "DistanceTable",
     "HasNullDistance",
     "Pivots",
     "Distance",
@@ -58,41 +73,106 @@ class Pivots:
         """Return the distance of each pivot from a point."""
         return self.metric.distances(point, self.metric.of(self.points))
 
-    def table(self, files: Files) -> _Table:
-        """Return the distances of all files, widened; derived once a snapshot."""
-        return files.cached((self.name, "distances", self.points), lambda: _table(files, self))
-
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """The metadata that the clauses read."""
         fields = ("lo", "hi", "gaps", *self.metric.outlined, *COUNTS)
         return tuple((self.name, field) for field in fields)
 
-    def outlines(self, files: Files) -> Any:
-        """Return the outlines of all files."""
-        read, names = self.metric.outlines, self.metric.outlined
-        return files.cached((self.name, "outlines"), lambda: read([files.summary(self.name, name) for name in names]))
-
 
 @dataclass(frozen=True)
-class _Table:
+class _Distances:
     low: Floats
     """One row a pivot, one column a file; above ``high`` in a file without points."""
     high: Floats
     gaps: list[Gaps]
     """By pivot, the files' numbers and the ends of their gaps."""
     points: Mask
-    """Files with a row that has a distance."""
     unclear: Mask
     """Files that are kept: without a complete summary, or with a row without NULL and without a distance."""
     nulls: Mask
     partly: Mask
-    """Files with a row in which some expression is NULL and another is not."""
     reach: Floats
-    """The largest coordinate that a row of the file may have."""
 
 
-def _table(files: Files, origins: Pivots) -> _Table:
+class DistanceTable(UnitTable):
+    """The distances of files' rows from pivots, widened: a unit a file, or none for a table without files.
+
+    The columns ``r0``, ``r1``, ... are the *rings* around each pivot in which a file's rows lie: a range without its
+    gaps. ``points`` is true if some row has a distance, ``nulls`` if in some row an expression is NULL, ``partly`` if
+    in some row one is and another is not. ``reach`` is the largest coordinate that a row may have.
+
+    Parameters
+    ----------
+    origins : Pivots
+        The pivots.
+    files : Files or None
+        The files with the summaries.
+    rings : int or None
+        The number of pivots with rings; None for all of them.
+    """
+
+    def __init__(self, origins: Pivots, files: Files | None = None, rings: int | None = None) -> None:
+        self.origins, self.files = origins, files
+        self.rings = len(origins.points) if rings is None else rings
+
+    @property
+    def distances(self) -> _Distances:
+        """The arrays of all files, derived once a snapshot."""
+        if self.files is None:
+            raise TypeError("a table without files has no columns")
+        files, origins = self.files, self.origins
+        return files.cached((origins.name, "distances", origins.points), lambda: _distances(files, origins))
+
+    def __len__(self) -> int:
+        return 0 if self.files is None else len(self.files)
+
+    def column(self, name: str) -> Any:
+        return getattr(self.distances, name)
+
+    def files_with(self, units: Mask) -> Mask:
+        return units | self.distances.unclear
+
+    def outlines(self) -> Any:
+        """Return the outlines of all files."""
+        files, (name, metric) = self.files, (self.origins.name, self.origins.metric)
+        if files is None:
+            return None
+        return files.cached(
+            (name, "outlines"), lambda: metric.outlines([files.summary(name, field) for field in metric.outlined])
+        )
+
+    def answer(self, condition: AllOf | Among) -> Mask | None:
+        """Files with a ring that meets an interval around each of some pivots.
+
+        Once most files are excluded, only the others are compared.
+        """
+        parts = condition.parts if isinstance(condition, AllOf) else (condition,)
+        if not parts or not all(type(part) is Among for part in parts):
+            return None
+        found = self.distances
+        ranges = [(int(part.column[1:]), *part.intervals[0]) for part in parts if isinstance(part, Among)]
+        left: NDArray[np.int64] | slice = slice(None)
+        kept = np.ones(len(self), dtype=bool)
+        for number, low, high in ranges:
+            meets = (found.low[number, left] < high) & (found.high[number, left] >= low)
+            if not isinstance(left, slice):
+                left = left[meets]
+                continue
+            kept &= meets
+            if np.count_nonzero(kept) < _NARROW * len(kept):
+                left = np.flatnonzero(kept)
+        if not isinstance(left, slice):
+            kept = np.zeros_like(kept)
+            kept[left] = True
+        for number, low, high in ranges:
+            owner, inner, outer = found.gaps[number]
+            if len(owner):
+                kept[owner[(inner < low) & (outer >= high)]] = False
+        return kept
+
+
+def _distances(files: Files, origins: Pivots) -> _Distances:
     metric, count, length = origins.metric, len(origins.points), len(files)
     rows, nulls, blanks, odd = (_counts(files.summary(origins.name, field)) for field in COUNTS)
     known = (rows >= 0) & (nulls >= 0) & (blanks >= 0) & (odd >= 0)
@@ -115,7 +195,7 @@ def _table(files: Files, origins: Pivots) -> _Table:
             high[number] += slack
             owner, inner, outer = gaps[number]
             gaps[number] = (owner, inner + slack[owner], outer - slack[owner])
-    return _Table(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
+    return _Distances(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
 
 
 def _counts(values: pa.Array) -> NDArray[np.int64]:
@@ -163,10 +243,35 @@ def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
 
 
 @dataclass(frozen=True)
-class DistanceMeets(Clause):
-    """The distance of some row to a point may lie in [low, high], which is empty if low > high."""
+class DistanceClause(FileClause):
+    """A clause on distances from a point; files of which too little is known pass it."""
 
     origins: Pivots
+
+    def units(self, files: Files) -> DistanceTable:
+        return DistanceTable(self.origins, files)
+
+    def keep(self, files: Files) -> Mask:
+        return self.units(files).files_with(super().keep(files))
+
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return self.origins.columns
+
+
+_POINTS = Compare("points", "=", True)
+_NULLS = {"all": (Compare("nulls", "=", True),), "partly": (Compare("partly", "=", True),), "": ()}
+
+
+def _around(table: DistanceTable, low: Floats, high: Floats | None = None) -> Condition:
+    """Rows in an interval of distances around each pivot, given the first for each, and the first beyond."""
+    ranges = zip(low.tolist(), repeat(math.inf) if high is None else high.tolist(), strict=False)
+    return AllOf(tuple(Among(f"r{number}", (ends,)) for number, ends in zip(range(table.rings), ranges, strict=False)))
+
+
+@dataclass(frozen=True)
+class DistanceMeets(DistanceClause):
+    """The distance of some row to a point may lie in [low, high], which is empty if low > high."""
+
     point: Any
     low: float
     high: float
@@ -175,44 +280,31 @@ class DistanceMeets(Clause):
     nulls: str = ""
     """Rows that may match though an expression is NULL: "all" with any NULL, "partly" unless all are NULL."""
 
-    def keep(self, files: Files) -> Mask:
-        table = self.origins.table(files)
-        kept = self._near(table) if self.low <= self.high else np.zeros(len(files), dtype=bool)
-        if self.origins.metric.outlined and self.low <= self.high < math.inf:
-            outlines = self.origins.outlines(files)
-            between = self.origins.metric.between(outlines, self.point, self.low, self.high)
-            kept = kept if between is None else kept & between
-        kept |= table.unclear
+    def where(self, table: DistanceTable) -> Condition:
+        found: list[Condition] = [*_NULLS[self.nulls]]
+        if self.low <= self.high:
+            nearest, farthest = self.targets()
+            near = AllOf((_POINTS, _around(table, nearest, np.nextafter(farthest, np.inf))))
+            outlined = self.origins.metric.outlined and self.high < math.inf
+            found.append(Refine(near, self._in_outlines, "outlines have a string near") if outlined else near)
         if self.limit < math.inf:
+            found.append(AllOf((_POINTS, self._far(table))))
+        return any_holds(found)
+
+    def _in_outlines(self, table: DistanceTable, places: Places) -> Mask:
+        between = self.origins.metric.between(table.outlines(), self.point, self.low, self.high)
+        return np.ones(len(places), dtype=bool) if between is None else between[places]
+
+    def _far(self, table: DistanceTable) -> Condition:
+        """Rows of which the query's arithmetic may have numbers from the limit on."""
+        metric = self.origins.metric
+        if metric.opaque:  # the distance itself is at most that of the pivot and the farthest row
             away = self.origins.away(self.point)
-            largest = self.origins.metric.largest(self.point, table.reach, away, table.high)
-            kept |= table.points & ~(largest < self.limit)
-        if self.nulls:
-            kept |= table.nulls if self.nulls == "all" else table.partly
-        return kept
+            return _around(table, np.array([_least(self.limit, distance) for distance in away.tolist()]))
+        return Compare("reach", ">=", _least(self.limit, metric.scale(self.point)))
 
-    def _near(self, table: _Table) -> Mask:
-        targets = self.targets()
-        left: NDArray[np.int64] | slice = slice(None)
-        kept = table.points.copy()
-        for number, (low, high) in enumerate(targets):
-            meets = (table.low[number, left] <= high) & (table.high[number, left] >= low)
-            if isinstance(left, slice):
-                kept &= meets
-                if np.count_nonzero(kept) < _NARROW * len(kept):
-                    left = np.flatnonzero(kept)
-            else:
-                left = left[meets]
-        if not isinstance(left, slice):
-            kept = np.zeros_like(kept)
-            kept[left] = True
-        for (low, high), (owner, inner, outer) in zip(targets, table.gaps, strict=True):
-            if len(owner):
-                kept[owner[(inner < low) & (outer > high)]] = False
-        return kept
-
-    def targets(self) -> list[tuple[float, float]]:
-        """Return, by pivot, the range of its distances to matching rows."""
+    def targets(self) -> tuple[Floats, Floats]:
+        """Return, by pivot, the least and the greatest distance to matching rows."""
         metric = self.origins.metric
         away = self.origins.away(self.point)
         nearest = np.maximum(self.low - away, away - self.high)
@@ -222,11 +314,7 @@ class DistanceMeets(Clause):
             slack = metric.relative * (away + ends) + _OF_SCALE * metric.scale(self.point) + metric.slack
             nearest, farthest = nearest - slack, farthest + slack
         unknown = np.isnan(nearest) | np.isnan(farthest)  # a user's function may fail for a pivot
-        nearest, farthest = np.where(unknown, -np.inf, nearest), np.where(unknown, np.inf, farthest)
-        return list(zip(nearest.tolist(), farthest.tolist(), strict=True))
-
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        return self.origins.columns
+        return np.where(unknown, -np.inf, nearest), np.where(unknown, np.inf, farthest)
 
     def __str__(self) -> str:
         if self.low > self.high:
@@ -239,47 +327,42 @@ class DistanceMeets(Clause):
         return f"{self.origins.name} may be within {within} of {_shown(self.point)}"
 
 
+def _least(limit: float, added: float) -> float:
+    """Return a number below which no sum with another reaches a limit, however it is rounded."""
+    least = limit - added - 2 * math.ulp(max(abs(limit), abs(added)))
+    return -math.inf if math.isnan(least) else least
+
+
 @dataclass(frozen=True)
-class DistanceLeaves(Clause):
+class DistanceLeaves(DistanceClause):
     """The distance of some row to a point may differ from a number."""
 
-    origins: Pivots
     point: Any
     distance: float
     nulls: str = ""
 
-    def keep(self, files: Files) -> Mask:
-        table = self.origins.table(files)
-        kept = table.points | table.unclear
-        if self.nulls:
-            kept |= table.nulls if self.nulls == "all" else table.partly
-        if self.origins.metric.whole:
-            away = self.origins.away(self.point)[:, None]
-            most = (away + table.high).min(axis=0)
-            least = np.maximum(np.maximum(away - table.high, table.low - away).max(axis=0), 0)
-            kept &= ~((most == self.distance) & (least == self.distance)) | table.unclear
-        return kept
-
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        return self.origins.columns
+    def where(self, table: DistanceTable) -> Condition:
+        found: Condition = _POINTS
+        if self.origins.metric.whole and self.distance >= 0 and self.distance % 1 == 0:
+            away = self.origins.away(self.point)
+            others = [_around(table, np.nextafter(self.distance - away, np.inf))]  # farther, and nearer
+            if self.distance > 0:
+                others.append(_around(table, np.nextafter(away - self.distance, np.inf), away + self.distance))
+            found = AllOf((_POINTS, AnyOf(tuple(others))))
+        return any_holds([found, *_NULLS[self.nulls]])
 
     def __str__(self) -> str:
         return f"{self.origins.name} may be other than {self.distance:g} from {_shown(self.point)}"
 
 
 @dataclass(frozen=True)
-class HasNullDistance(Clause):
+class HasNullDistance(DistanceClause):
     """Some row has no distance (NULL, no point), or (``turned``) some row may have one."""
 
-    origins: Pivots
     turned: bool = False
 
-    def keep(self, files: Files) -> Mask:
-        table = self.origins.table(files)
-        return (table.points if self.turned else table.nulls) | table.unclear
-
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        return self.origins.columns
+    def where(self, table: DistanceTable) -> Condition:
+        return _POINTS if self.turned else _NULLS["all"][0]
 
     def __str__(self) -> str:
         return f"{self.origins.name} has {'values' if self.turned else 'nulls'}"

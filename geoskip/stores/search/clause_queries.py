@@ -69,7 +69,7 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
             return None
         if isinstance(part, FileClause) and (keys := _unit_keys_of(part, field)) is not None:
             return keys.translate(part.where(keys.table))
-        return distance_queries.translate(part, field) or listed_values.translate(part, field)
+        return listed_values.translate(part, field)
 
     found = _translate_tree(clause, leaf, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found
@@ -150,6 +150,7 @@ _UNITS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Any, KeyFie
     (range_queries.fields_of, range_queries.units_of),
     (listed_values.fields_of, listed_values.units_of),
     (range_queries.segment_fields_of, range_queries.units_of_segments),
+    (distance_queries.fields_of, distance_queries.units_of),
 )
 """For each sort of keys, what documents have of them, and the keys of the units that a clause compares."""
 
