@@ -16,8 +16,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from geoskip.bounds.interpret import uncast
 from geoskip.clauses import Clause, Files, Mask, all_of, any_of
@@ -30,11 +28,9 @@ from geoskip.conditions import (
     FileClause,
     Places,
     Refine,
-    UnitTable,
     any_holds,
 )
-from geoskip.indexes.metricdist.collect import COUNTS
-from geoskip.metrics import Metric
+from geoskip.indexes.metricdist.summaries import OF_SCALE, DistanceTable, Pivots
 from geoskip.metrics.base import Floats
 from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate
 
@@ -45,201 +41,13 @@ __all__ = [
     "DistanceClause",
     "DistanceLeaves",
     "DistanceMeets",
-    "DistanceTable",
     "HasNullDistance",
-    "Pivots",
     "Distance",
     "all_known",
     "any_known",
     "is_of_null",
     "subject",
 ]
-
-_OF_SCALE = 1e-13
-_NARROW = 0.25
-
-Gaps = tuple[NDArray[np.int64], Floats, Floats]
-
-
-@dataclass(frozen=True)
-class Pivots:
-    """The pivots of one index, and its stored distances from them."""
-
-    name: str
-    metric: Metric
-    points: tuple[Any, ...]
-
-    def away(self, point: Any) -> Floats:
-        """Return the distance of each pivot from a point."""
-        return self.metric.distances(point, self.metric.of(self.points))
-
-    @property
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        """The metadata that the clauses read."""
-        fields = ("lo", "hi", "gaps", *self.metric.outlined, *COUNTS)
-        return tuple((self.name, field) for field in fields)
-
-
-@dataclass(frozen=True)
-class _Distances:
-    low: Floats
-    """One row a pivot, one column a file; above ``high`` in a file without points."""
-    high: Floats
-    gaps: list[Gaps]
-    """By pivot, the files' numbers and the ends of their gaps."""
-    points: Mask
-    unclear: Mask
-    """Files that are kept: without a complete summary, or with a row without NULL and without a distance."""
-    nulls: Mask
-    partly: Mask
-    reach: Floats
-
-
-class DistanceTable(UnitTable):
-    """The distances of files' rows from pivots, widened: a unit a file, or none for a table without files.
-
-    The columns ``r0``, ``r1``, ... are the *rings* around each pivot in which a file's rows lie: a range without its
-    gaps. ``points`` is true if some row has a distance, ``nulls`` if in some row an expression is NULL, ``partly`` if
-    in some row one is and another is not. ``reach`` is the largest coordinate that a row may have.
-
-    Parameters
-    ----------
-    origins : Pivots
-        The pivots.
-    files : Files or None
-        The files with the summaries.
-    rings : int or None
-        The number of pivots with rings; None for all of them.
-    """
-
-    def __init__(self, origins: Pivots, files: Files | None = None, rings: int | None = None) -> None:
-        self.origins, self.files = origins, files
-        self.rings = len(origins.points) if rings is None else rings
-
-    @property
-    def distances(self) -> _Distances:
-        """The arrays of all files, derived once a snapshot."""
-        if self.files is None:
-            raise TypeError("a table without files has no columns")
-        files, origins = self.files, self.origins
-        return files.cached((origins.name, "distances", origins.points), lambda: _distances(files, origins))
-
-    def __len__(self) -> int:
-        return 0 if self.files is None else len(self.files)
-
-    def column(self, name: str) -> Any:
-        return getattr(self.distances, name)
-
-    def files_with(self, units: Mask) -> Mask:
-        return units | self.distances.unclear
-
-    def outlines(self) -> Any:
-        """Return the outlines of all files."""
-        files, (name, metric) = self.files, (self.origins.name, self.origins.metric)
-        if files is None:
-            return None
-        return files.cached(
-            (name, "outlines"), lambda: metric.outlines([files.summary(name, field) for field in metric.outlined])
-        )
-
-    def answer(self, condition: AllOf | Among) -> Mask | None:
-        """Files with a ring that meets an interval around each of some pivots.
-
-        Once most files are excluded, only the others are compared.
-        """
-        parts = condition.parts if isinstance(condition, AllOf) else (condition,)
-        if not parts or not all(type(part) is Among for part in parts):
-            return None
-        found = self.distances
-        ranges = [(int(part.column[1:]), *part.intervals[0]) for part in parts if isinstance(part, Among)]
-        left: NDArray[np.int64] | slice = slice(None)
-        kept = np.ones(len(self), dtype=bool)
-        for number, low, high in ranges:
-            meets = (found.low[number, left] < high) & (found.high[number, left] >= low)
-            if not isinstance(left, slice):
-                left = left[meets]
-                continue
-            kept &= meets
-            if np.count_nonzero(kept) < _NARROW * len(kept):
-                left = np.flatnonzero(kept)
-        if not isinstance(left, slice):
-            kept = np.zeros_like(kept)
-            kept[left] = True
-        for number, low, high in ranges:
-            owner, inner, outer = found.gaps[number]
-            if len(owner):
-                kept[owner[(inner < low) & (outer >= high)]] = False
-        return kept
-
-
-def _distances(files: Files, origins: Pivots) -> _Distances:
-    metric, count, length = origins.metric, len(origins.points), len(files)
-    rows, nulls, blanks, odd = (_counts(files.summary(origins.name, field)) for field in COUNTS)
-    known = (rows >= 0) & (nulls >= 0) & (blanks >= 0) & (odd >= 0)
-    points = rows - nulls - odd > 0
-    low, whole_low = _matrix(files.summary(origins.name, "lo"), count, length)
-    high, whole_high = _matrix(files.summary(origins.name, "hi"), count, length)
-    unclear = ~known | (odd > 0) | (points & ~(whole_low & whole_high))
-    everywhere = bool((whole_low & whole_high).all())
-    if not everywhere:
-        low[:, ~whole_low], high[:, ~whole_high] = np.inf, -np.inf
-    gaps = _gaps(files.summary(origins.name, "gaps"), count)
-    held = points & whole_low & whole_high
-    reach = np.full(length, np.inf)
-    for number, point in enumerate(origins.points):  # in place: temporary arrays would take most of the time
-        scale = metric.scale(point)
-        np.minimum(reach, np.where(held, high[number], 0.0) + scale, out=reach)
-        if not metric.whole:
-            slack = np.where(held, np.abs(high[number]) * metric.relative + _OF_SCALE * scale, 0.0)
-            low[number] -= slack
-            high[number] += slack
-            owner, inner, outer = gaps[number]
-            gaps[number] = (owner, inner + slack[owner], outer - slack[owner])
-    return _Distances(low, high, gaps, points, unclear, ~known | (nulls > 0), ~known | (nulls > blanks), reach)
-
-
-def _counts(values: pa.Array) -> NDArray[np.int64]:
-    """Return counts, -1 where unknown."""
-    return np.asarray(values.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False))
-
-
-def _matrix(lists: pa.Array, count: int, length: int) -> tuple[Floats, Mask]:
-    """Return lists of one length as one row an entry, and the mask of the files that have all entries."""
-    lengths = np.full(length, -1)
-    if pa.types.is_list(lists.type):
-        lengths = np.asarray(lists.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False))
-    whole = lengths == count
-    if not whole.any():
-        return np.full((count, length), np.nan), whole
-    flat = (lists if whole.all() else lists.filter(pa.array(whole))).flatten()
-    if flat.null_count:
-        return np.full((count, length), np.nan), np.zeros(length, dtype=bool)
-    matrix = flat.to_numpy(zero_copy_only=False).reshape(-1, count).T
-    if whole.all():
-        found = np.array(matrix, dtype=np.float64, order="C")
-    else:
-        found = np.full((count, length), np.nan)
-        found[:, whole] = matrix
-    if np.isnan(matrix.sum()):
-        whole = whole & ~np.isnan(found).any(axis=0)
-    return found, whole
-
-
-def _gaps(lists: pa.Array, count: int) -> list[Gaps]:
-    """Return the gaps of all files, pivot by pivot."""
-    nothing: Gaps = (np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
-    if not pa.types.is_list(lists.type):
-        return [nothing] * count
-    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    flat = lists.drop_null().flatten()
-    if not len(owner) or flat.null_count:
-        return [nothing] * count
-    origin, low, high = (
-        np.asarray(flat.field(name).cast(pa.float64()).fill_null(-1).to_numpy(zero_copy_only=False))
-        for name in ("origin", "low", "high")
-    )
-    return [(owner[here], low[here], high[here]) for here in (origin == number for number in range(count))]
 
 
 @dataclass(frozen=True)
@@ -311,7 +119,7 @@ class DistanceMeets(DistanceClause):
         farthest = away + self.high
         if not metric.whole:
             ends = max(abs(self.low), abs(self.high) if math.isfinite(self.high) else 0.0)
-            slack = metric.relative * (away + ends) + _OF_SCALE * metric.scale(self.point) + metric.slack
+            slack = metric.relative * (away + ends) + OF_SCALE * metric.scale(self.point) + metric.slack
             nearest, farthest = nearest - slack, farthest + slack
         unknown = np.isnan(nearest) | np.isnan(farthest)  # a user's function may fail for a pivot
         return np.where(unknown, -np.inf, nearest), np.where(unknown, np.inf, farthest)

@@ -4,7 +4,7 @@ The index of Extensible Data Skipping, table I.
 
 The paper keeps one pivot a dataset, called origin, and the range of distances from it (section V, metric distance).
 One pivot excludes next to nothing beyond two dimensions, so there are several here, chosen far apart from a sample of
-the dataset; a file is skipped if one of them excludes it. :mod:`geoskip.indexes.metricdist.collect` describes the
+the dataset; a file is skipped if one of them excludes it. :mod:`geoskip.indexes.metricdist.summaries` describes the
 stored summaries.
 
 *Why skipping is sound*: with pivot o, constant q and row x, the triangle inequality gives
@@ -43,13 +43,12 @@ from geoskip.indexes.base import Index, SourceColumn, index
 from geoskip.indexes.metricdist.clauses import (
     Distance,
     HasNullDistance,
-    Pivots,
     all_known,
     any_known,
     is_of_null,
     subject,
 )
-from geoskip.indexes.metricdist.collect import choose, collect, counter_example, merge, summary_type
+from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import METRICS, Metric, UserMetric, metric_named, refusal
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current

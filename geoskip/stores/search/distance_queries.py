@@ -1,9 +1,9 @@
 """Keys and queries of distances: for each pivot of MetricDist the *rings* in which a file's rows lie.
 
-The keys are the columns of :class:`~geoskip.indexes.metricdist.clauses.DistanceTable`. The rings of the first pivot are
-the ranges ``r0``, one more than it has gaps, and so on; they have the margins of the clauses. A file with a row that is
-no point, or with too little known, has no keys, and is kept. Stored outlines of texts, as for Levenshtein's distance,
-and the rings of further pivots are compared by geoskip afterwards.
+The keys are the columns of :class:`~geoskip.indexes.metricdist.summaries.DistanceTable`. The rings of the first pivot
+are the ranges ``r0``, one more than it has gaps, and so on; they have the margins of the clauses. A file with a row
+that is no point, or with too little known, has no keys, and is kept. Stored outlines of texts, as for Levenshtein's
+distance, and the rings of further pivots are compared by geoskip afterwards.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from geoskip.clauses import Clause, Files
 from geoskip.errors import InvalidSpecificationError
-from geoskip.indexes.metricdist.clauses import DistanceClause, DistanceTable, Pivots
+from geoskip.indexes.metricdist.clauses import DistanceClause
 from geoskip.indexes.metricdist.index import MetricDist
+from geoskip.indexes.metricdist.summaries import DistanceTable, Pivots
 from geoskip.metadata import IndexEntry
 from geoskip.stores.search.queries import KeyField, ServerKeys, UnitKeys
 
