@@ -27,14 +27,13 @@ from geoskip.bounds.sort_keys import (
     float_keys,
     number_key,
     physical,
-    real_below,
     real_key,
 )
 from geoskip.bounds.strings import ByteStrings, certain
 from geoskip.clauses import Files, Mask
 from geoskip.predicates import Literal
 
-__all__ = ["Interval", "OneSidedBounds", "bounds_of", "counts_of", "kind_of", "one_sided_bounds", "plain"]
+__all__ = ["Interval", "bounds_of", "counts_of", "kind_of", "one_sided_bounds", "plain"]
 
 
 @dataclass(frozen=True)
@@ -219,66 +218,26 @@ def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
     return None if name_of is None else Interval(name_of, *_sealed(_words(low), _words(high), low, high, empty))
 
 
-@dataclass(frozen=True)
-class OneSidedBounds:
-    """The stored least or greatest value of every unit, for an order comparison with a literal.
+def one_sided_bounds(files: Files, name: str, field: str) -> Interval | None:
+    """``min`` or ``max`` of all units as both ends; None where one is missing, or is no number, date or time.
 
-    Nothing else is read, and no keys are derived: most of the work when metadata have just been read.
-    """
-
-    kind: str
-    values: NDArray[Any]
-
-    def meets(self, op: str, literal: Literal) -> Mask | None:
-        """Units where some value may be ``op`` the literal: the greatest for > and >=, the least for < and <=.
-
-        None where one end does not decide. A bound that is NaN bounds nothing.
-
-        >>> OneSidedBounds("number", np.array([1, 5])).meets(">=", Literal(5)).tolist()
-        [False, True]
-        """
-        values = self.values
-        at, exact = self._literal_key(literal)
-        if at is None:
-            return None
-        match op:
-            case ">=" if exact:
-                return np.asarray(~(values < at))
-            case ">" | ">=":
-                return np.asarray(~(values <= at))
-            case "<" if exact:
-                return np.asarray(~(values >= at))
-            case "<" | "<=":
-                return np.asarray(~(values > at))
-        return None
-
-    def _literal_key(self, literal: Literal) -> tuple[float | None, bool]:
-        if self.kind == "real":
-            below, exact = real_below(physical(literal.value), literal.type)
-            return (None if math.isnan(below) else below), exact
-        if isinstance(literal.value, float):  # Spark would compare them as doubles
-            return None, False
-        at, exact = Interval(self.kind, self.values, self.values).literal_key(literal)
-        return (at if FIRST < at < LAST else None), exact
-
-
-def one_sided_bounds(files: Files, name: str, field: str) -> OneSidedBounds | None:
-    """``min`` or ``max`` of all units; None where one is missing, or is no number, date or time.
-
-    NaN is greater than any stored ``max``: where a unit has any, or may have, the result is None too.
+    An order comparison reads nothing else when metadata have just been loaded. NaN is greater than any stored ``max``:
+    where a unit has any, or may have, the result is None too.
     """
     values = plain(files.summary(name, field))
     kind = values.type
     if values.null_count or pa.types.is_null(kind):
         return None
     if pa.types.is_floating(kind):
-        if field == "max":
-            nans = plain(files.summary(name, "nans"))
-            if nans.null_count or not pa.types.is_integer(nans.type) or np.asarray(nans).any():
-                return None
-        return OneSidedBounds("real", np.asarray(values.cast(pa.float64())))
-    name_of = kind_of(kind)
-    return None if name_of is None else OneSidedBounds(name_of, _words(values))
+        nans = plain(files.summary(name, "nans")) if field == "max" else None
+        if nans is not None and (nans.null_count or not pa.types.is_integer(nans.type) or np.asarray(nans).any()):
+            return None
+        reals = np.asarray(values.cast(pa.float64()))
+        return None if np.isnan(reals).any() else Interval("real", reals, reals)
+    if (name_of := kind_of(kind)) is None:
+        return None
+    words = _words(values)
+    return Interval(name_of, words, words)
 
 
 def kind_of(arrow: pa.DataType) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -67,6 +66,9 @@ __all__ = [
 ]
 
 
+BoundEnds = tuple[Interval, SortKeys]
+
+
 class BoundTable(UnitTable):
     """The bounds of an expression, a unit a file: ``low`` and ``high``, as sort keys or bytes, and flags.
 
@@ -74,8 +76,8 @@ class BoundTable(UnitTable):
     shortened, ``values`` and ``nulls`` that some value of the indexed expressions is not NULL, or is.
     """
 
-    def __init__(self, files: Files, of: Derivation, interval: Interval | None = None) -> None:
-        self.files, self.of, self._given = files, of, interval
+    def __init__(self, files: Files, of: Derivation, given: BoundEnds | None = None) -> None:
+        self.files, self.of, self._given = files, of, given
 
     def __len__(self) -> int:
         return len(self.files)
@@ -83,20 +85,20 @@ class BoundTable(UnitTable):
     @property
     def interval(self) -> Interval | ByteStrings | None:
         """The intervals; raises IncomparableError where there are none of the expression."""
-        return interval_of(self.files, self.of) if self._given is None else self._given
+        return interval_of(self.files, self.of) if self._given is None else self._given[0]
 
-    @cached_property
     def _ends(self) -> SortKeys | ByteStrings:
+        if self._given is not None:
+            return self._given[1]
         interval = self.interval
-        if isinstance(interval, Interval):
-            return keys_of(self.files, self.of, interval) if self._given is None else interval.keys()
         assert interval is not None
-        return interval
+        return keys_of(self.files, self.of, interval) if isinstance(interval, Interval) else interval
 
     def as_doubles(self) -> BoundTable:
         """The bounds of numbers as Spark rounds these to doubles."""
         assert isinstance(self.interval, Interval)
-        return BoundTable(self.files, self.of, self.interval.as_real("double"))
+        doubles = self.interval.as_real("double")
+        return BoundTable(self.files, self.of, (doubles, doubles.keys()))
 
     def column(self, name: str) -> Any:
         match name:
@@ -104,7 +106,7 @@ class BoundTable(UnitTable):
                 return np.logical_and.reduce([_has_values(self.files, index) for index in self.of.names])
             case "nulls":
                 return np.logical_or.reduce([_has_nulls(self.files, index) for index in self.of.names])
-        found = getattr(self._ends, name)
+        found = getattr(self._ends(), name)
         return np.zeros(len(self), dtype=bool) if found is None else found
 
     def files_with(self, units: Mask) -> Mask:
@@ -205,23 +207,18 @@ class RangeMeets(_OfRange):
         field = self._field()
         return super().columns() if field is None else ((self.name, field), (self.name, "nans"))
 
-    def keep(self, files: Files) -> Mask:
-        found = self._by_one_end(files)
-        return super().keep(files) if found is None else found
-
     def _field(self) -> str | None:
         bare = self.of.is_leaf and len(self.literals) == 1
         return {">": "max", "<": "min"}.get(self.op[0]) if bare else None
 
-    def _by_one_end(self, files: Files) -> Mask | None:
+    def units(self, files: Files) -> BoundTable:
         field = self._field()
-        if field is None:
-            return None
-        end = files.cached((self.name, "end", field), lambda: one_sided_bounds(files, self.name, field))
-        try:
-            return None if end is None else end.meets(self.op, self.literals[0])
-        except IncomparableError:
-            return None
+        end = None if field is None else files.cached((self.name, "end", field), lambda: self._one_end(files, field))
+        return BoundTable(files, self.of, end)
+
+    def _one_end(self, files: Files, field: str) -> BoundEnds | None:
+        interval = one_sided_bounds(files, self.name, field)
+        return None if interval is None else (interval, interval.keys())
 
     def of_keys(self, interval: Interval) -> Condition:
         nan = interval.kind == "real" and not self.numbers
