@@ -65,11 +65,10 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
             return _of_units(part, fields)
         origins = getattr(part, "origins", None)
         field = fields.get(getattr(part, "name", "") or getattr(origins, "name", ""))
-        if field is None:
+        if field is None or not isinstance(part, FileClause):
             return None
-        if isinstance(part, FileClause) and (keys := _unit_keys_of(part, field)) is not None:
-            return keys.translate(part.where(keys.table))
-        return listed_values.translate(part, field)
+        keys = _unit_keys_of(part, field)
+        return None if keys is None else keys.translate(part.where(keys.table))
 
     found = _translate_tree(clause, leaf, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.bounds.interval import counts_of, plain
-from geoskip.clauses import Clause, Files, Mask
+from geoskip.clauses import Files, Mask
 from geoskip.conditions import (
     ALWAYS,
     NEVER,
@@ -33,6 +33,8 @@ from geoskip.conditions import (
     AnyOf,
     Compare,
     Condition,
+    ExistsClause,
+    FileClause,
     any_holds,
     intersection,
     is_exact,
@@ -41,12 +43,21 @@ from geoskip.conditions import (
 )
 from geoskip.evaluation import physical
 from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys, is_bytes
-from geoskip.indexes.postings import ListedClause, mirrored
+from geoskip.indexes.postings import Postings, mirrored
 from geoskip.indexes.range_clauses import HasNulls
-from geoskip.metadata import FileMetadata, IndexEntry
-from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery, UnitKeys, any_of, next_key, query_of
+from geoskip.metadata import IndexEntry
+from geoskip.stores.search.queries import (
+    KeyField,
+    ServerKeys,
+    TranslatedQuery,
+    UnitKeys,
+    any_of,
+    next_key,
+    no_files,
+    query_of,
+)
 
-__all__ = ["ListKeys", "fields_of", "keys_of", "translate", "units_of"]
+__all__ = ["ListKeys", "fields_of", "keys_of", "units_of"]
 
 _MOST_LISTED = 1000
 """The most values of a file with keys."""
@@ -143,20 +154,15 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
 # --- clauses ----------------------------------------------------------------------------------------------------------
 
 
-def translate(clause: Clause, field: KeyField) -> TranslatedQuery | None:
-    """Translate a clause over counts, which Hybrid has beside its lists; None for others."""
-    if type(clause) is not HasNulls or clause.is_derived:
+def units_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
+    """The keys of the values that a clause compares, or of NULL, which Hybrid counts; None for other clauses."""
+    table = clause.units(no_files(field.entry))
+    if type(clause) is HasNulls and not clause.is_derived:
+        return UnitKeys(field, table, "nulls")
+    members = {member.name for member in field.entry.arrow}
+    if not isinstance(table, Postings) or not members.issuperset(table.dictionaries):
         return None
-    return TranslatedQuery(any_of([field.is_true("nulls"), field.is_missing("nulls")]), field.whole)
-
-
-def units_of(clause: Clause, field: KeyField) -> UnitKeys | None:
-    """The keys of the values that a clause compares; None for clauses over other members."""
-    if not isinstance(clause, ListedClause):
-        return None
-    table = clause.units(FileMetadata.of(pa.table({field.entry.name: pa.array([], field.entry.arrow)})))
-    listed = any(field.entry.arrow.get_field_index(name) >= 0 for name in table.dictionaries)
-    return ListKeys(field, table, f"{table.part}nulls") if listed else None
+    return ListKeys(field, table, f"{table.part}nulls")
 
 
 class ListKeys(UnitKeys):
