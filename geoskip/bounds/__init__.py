@@ -13,7 +13,7 @@ module         content                                                      test
 ``monotone``   monotone functions, evaluated at both ends by Spark          ``test_monotone``
 ``time_zones`` functions of local time, parts of dates, remainders          ``test_clocks``
 ``sort_keys``  comparisons and IN of intervals with literals, as integers   ``test_minmax``
-``strings``    intervals of strings and binary                              ``test_minmax``
+``patterns``   the texts that matches of LIKE begin and end with            ``test_affixes``
 ============== ============================================================ ==============================
 
 Most of these tests compare lists with an entry for each file: True where the file is kept. A True instead of a False

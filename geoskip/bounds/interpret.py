@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from geoskip.bounds.interval import Interval, bounds_of
+from geoskip.bounds.interval import ByteStrings, Interval, bounds_of
 from geoskip.bounds.sort_keys import IncomparableError, SortKeys
-from geoskip.bounds.strings import ByteStrings
 from geoskip.bounds.transfer import Transfer, transfer_of
 from geoskip.clauses import Files
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate

@@ -1,4 +1,8 @@
-"""Intervals of the values in every unit: a file, a segment, a box. They are read from stored bounds."""
+"""Intervals of the values in every unit: a file, a segment, a box. They are read from stored bounds.
+
+Strings and binary are in Spark's order, by unsigned bytes, as Arrow compares them. (The order of UTF-16 units, the
+JVM's own, differs above U+FFFF.)
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 from geoskip.bounds.sort_keys import (
     FIRST,
     LAST,
+    PRESENT,
     Doubles,
     IncomparableError,
     Ints,
@@ -29,11 +34,15 @@ from geoskip.bounds.sort_keys import (
     physical,
     real_key,
 )
-from geoskip.bounds.strings import ByteStrings, certain
 from geoskip.clauses import Files, Mask
+from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue
+from geoskip.evaluation.values import successor
 from geoskip.predicates import Literal
 
-__all__ = ["Interval", "bounds_of", "counts_of", "kind_of", "one_sided_bounds", "plain"]
+__all__ = [
+    *("ByteStrings", "Interval", "bounds_of", "counts_of", "kind_of", "one_sided_bounds", "plain"),
+    *("certain", "encoded", "prefix_differs", "prefix_meets", "texts_differ", "texts_meet"),
+]
 
 
 @dataclass(frozen=True)
@@ -320,3 +329,59 @@ def _lowwords(array: pa.Array) -> Ints:
 def plain(array: Any) -> pa.Array:
     """An array in one chunk."""
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+@dataclass(frozen=True)
+class ByteStrings:
+    """Bounds of strings or binary; null is unbounded, ``empty`` marks files without values."""
+
+    low: pa.Array
+    high: pa.Array
+    empty: Mask
+    exact: Mask
+
+    @property
+    def present(self) -> Mask:
+        """Files that may hold a value."""
+        return np.asarray(~self.empty)
+
+
+def texts_meet(op: str, values: Sequence[bytes]) -> Condition:
+    """The condition that some value may stand in ``op`` to one of these; several are for ``=``."""
+    if op == "=":
+        return AllOf((SomeValue(tuple(sorted(set(values)))), PRESENT))
+    return AllOf((Compare("high" if op[0] == ">" else "low", op, values[0]), PRESENT))
+
+
+def texts_differ(values: Sequence[bytes]) -> Condition:
+    """The condition that some value may differ from all of these: not where one of them is the only value."""
+    same = SomeValue(tuple(sorted(set(values))), equal=True)
+    return AllOf((Negation(AllOf((same, Compare("exact", "=", True)))), PRESENT))
+
+
+def prefix_meets(prefix: bytes) -> Condition:
+    """The condition that some value may begin with a prefix."""
+    above = successor(prefix)
+    begins = () if above is None else (Compare("low", "<", above),)
+    return AllOf((Compare("high", ">=", prefix), *begins, PRESENT))
+
+
+def prefix_differs(prefix: bytes) -> Condition:
+    """The condition that some value may not begin with a prefix: not where both bounds begin so."""
+    above = successor(prefix)
+    ends = () if above is None else (Compare("high", "<", above),)
+    return AllOf((Negation(AllOf((Compare("low", ">=", prefix), *ends))), PRESENT))
+
+
+def encoded(literal: Literal) -> bytes:
+    """A string or binary literal as bytes."""
+    value = literal.value
+    try:
+        return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(memoryview(value))
+    except (TypeError, UnicodeEncodeError):
+        raise IncomparableError(f"{literal} is neither a string nor binary") from None
+
+
+def certain(answer: pa.Array) -> Mask:
+    """A boolean array as a mask, null as False."""
+    return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)

@@ -35,8 +35,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoskip.bounds.interval import encoded
+from geoskip.bounds.patterns import literal_prefix, literal_suffix
 from geoskip.bounds.sort_keys import IncomparableError
-from geoskip.bounds.strings import encoded, literal_prefix, literal_suffix
 from geoskip.clauses import Clause, Files
 from geoskip.conditions import Condition, Interval, complement, union
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geoskip.bounds.interval import encoded
 from geoskip.bounds.sort_keys import IncomparableError, comparable, physical
-from geoskip.bounds.strings import encoded
 from geoskip.indexes.stored_bounds import ordered
 from geoskip.indexes.summary_cache import distinct, is_shared, share
 from geoskip.predicates import Literal

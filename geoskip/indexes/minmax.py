@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from geoskip.bounds.interpret import Derivation, derive
-from geoskip.bounds.strings import literal_prefix
+from geoskip.bounds.patterns import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index

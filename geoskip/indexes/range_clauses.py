@@ -14,7 +14,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from geoskip.bounds.interpret import Derivation, indexed, interval_of, keys_of
-from geoskip.bounds.interval import Interval, counts_of, one_sided_bounds
+from geoskip.bounds.interval import (
+    ByteStrings,
+    Interval,
+    counts_of,
+    encoded,
+    one_sided_bounds,
+    prefix_differs,
+    prefix_meets,
+    texts_differ,
+    texts_meet,
+)
 from geoskip.bounds.sort_keys import (
     FIRST,
     LAST,
@@ -26,14 +36,6 @@ from geoskip.bounds.sort_keys import (
     SortKeys,
     keys_differ,
     keys_meet,
-)
-from geoskip.bounds.strings import (
-    ByteStrings,
-    encoded,
-    prefix_differs,
-    prefix_meets,
-    texts_differ,
-    texts_meet,
 )
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.conditions import (

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.bounds.strings import successor
 from geoskip.errors import UnsupportedColumnError
+from geoskip.evaluation.values import successor
 from geoskip.indexes.base import SourceColumn
 from geoskip.types import sql_type
 

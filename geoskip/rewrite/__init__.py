@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from geoskip.bounds.strings import literal_text
+from geoskip.bounds.patterns import literal_text
 from geoskip.predicates import (
     Call,
     Column,

@@ -9,8 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from geoskip.bounds.strings import encoded, literal_prefix
-from geoskip.indexes import affix, range_clauses
+from geoskip.bounds.interval import encoded
+from geoskip.bounds.patterns import literal_prefix
+from geoskip.indexes import affix, minmax
 from geoskip.indexes.minmax import MinMax
 from tests.support import planting
 from tests.support.planting import NoSeam, attribute, before, function, registered
@@ -38,7 +39,7 @@ def test_what_is_gone_or_private_is_no_seam(monkeypatch: pytest.MonkeyPatch) -> 
             before(monkeypatch, MinMax, name, lambda original, *args: original(*args))
         with pytest.raises(NoSeam):
             attribute(monkeypatch, MinMax, name, None)
-    for gone in (planting._checked, MinMax, "geoskip.bounds.strings.encoded"):
+    for gone in (planting._checked, MinMax, "geoskip.bounds.interval.encoded"):
         with pytest.raises(NoSeam):
             function(monkeypatch, gone, lambda original, *args: original(*args))
     with pytest.raises(NoSeam):
@@ -52,9 +53,9 @@ def test_a_function_is_replaced_wherever_it_is_known(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, here.__name__, here)
     with monkeypatch.context() as patch:
         function(patch, literal_prefix, lambda original, *args: (*original(*args), "planted"))
-        assert range_clauses.literal_prefix("a%", "!") == affix.literal_prefix("a%", "!") == ("a", True, "planted")
+        assert minmax.literal_prefix("a%", "!") == affix.literal_prefix("a%", "!") == ("a", True, "planted")
         found = here.table  # type: ignore[attr-defined]
         assert found["LIKE"][0]("a", "!") == ("a", False, "planted")
         assert found["="] == (encoded, 2)
-    assert range_clauses.literal_prefix is affix.literal_prefix is literal_prefix
+    assert minmax.literal_prefix is affix.literal_prefix is literal_prefix
     assert here.table is tables  # type: ignore[attr-defined]

@@ -27,8 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.bounds.interpret import indexed
-from geoskip.bounds.interval import Interval, kind_of
-from geoskip.bounds.strings import ByteStrings
+from geoskip.bounds.interval import ByteStrings, Interval, kind_of
 from geoskip.clauses import Files
 from geoskip.conditions import ExistsClause, FileClause
 from geoskip.indexes.gaplist import SegmentTable, segments_of
