@@ -45,6 +45,11 @@ class Envelope(NamedTuple):
         """
         return Envelope(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
 
+    def contains(self, other: Envelope) -> bool:
+        """True if another box lies in this one."""
+        lower = self.xmin <= other.xmin and self.ymin <= other.ymin
+        return lower and self.xmax >= other.xmax and self.ymax >= other.ymax
+
     @property
     def scale(self) -> float:
         """The largest absolute coordinate."""
@@ -116,12 +121,11 @@ class Boxes:
         across = np.maximum(np.abs(self.xmin), np.abs(self.xmax))
         return np.asarray(np.maximum(across, np.maximum(np.abs(self.ymin), np.abs(self.ymax))))
 
-    def largest(self) -> float:
-        """The largest absolute coordinate of all boxes, 0 for no boxes."""
+    def extent(self) -> Envelope:
+        """The box around all boxes, the origin for no boxes."""
         if len(self) == 0:
-            return 0.0
-        ends = (self.xmin.min(), self.ymin.min(), self.xmax.max(), self.ymax.max())
-        return max(float(abs(end)) for end in ends)
+            return Envelope(0.0, 0.0, 0.0, 0.0)
+        return Envelope(*map(float, (self.xmin.min(), self.ymin.min(), self.xmax.max(), self.ymax.max())))
 
     def loosened(self) -> Boxes:
         """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""

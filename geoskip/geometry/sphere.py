@@ -15,14 +15,24 @@ import numpy as np
 
 from geoskip.geometry.boxes import Boxes, Envelope, Floats, Mask
 
-__all__ = ["SPHEROID_LEAST", "SPHEROID_MOST", "haversine", "lower_angle", "on_sphere", "upper_angle", "windows"]
+__all__ = [
+    "GLOBE",
+    "SPHEROID_LEAST",
+    "SPHEROID_MOST",
+    "haversine",
+    "lower_angle",
+    "on_sphere",
+    "upper_angle",
+    "windows",
+]
 
 SPHEROID_LEAST = 6335439.327
 """Metres on WGS84 per radian of central angle (of geodetic coordinates), at least."""
 SPHEROID_MOST = 6399593.626
 """The same, at most: its bounds are the least and largest radii of curvature."""
 
-_FARTHEST_LONGITUDE = 1e5  # beyond it, rounding of the reduction modulo 360 is no longer far below the slack
+GLOBE = Envelope(-1e5, -90, 1e5, 90)
+"""Valid longitudes and latitudes; beyond 1e5, rounding modulo 360 is no longer far below the slack."""
 
 
 def haversine(phi: Floats | float, theta: Floats | float, delta: Floats | float) -> Floats:
@@ -36,9 +46,8 @@ def haversine(phi: Floats | float, theta: Floats | float, delta: Floats | float)
 
 
 def on_sphere(boxes: Boxes) -> Mask:
-    """Mark boxes of valid longitudes and latitudes: latitudes within -90..90, bounded longitudes."""
-    across = np.maximum(np.abs(boxes.xmin), np.abs(boxes.xmax)) <= _FARTHEST_LONGITUDE
-    return np.asarray(across & (boxes.ymin >= -90) & (boxes.ymax <= 90))
+    """Mark boxes of valid longitudes and latitudes."""
+    return boxes.inside(GLOBE)
 
 
 def lower_angle(boxes: Boxes, longitude: float, latitude: float) -> Floats:

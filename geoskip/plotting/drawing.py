@@ -6,7 +6,7 @@ drawn flipped back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,20 +15,12 @@ import shapely
 from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
-from geoskip.clauses import Clause
+from geoskip.clauses import Clause, leaves_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.geometry.boxes import Boxes
+from geoskip.geometry.shapes import Shape
 from geoskip.geometry.sphere import SPHEROID_LEAST
-from geoskip.indexes.geobox.clauses import (
-    BoxComesWithin,
-    BoxCompares,
-    BoxDiffers,
-    BoxEncloses,
-    BoxGoesBeyond,
-    BoxLeaves,
-    BoxMeets,
-    BoxTransform,
-)
+from geoskip.indexes.geobox.clauses import BoxCompares, BoxTransform, GeoClause
 from geoskip.indexes.geobox.globe import GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import units_of
@@ -119,24 +111,18 @@ def _among(paths: Iterable[str], root: str, number_of: dict[str, int]) -> NDArra
 def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
     """The shapes that a clause compares the boxes with; a distance makes the area within it."""
     found: dict[bytes, BaseGeometry] = {}
-    for part in _leaves(clause):
-        match part:
-            case BoxMeets(name, _, view, shape) | BoxEncloses(name, _, view, shape) | BoxLeaves(name, _, view, shape):
-                drawn = shape.geometry
-            case (
-                BoxComesWithin(name, _, view, shape, distance)
-                | BoxGoesBeyond(name, _, view, shape, distance)
-                | BoxDiffers(name, _, view, shape, distance)
-            ):
-                drawn = shapely.buffer(shape.geometry, distance, quad_segs=32) if distance > 0 else shape.geometry
-            case GlobeComesWithin(name, _, view, lng, lat, distance, earth) | GlobeGoesBeyond(
-                name, _, view, lng, lat, distance, earth
-            ):
-                drawn = _circle(lng, lat, distance, earth.least)
-            case _:
-                continue
-        if name == str(index) and not drawn.is_empty:
-            seen = _unviewed(drawn, view)
+    for part in leaves_of(clause):
+        if not isinstance(part, GeoClause) or part.index != str(index):
+            continue
+        shape, distance = getattr(part, "shape", None), getattr(part, "distance", 0)
+        if isinstance(part, GlobeComesWithin | GlobeGoesBeyond):
+            drawn = _circle(part.longitude, part.latitude, distance, part.earth.least)
+        elif isinstance(shape, Shape):
+            drawn = shapely.buffer(shape.geometry, distance, quad_segs=32) if distance > 0 else shape.geometry
+        else:
+            continue
+        if not drawn.is_empty:
+            seen = _unviewed(drawn, part.view)
             found[shapely.to_wkb(seen)] = seen
     return list(found.values())
 
@@ -144,19 +130,11 @@ def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
 def limits_of(clause: Clause, index: GeoBox) -> list[Limit]:
     """The coordinates that a clause compares with single constants."""
     found: dict[Limit, None] = {}
-    for part in _leaves(clause):
+    for part in leaves_of(clause):
         if isinstance(part, BoxCompares) and part.index == str(index) and len(part.bounds) == 1:
             moved = part.bounds[0][0] - (part.view.dx, part.view.dy)[part.axis]
             found[Limit(1 - part.axis if part.view.flip else part.axis, moved)] = None
     return list(found)
-
-
-def _leaves(clause: Clause) -> Iterator[Clause]:
-    parts = getattr(clause, "parts", ())
-    if not parts:
-        yield clause
-    for part in parts:
-        yield from _leaves(part)
 
 
 def _unviewed(shape: BaseGeometry, view: BoxTransform) -> BaseGeometry:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 import shapely
 
+from geoskip.clauses import Files
 from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
 from geoskip.geometry.sphere import haversine, lower_angle, windows
@@ -25,7 +26,7 @@ from geoskip.indexes.geobox.clauses import BoxDiffers, BoxMeets, BoxTransform, m
 from geoskip.indexes.geobox.collect import is_near_its_box, lacks_coordinates
 from geoskip.indexes.geobox.globe import Earth
 from geoskip.indexes.geobox.index import GeoBox
-from geoskip.indexes.geobox.units import BoxUnits
+from geoskip.indexes.geobox.units import BoxUnits, UnitSort
 from geoskip.predicates import Call, Comparison, Literal, Predicate
 from tests.support.geometry_corpora import Corpus, elsewhere, geometries, globe, pairs, slivers
 from tests.support.planting import Patch, attribute, before, function, registered
@@ -107,7 +108,11 @@ def empty_rows_are_left_out(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("rows without a box are one more box", pairs)
 def rows_with_one_null_coordinate_are_left_out(patch: pytest.MonkeyPatch) -> None:
-    before(patch, BoxUnits, "boxless_of", lambda original, units, *sorts: np.zeros(len(units.boxless_sort), dtype=bool))
+    def column(original: Any, units: BoxUnits, name: str) -> Any:
+        found = original(units, name)
+        return np.where(found < UnitSort.WILD, -1, found) if name == "sort" else found
+
+    before(patch, BoxUnits, "column", column)
 
 
 # --- families --------------------------------------------------------------------------------------------------------
@@ -146,10 +151,10 @@ def the_boundary_is_contained(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("NOT touch is no negated clause", geometries)
 def disjoint_as_the_negation_of_touch(patch: pytest.MonkeyPatch) -> None:
-    def keep_of(clause: BoxDiffers, units: BoxUnits) -> Any:
-        return ~BoxMeets(clause.index, clause.counts, clause.view, clause.shape).keep_of(units)
+    def keep_units(clause: BoxDiffers, files: Files) -> Any:
+        return ~BoxMeets(clause.index, clause.counts, clause.view, clause.shape).keep_units(files)
 
-    attribute(patch, BoxDiffers, "keep_of", keep_of)
+    attribute(patch, BoxDiffers, "keep_units", keep_units)
 
 
 @mutant("a geometry touches all sides of its box where no other shares it", geometries)

@@ -1,7 +1,8 @@
 """The clauses of GeoBox: what is true of the boxes of a file that may hold a matching row.
 
-Each is a :class:`~geoskip.clauses.UnitClause`, so that AND merges box by box: one row lies in one box. A *view* says
-how the box of the tested expression follows from the indexed one: exchanged, moved or grown, perhaps EMPTY.
+Each states a condition on :mod:`geoskip.indexes.geobox.units`, so that AND merges box by box: one row lies in one box.
+A *view* says how the box of the tested expression follows from the indexed one: exchanged, moved or grown, perhaps
+EMPTY. What a server or the boxes' blocks can find are the boxes that meet a window; shapes are compared by code.
 
 Sound because a row's geometry lies in its closed box: what cannot be true of any geometry in the box is not true of
 the row. For the negated families the opposite is shown: what is true of every geometry in the box makes ``NOT`` false.
@@ -9,18 +10,34 @@ the row. For the negated families the opposite is shown: what is true of every g
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geoskip.clauses import Files, UnitClause
+from geoskip.clauses import Files
+from geoskip.conditions import (
+    ALWAYS,
+    NEVER,
+    AllOf,
+    Compare,
+    Condition,
+    ExistsClause,
+    Negation,
+    Refine,
+    SomeValue,
+    UnitTable,
+    any_holds,
+    evaluate,
+)
 from geoskip.geometry.boxes import LARGEST, LOOSENESS, Boxes, Envelope, Mask
 from geoskip.geometry.centroids import ROUNDING
 from geoskip.geometry.shapes import Shape, margin
-from geoskip.indexes.geobox.units import BoxUnits, NoBoxReason, units_of
+from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of, window
 
 __all__ = [
     "BoxComesWithin",
@@ -33,9 +50,13 @@ __all__ = [
     "BoxLeaves",
     "BoxMeets",
     "BoxTransform",
+    "GeoClause",
 ]
 
 Integers = NDArray[np.int64]
+Table = BoxUnits | BoxFacts
+
+_FARTHEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -121,7 +142,7 @@ class BoxTransform:
 
 
 @dataclass(frozen=True)
-class GeoClause(UnitClause):
+class GeoClause(ExistsClause):
     """The base of GeoBox's clauses: the index's text, the counts that it stores, and the view."""
 
     index: str
@@ -131,47 +152,55 @@ class GeoClause(UnitClause):
     def columns(self) -> tuple[tuple[str, str], ...]:
         return tuple((self.index, name) for name in ("boxes", *self.counts))
 
+    def units(self, files: Files) -> BoxUnits:
+        return units_of(files, self.index, self.counts)
+
     def keep_units(self, files: Files) -> Mask:
         with np.errstate(all="ignore"):  # views of huge coordinates may overflow to infinities, which keep
-            return self.keep_of(units_of(files, self.index, self.counts))
+            return super().keep_units(files)
 
-    def files_of(self, files: Files, units: Mask) -> Mask:
-        return units_of(files, self.index, self.counts).files_with(units)
+    def _code(self, where: Condition, keep: Callable[[Any, Integers], Mask]) -> Condition:
+        return Refine(where, keep, type(self).__name__)
 
-    @abstractmethod
-    def keep_of(self, units: BoxUnits) -> Mask:
-        """Return the mask of the kept units."""
+    def _near(
+        self, table: Table, envelopes: Iterable[Envelope], kept: Callable[[BoxUnits, Integers], Mask] | None
+    ) -> Condition:
+        """The condition that keeps, of the boxes that may meet an envelope as viewed, those that code keeps."""
+        found = any_holds(window(self.view.back(envelope, table.scale)) for envelope in envelopes)
+        near = found if kept is None else self._code(found, kept)
+        unknown = self._unsure() if self.view.if_point or self.view.centre else NEVER
+        return any_holds([near, unknown, UnitSort.WILD.condition])
 
-    def _mask_keeping(self, units: BoxUnits, candidates: Integers, kept: Mask) -> Mask:
-        """Return the mask of a clause that can keep only some candidates, given the kept ones of them."""
-        keep = units.nothing()
-        keep[candidates[kept]] = True
-        if self.view.if_point or self.view.centre:
-            keep[: units.boxless.start] |= ~self._known_boxes(units, np.arange(units.boxless.start))
-        return keep
+    def _unsure(self) -> Condition:
+        """The condition that keeps the boxes of files whose view is unknown, or that have something invalid."""
+        mixed: Condition = Compare("point", "=", False)  # only these files may have either
+        if "types" not in self.counts:
+            return NEVER
+        return mixed if self.view.if_point else self._code(mixed, lambda *given: ~self._valid_boxes(*given))
 
-    def _mask_dropping(self, units: BoxUnits, candidates: Integers, dropped: Mask) -> Mask:
-        """Return the mask of a clause that can drop only some candidates, given the dropped ones of them."""
-        keep = units.everything()
-        dropped &= self._valid_boxes(units, candidates) & self._known_boxes(units, candidates)
-        keep[candidates[dropped]] = False
-        keep[units.boxless] = units.boxless_of(NoBoxReason.EMPTY)
-        return keep
+    def _not_all(self, envelopes: Iterable[Envelope], dropped: Callable[[BoxUnits, Integers], Mask]) -> Condition:
+        """The condition that keeps EMPTY rows, and all but those boxes near an envelope that code drops."""
 
-    def _known_boxes(self, units: BoxUnits, places: Integers) -> Mask:
-        """Return the mask of those boxes whose files have a known view."""
-        known = units.only_points(places) if self.view.if_point else np.ones(len(places), dtype=bool)
-        return known & self._valid_boxes(units, places) if self.view.centre else known
+        def kept(units: BoxUnits, places: Integers) -> Mask:
+            found = np.ones(len(units), dtype=bool)
+            for envelope in envelopes:
+                near = units.meeting(self.view.back(envelope, units.scale))
+                found[near] = ~(self._sure(units, near) & dropped(units, near))
+            return found[places]
+
+        boxes = self._code(UnitSort.BOX.condition, kept)
+        return any_holds([boxes, UnitSort.EMPTY.condition, UnitSort.WILD.condition])
+
+    def _sure(self, units: BoxUnits, places: Integers) -> Mask:
+        """Return the mask of those boxes whose files have a known view, and nothing invalid."""
+        sure = self._valid_boxes(units, places)
+        return sure & units.only_points(places) if self.view.if_point else sure
 
     def _valid_boxes(self, units: BoxUnits, places: Integers) -> Mask:
         """Return the mask of those boxes in whose files every geometry, as viewed, is valid."""
         if self.view.vanishes(units.scale):
             return np.zeros(len(places), dtype=bool)
         return units.all_valid(places) if self.view.valid else units.only_points(places)
-
-    def _boxes_near(self, units: BoxUnits, envelope: Envelope) -> Integers:
-        """Return the places of the boxes that, as viewed, may meet an envelope."""
-        return units.meeting(self.view.back(envelope, units.scale))
 
     def _seen(self, units: BoxUnits, places: Integers) -> Boxes:
         return self.view.boxes(units.boxes.take(places))
@@ -183,11 +212,15 @@ class BoxMeets(GeoClause):
 
     shape: Shape
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._boxes_near(units, self.shape.envelope)
-        if self.view.slack:
-            candidates = candidates[self._seen(units, candidates).meeting(self.shape.envelope)]
-        return self._mask_keeping(units, candidates, self.shape.meets(self._seen(units, candidates)))
+    def where(self, table: Table) -> Condition:
+        exact = not self.view.slack and (self.shape.is_box or not self.shape.valid)
+        return self._near(table, [self.shape.envelope], None if exact else self._meets)
+
+    def _meets(self, units: BoxUnits, places: Integers) -> Mask:
+        boxes = self._seen(units, places)
+        kept = boxes.meeting(self.shape.envelope)
+        kept[kept] = self.shape.meets(boxes.take(kept))
+        return kept
 
     def __str__(self) -> str:
         return f"{self.index}: a box meets {self.shape}"
@@ -199,11 +232,12 @@ class BoxEncloses(GeoClause):
 
     shape: Shape
 
-    def keep_of(self, units: BoxUnits) -> Mask:
+    def where(self, table: Table) -> Condition:
         envelope = self.shape.envelope
-        candidates = self._boxes_near(units, envelope.grown(envelope.scale * LOOSENESS))
-        loose = self._seen(units, candidates).loosened()
-        return self._mask_keeping(units, candidates, loose.containing(envelope))
+        return self._near(table, [envelope.grown(envelope.scale * LOOSENESS)], self._contains)
+
+    def _contains(self, units: BoxUnits, places: Integers) -> Mask:
+        return self._seen(units, places).loosened().containing(self.shape.envelope)
 
     def __str__(self) -> str:
         return f"{self.index}: a box contains the envelope of {self.shape}"
@@ -217,10 +251,9 @@ class BoxEquals(BoxEncloses):
     polygon without an area too, wherever else the line goes; an overlay of valid geometries is complete.
     """
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        keep = super().keep_of(units)
-        keep[: units.boxless.start] |= ~self._valid_boxes(units, np.arange(units.boxless.start))
-        return keep
+    def where(self, table: Table) -> Condition:
+        invalid = UnitSort.BOX.condition if self.view.vanishes(table.scale) else self._unsure()
+        return any_holds([super().where(table), invalid])
 
     def __str__(self) -> str:
         return f"{super().__str__()}, or a row is invalid"
@@ -237,13 +270,15 @@ class BoxLeaves(GeoClause):
     shape: Shape
     openly: bool
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._boxes_near(units, self.shape.envelope)
-        boxes = self._seen(units, candidates)
+    def where(self, table: Table) -> Condition:
+        return self._not_all([self.shape.envelope], self._inside)
+
+    def _inside(self, units: BoxUnits, places: Integers) -> Mask:
+        boxes = self._seen(units, places)
         inside = boxes.inside(self.shape.envelope)
-        candidates, boxes = candidates[inside], boxes.take(inside)
-        covered = self.shape.holds_inside(boxes) if self.openly else self.shape.covers(boxes)
-        return self._mask_dropping(units, candidates, covered)
+        boxes = boxes.take(inside)
+        inside[inside] = self.shape.holds_inside(boxes) if self.openly else self.shape.covers(boxes)
+        return inside
 
     def __str__(self) -> str:
         return f"{self.index}: a box is not {'in the interior of' if self.openly else 'within'} {self.shape}"
@@ -261,19 +296,21 @@ class BoxDiffers(GeoClause):
     shape: Shape
     distance: float
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._boxes_near(units, self.shape.envelope.grown(self.distance * (1 + LOOSENESS)))
-        boxes = self._seen(units, candidates)
-        same = np.zeros(len(candidates), dtype=bool)
-        if self.distance == 0 and self.shape.polygonal:
-            inside = boxes.inside(self.shape.envelope)
-            same[inside] = self.shape.covers(boxes.take(inside))
-            alone = np.flatnonzero(~same & units.alone(candidates) & (not self.view.slack))
+    def where(self, table: Table) -> Condition:
+        return self._not_all([self.shape.envelope.grown(self.distance * (1 + LOOSENESS))], self._at_distance)
+
+    def _at_distance(self, units: BoxUnits, places: Integers) -> Mask:
+        boxes = self._seen(units, places)
+        if self.distance > 0 or not self.shape.polygonal:
+            exactly = self.shape.is_exactly_at
+            return np.zeros(len(places), dtype=bool) if self.view.slack else exactly(boxes, self.distance)
+        same = boxes.inside(self.shape.envelope)
+        same[same] = self.shape.covers(boxes.take(same))
+        if not self.view.slack:
+            alone = np.flatnonzero(~same & units.alone(places))
             for side in boxes.take(alone).sides():
                 same[alone] |= self.shape.covers(side)
-        elif not self.view.slack:
-            same = self.shape.is_exactly_at(boxes, self.distance)
-        return self._mask_dropping(units, candidates, same)
+        return same
 
     def __str__(self) -> str:
         if self.distance == 0:
@@ -288,15 +325,15 @@ class BoxComesWithin(GeoClause):
     shape: Shape
     distance: float
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        if self.view.vanishes(units.scale):
-            return units.everything()
-        reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, units.scale), self.distance))
-        candidates = self._boxes_near(units, self.shape.envelope.grown(max(reach, 0.0)))
-        boxes = self._seen(units, candidates)
-        keep = self._mask_keeping(units, candidates, self.shape.comes_within(boxes, self.distance))
-        keep[units.boxless] = units.boxless_of(NoBoxReason.EMPTY)
-        return keep
+    def where(self, table: Table) -> Condition:
+        if self.view.vanishes(table.scale):
+            return ALWAYS
+        reach = self.distance + 4 * float(margin(max(self.shape.envelope.scale, table.scale), self.distance))
+        near = self._near(table, [self.shape.envelope.grown(max(reach, 0.0))], self._within)
+        return any_holds([near, UnitSort.EMPTY.condition])
+
+    def _within(self, units: BoxUnits, places: Integers) -> Mask:
+        return self.shape.comes_within(self._seen(units, places), self.distance)
 
     def __str__(self) -> str:
         return f"{self.index}: a box comes within {self.distance:g} of {self.shape}"
@@ -309,11 +346,13 @@ class BoxGoesBeyond(GeoClause):
     shape: Shape
     distance: float
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        candidates = self._boxes_near(units, self.shape.envelope.grown(max(self.distance, 0.0)))
-        boxes = self._seen(units, candidates)
+    def where(self, table: Table) -> Condition:
+        return self._not_all([self.shape.envelope.grown(max(self.distance, 0.0))], self._within)
+
+    def _within(self, units: BoxUnits, places: Integers) -> Mask:
+        boxes = self._seen(units, places)
         least = self.distance - margin(np.maximum(boxes.scale(), self.shape.envelope.scale), self.distance)
-        return self._mask_dropping(units, candidates, self.shape.farthest(boxes) < np.minimum(least, LARGEST))
+        return np.asarray(self.shape.farthest(boxes) < np.minimum(least, LARGEST))
 
     def __str__(self) -> str:
         return f"{self.index}: a box has a point beyond {self.distance:g} of {self.shape}"
@@ -331,53 +370,70 @@ class BoxCompares(GeoClause):
     op: str
     bounds: tuple[tuple[float, float], ...]
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        if self.view.vanishes(units.scale):
-            return units.everything()
-        boxes = self.view.boxes(units.boxes)
-        least, most = (boxes.xmin, boxes.xmax) if self.axis == 0 else (boxes.ymin, boxes.ymax)
-        keep = units.everything()
-        keep[: units.boxless.start] = self._compared(least, most)
-        keep[units.boxless] = units.boxless_of((NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y)[self.axis])
-        return keep
+    def where(self, table: Table) -> Condition:
+        if self.view.vanishes(table.scale):
+            return ALWAYS
+        axis = "xy"[self.axis ^ (self.view.flip and not self.view.slack)]
+        boxes = self._compared(f"{axis}min", f"{axis}max")
+        if self.view.slack:  # each box has a margin of its own
+            boxes = self._code(UnitSort.BOX.condition, partial(_evaluated, boxes, self.view))
+        half = (UnitSort.ONLY_X, UnitSort.ONLY_Y)[self.axis]
+        return any_holds([boxes, half.condition, UnitSort.WILD.condition])
 
-    def _compared(self, least: Any, most: Any) -> Mask:
-        low, high = self.bounds[0]
+    def _compared(self, least: str, most: str) -> Condition:
+        """The condition on the ends of an axis, which are finite."""
+        bounds = np.clip(np.array(self.bounds, dtype=np.float64), -_FARTHEST, _FARTHEST)
+        low, high = bounds[0].tolist()
         match self.op:
             case "<":
-                kept = least < low if low == high else least <= low
+                return Compare(least, "<" if low == high else "<=", low)
             case "<=":
-                kept = least <= low
+                return Compare(least, "<=", low)
             case ">":
-                kept = most > high if low == high else most >= high
+                return Compare(most, ">" if low == high else ">=", high)
             case ">=":
-                kept = most >= high
+                return Compare(most, ">=", high)
             case "in":
-                lows, highs = np.sort(np.array(self.bounds), axis=0).T
-                first = np.searchsorted(highs, least)  # the first value that is not below the box
-                kept = np.append(lows, np.inf)[first] <= most
-            case _:  # not in: dropped where every row has one and the same excluded value
-                excluded = [low for low, high in self.bounds if low == high]
-                kept = (least != most) | ~np.isin(least, excluded)
-        return np.asarray(kept, dtype=bool)
+                return SomeValue(tuple(np.unique(bounds).tolist()), columns=(least, most))
+        exact = bounds[bounds[:, 0] == bounds[:, 1]]  # dropped where every row has one and the same of these
+        same = SomeValue(tuple(np.unique(exact).tolist()), equal=True, columns=(least, most))
+        return AllOf((UnitSort.BOX.condition, Negation(same)))
 
     def __str__(self) -> str:
         values = ", ".join(f"{low:g}" for low, _ in self.bounds[:5]) + (", ..." if len(self.bounds) > 5 else "")
         return f"{self.index}: a box has {'xy'[self.axis]} {self.op} {values}"
 
 
+def _evaluated(condition: Condition, view: BoxTransform, units: BoxUnits, places: Integers) -> Mask:
+    return evaluate(condition, _Seen(view.boxes(units.boxes.take(places))))
+
+
+@dataclass(frozen=True)
+class _Seen(UnitTable):
+    """Some boxes as viewed."""
+
+    boxes: Boxes
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def column(self, name: str) -> Any:
+        return getattr(self.boxes, name) if name in ENDS else np.full(len(self), int(UnitSort.BOX))
+
+    def files_with(self, units: Mask) -> Mask:
+        return units
+
+
 @dataclass(frozen=True)
 class BoxHasRows(GeoClause):
     """Some row has no box for one of these reasons, or (``boxed``) has a box: for IS NULL."""
 
-    sorts: tuple[NoBoxReason, ...]
+    sorts: tuple[UnitSort, ...]
     boxed: bool
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        keep = np.full(len(units), self.boxed)
-        keep[units.boxless] = units.boxless_of(*self.sorts)
-        keep[units.wild.stop :] = True
-        return keep
+    def where(self, table: Table) -> Condition:
+        boxed = (UnitSort.BOX, UnitSort.WILD) if self.boxed else ()
+        return any_holds(sort.condition for sort in (*self.sorts, *boxed))
 
     def __str__(self) -> str:
         sorts = [sort.name.lower().replace("_", " ") for sort in self.sorts]

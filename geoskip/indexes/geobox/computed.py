@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from geoskip.bounds.interpret import uncast
 from geoskip.clauses import KEEP_NONE, Clause, keep_mask
+from geoskip.conditions import ALWAYS, Condition
 from geoskip.geometry.boxes import Floats, Mask
-from geoskip.indexes.geobox.clauses import BoxTransform, GeoClause
-from geoskip.indexes.geobox.units import BoxUnits, NoBoxReason
+from geoskip.indexes.geobox.clauses import BoxTransform, GeoClause, Integers, Table
+from geoskip.indexes.geobox.units import BoxUnits, UnitSort
 from geoskip.indexes.minmax import BoundClauses
 from geoskip.predicates import Predicate
 from geoskip.types import SqlType, sql_type
@@ -69,18 +70,15 @@ class UnitFiles:
         value: T = self.known[key]
         return value
 
-    def null_reasons(self, axis: int) -> tuple[NoBoxReason, ...]:
+    def null_reasons(self, axis: int) -> tuple[UnitSort, ...]:
         """The rows without a box in which a coordinate is NULL; in the others it may be anything."""
-        return (NoBoxReason.NULL, (NoBoxReason.ONLY_Y, NoBoxReason.ONLY_X)[axis])
+        return (UnitSort.NULL, (UnitSort.ONLY_Y, UnitSort.ONLY_X)[axis])
 
     def _fields(self, coordinate: Coordinate) -> dict[str, pa.Array]:
-        units, boxes = self.units, self.units.boxes
+        units, boxes, sort = self.units, self.units.boxes, self.units.column("sort")
         low, high = ((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))[coordinate.axis]
-        is_box, null, known = (np.zeros(len(units), dtype=bool) for _ in range(3))
-        is_box[: len(low)] = True
-        null[units.boxless] = units.boxless_of(*self.null_reasons(coordinate.axis))
-        known[: units.wild.stop] = True
-        known[units.boxless] = units.boxless_of(NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y)
+        is_box, known = sort == UnitSort.BOX, sort != UnitSort.WILD
+        null = np.isin(sort, self.null_reasons(coordinate.axis))
         least, most = bounds_of_type(coordinate.type, low, high, ~is_box)
         return {
             "min": least,
@@ -98,10 +96,13 @@ class BoxPasses(GeoClause):
     coordinates: tuple[Coordinate, ...]
     inner: Clause
 
-    def keep_of(self, units: BoxUnits) -> Mask:
+    def where(self, table: Table) -> Condition:
+        return self._code(ALWAYS, self._passes)
+
+    def _passes(self, units: BoxUnits, places: Integers) -> Mask:
         named = {coordinate.name: coordinate for coordinate in self.coordinates}
         files = units.derived(self.coordinates, lambda: UnitFiles(units, named))
-        return keep_mask(self.inner, files)
+        return keep_mask(self.inner, files)[places]
 
     def __str__(self) -> str:
         return f"{self.index} has a box with {self.inner}"

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from geoskip.clauses import Mask
+from geoskip.conditions import NEVER, AllOf, Condition, Negation, any_holds
 from geoskip.geometry import sphere
-from geoskip.geometry.boxes import Boxes
+from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.centroids import ROUNDING
-from geoskip.indexes.geobox.clauses import GeoClause, Integers
-from geoskip.indexes.geobox.units import BoxUnits, NoBoxReason
+from geoskip.indexes.geobox.clauses import GeoClause, Integers, Table
+from geoskip.indexes.geobox.units import BoxUnits, UnitSort, inside
 
 __all__ = ["Cap", "Earth", "GlobeComesWithin", "GlobeGoesBeyond"]
 
@@ -60,28 +61,17 @@ class _Globe(GeoClause):
         """Bound the rounding error of a central angle, largest near the antipode (haversine)."""
         return 1e-11 + np.where(np.asarray(angle) > math.pi - 1e-3, 1e-6, 1e-12 * np.asarray(angle))
 
-    def _boxes_around(self, units: BoxUnits, angle: float) -> Integers:
-        """Return the places of all boxes within an angle of a place; others may be among them."""
-        angle += math.radians(4 * ROUNDING * min(units.scale, 360.0))
-        windows = sphere.windows(self.longitude, self.latitude, angle, units.scale)
-        found = [self._boxes_near(units, window) for window in windows]
-        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
-
-    def _near_centroids(self, units: BoxUnits, places: Integers) -> Mask:
-        """Return the mask of those boxes in whose files every geometry has its centroid near its box."""
-        return self._valid_boxes(units, places) & self._known_boxes(units, places)
+    def _windows(self, angle: float, scale: float) -> list[Envelope]:
+        """Return windows that all boxes within an angle of the place meet; others may, too."""
+        angle += math.radians(4 * ROUNDING * min(scale, 360.0))
+        return sphere.windows(self.longitude, self.latitude, angle, scale)
 
     def _centroid_boxes(self, units: BoxUnits, places: Integers) -> Boxes:
         """Return boxes of the centroids: grown by the rounding error, except for points, their own centroids."""
         boxes = self._seen(units, places)
         return boxes.grown(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
 
-    def _off_globe(self, units: BoxUnits) -> Integers:
-        everywhere = np.arange(units.boxless.start)
-        known = sphere.on_sphere(self.view.boxes(units.boxes)) & self._near_centroids(units, everywhere)
-        return np.flatnonzero(~known)
-
-    def _where(self) -> str:
+    def _place(self) -> str:
         return f"{self.distance:g} of ({self.longitude:g}, {self.latitude:g}) on the globe"
 
 
@@ -91,17 +81,32 @@ class GlobeComesWithin(_Globe):
 
     caps: tuple[Cap, ...] = ()
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        angle = self.distance / self.earth.least
-        candidates = self._boxes_around(units, angle)
-        boxes = self._centroid_boxes(units, candidates)
-        near = self._in_cap(boxes, (self.longitude, self.latitude, angle))
+    def where(self, table: Table) -> Condition:
+        near = self._near(table, self._windows(self._angle, table.scale), self._in_caps)
+        globe = self.view.back(sphere.GLOBE, table.scale)
+        off: Condition = NEVER
+        if self.view.slack:
+            off = self._code(UnitSort.BOX.condition, self._off_globe)
+        elif not globe.contains(table.extent):
+            off = AllOf((UnitSort.BOX.condition, Negation(inside(globe))))
+        return any_holds([near, off, self._unsure(), UnitSort.EMPTY.condition])
+
+    @property
+    def _angle(self) -> float:
+        return self.distance / self.earth.least
+
+    def _off_globe(self, units: BoxUnits, places: Integers) -> Mask:
+        def known() -> Mask:
+            return sphere.on_sphere(self.view.boxes(units.boxes))
+
+        return ~np.asarray(units.derived(("on the globe", self.view), known))[places]
+
+    def _in_caps(self, units: BoxUnits, places: Integers) -> Mask:
+        boxes = self._centroid_boxes(units, places)
+        near = self._in_cap(boxes, (self.longitude, self.latitude, self._angle))
         for cap in self.caps:
             near[near] = self._in_cap(boxes.take(near), cap)
-        keep = self._mask_keeping(units, candidates, near)
-        keep[units.derived(("off the globe", self.view), lambda: self._off_globe(units))] = True
-        keep[units.boxless] = units.boxless_of(NoBoxReason.EMPTY)
-        return keep
+        return near
 
     def _in_cap(self, boxes: Boxes, cap: Cap) -> Mask:
         """Return the mask of the boxes that meet a cap."""
@@ -111,7 +116,7 @@ class GlobeComesWithin(_Globe):
 
     def __str__(self) -> str:
         sides = f", and within its {len(self.caps)} sides" if self.caps else ""
-        return f"{self.index}: a box comes within {self._where()}{sides}"
+        return f"{self.index}: a box comes within {self._place()}{sides}"
 
 
 @dataclass(frozen=True)
@@ -121,14 +126,17 @@ class GlobeGoesBeyond(_Globe):
     Near the antipode haversine may give NaN, which is greater than any distance: such boxes are kept.
     """
 
-    def keep_of(self, units: BoxUnits) -> Mask:
-        angle = self.distance / self.earth.most
-        candidates = self._boxes_around(units, angle)
-        boxes = self._centroid_boxes(units, candidates)
-        upper = sphere.upper_angle(boxes, self.longitude, self.latitude)
-        inside = (upper + self._angular_slack(upper) < angle) & (upper < math.pi - 1e-6)
-        inside &= sphere.on_sphere(self._seen(units, candidates)) & self._near_centroids(units, candidates)
-        return self._mask_dropping(units, candidates, inside)
+    def where(self, table: Table) -> Condition:
+        return self._not_all(self._windows(self._angle, table.scale), self._within)
+
+    @property
+    def _angle(self) -> float:
+        return self.distance / self.earth.most
+
+    def _within(self, units: BoxUnits, places: Integers) -> Mask:
+        upper = sphere.upper_angle(self._centroid_boxes(units, places), self.longitude, self.latitude)
+        near = (upper + self._angular_slack(upper) < self._angle) & (upper < math.pi - 1e-6)
+        return np.asarray(near & sphere.on_sphere(self._seen(units, places)))
 
     def __str__(self) -> str:
-        return f"{self.index}: a box has a point beyond {self._where()}"
+        return f"{self.index}: a box has a point beyond {self._place()}"

@@ -59,7 +59,7 @@ from geoskip.indexes.geobox.collect import (
 )
 from geoskip.indexes.geobox.computed import computed
 from geoskip.indexes.geobox.globe import Cap, Earth, GlobeComesWithin, GlobeGoesBeyond
-from geoskip.indexes.geobox.units import NoBoxReason
+from geoskip.indexes.geobox.units import UnitSort
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
 from geoskip.types import sql_type
@@ -170,7 +170,7 @@ class _GeometryClauses(ABC):
         """Some row's least or greatest x or y may satisfy ``op``, or some row is EMPTY."""
         found, view = self._view()
         clause = self._compare(axis, op, literals) if view.total else None
-        empty = BoxHasRows(str(found), found.counts, BoxTransform(), (NoBoxReason.EMPTY,), False)
+        empty = BoxHasRows(str(found), found.counts, BoxTransform(), (UnitSort.EMPTY,), False)
         return None if clause is None else any_of([clause, empty])
 
     def _compare(self, axis: int, op: str, literals: tuple[Any, ...]) -> Clause | None:
@@ -382,10 +382,10 @@ class GeoBox(_GeometryClauses, Index):
 
     def _null(self, child: Predicate, *, negated: bool) -> Clause | None:
         if (axis := self.axis(child)) is not None:
-            here, there = ((NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y), (NoBoxReason.ONLY_Y, NoBoxReason.ONLY_X))[axis]
-            sorts: tuple[NoBoxReason, ...] = (here,) if negated else (NoBoxReason.NULL, there)
+            here, there = ((UnitSort.ONLY_X, UnitSort.ONLY_Y), (UnitSort.ONLY_Y, UnitSort.ONLY_X))[axis]
+            sorts: tuple[UnitSort, ...] = (here,) if negated else (UnitSort.NULL, there)
         elif len(self.bound) == 1 and child == self.bound[0]:
-            sorts = (NoBoxReason.EMPTY,) if negated else (NoBoxReason.NULL,)
+            sorts = (UnitSort.EMPTY,) if negated else (UnitSort.NULL,)
         else:
             return None
         return BoxHasRows(str(self), self.counts, BoxTransform(), sorts, negated)

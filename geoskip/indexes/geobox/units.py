@@ -1,9 +1,10 @@
-"""The boxes of all files as arrays, ready for clauses: the *units* of GeoBox.
+"""The boxes of all files as a table, ready for conditions: the *units* of GeoBox.
 
-Units come in this order: every box of every file; *boxless* units for the rows that have no box, because they are one
-more box in any reasoning box by box: one for each file and each :class:`NoBoxReason` sort of rows that it has; one
-*wild* unit for each file with non-finite coordinates, which nothing but NULL tests can drop; one *unknown* unit for
-each file without a summary, which nothing can drop. Every row lies in a unit of its file.
+Units are of some :class:`UnitSort`, the column ``sort``. First comes every box of every file, with its ends in the
+columns ``xmin``, ``ymin``, ``xmax`` and ``ymax``, and ``point`` where the file has points alone. Rows that have no box
+are one more box in any reasoning box by box: a file has a unit for each reason, and a *wild* one for non-finite
+coordinates, which nothing but NULL tests can drop. Units without a box satisfy no comparison of the other columns.
+Every row lies in a unit of its file, unless the file has no summary: such files are kept.
 """
 
 from __future__ import annotations
@@ -18,83 +19,130 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.clauses import Files
+from geoskip.conditions import AllOf, Among, Compare, Condition, UnitTable
 from geoskip.geometry.boxes import Boxes, Envelope, Mask
 from geoskip.indexes.geobox.collect import POINT_BIT
 
-__all__ = ["NoBoxReason", "BoxUnits", "units_of"]
+__all__ = ["ENDS", "BoxFacts", "BoxUnits", "UnitSort", "inside", "units_of", "window"]
 
 Integers = NDArray[np.int64]
 
+ENDS = ("xmin", "ymin", "xmax", "ymax")
 _BLOCK = 64
 _SMALL = 4096
 _DERIVED = 16
 
 
-class NoBoxReason(IntEnum):
-    """The reasons for which rows have no box."""
+class UnitSort(IntEnum):
+    """The sorts of units: boxes, the reasons for which rows have none, and non-finite coordinates."""
 
     NULL = 0
     """The geometry is NULL, or both coordinates are."""
     ONLY_X = 1
     ONLY_Y = 2
     EMPTY = 3
+    WILD = 4
+    BOX = 5
+
+    @property
+    def condition(self) -> Condition:
+        """The condition on units of this sort."""
+        return Compare("sort", "=", int(self))
 
 
-class BoxUnits:
+_SIDES = (("xmax", ">="), ("ymax", ">="), ("xmin", "<="), ("ymin", "<="))
+
+
+def window(envelope: Envelope) -> Condition:
+    """The condition on boxes that share a point with an envelope."""
+    return AllOf(tuple(Compare(end, op, float(limit)) for (end, op), limit in zip(_SIDES, envelope, strict=True)))
+
+
+def inside(envelope: Envelope) -> Condition:
+    """The condition on boxes that lie in an envelope."""
+    sides = zip(ENDS, (">=", ">=", "<=", "<="), envelope, strict=True)
+    return AllOf(tuple(Compare(end, op, float(limit)) for end, op, limit in sides))
+
+
+class BoxFacts(UnitTable):
+    """Facts about all boxes together, on which conditions depend: the table without its units.
+
+    Attributes
+    ----------
+    extent : Envelope
+        A box around all boxes.
+    scale : float
+        The largest absolute coordinate of the boxes, or more.
+    """
+
+    def __init__(self, extent: Envelope):
+        self.extent = extent
+        self.scale = extent.scale
+
+    def __len__(self) -> int:
+        return 0
+
+    def column(self, name: str) -> Any:
+        return np.zeros(0)
+
+    def files_with(self, units: Mask) -> Mask:
+        return units
+
+
+class BoxUnits(BoxFacts):
     """All units of an index over a set of files."""
 
     def __init__(self, files: Files, index: str, counts: tuple[str, ...]):
         self.files = len(files)
         per_file = {name: _counts(files.summary(index, name), self.files) for name in counts}
-        unknown = np.zeros(self.files, dtype=bool)
-        for values in per_file.values():
-            unknown |= values < 0
         boxes, owner, known = _boxes(files.summary(index, "boxes"), self.files)
-        unknown |= ~known
-        sorts = _boxless(per_file)
-        for count in sorts.values():
-            unknown |= count < 0
-        if unknown.any():
-            stays = ~unknown[owner]
+        lacking = _boxless(per_file)
+        for count in (*per_file.values(), *lacking.values()):
+            known &= count >= 0
+        if not known.all():
+            stays = known[owner]
             boxes, owner = boxes.take(stays), owner[stays]
-        self.boxes = boxes
+        super().__init__(boxes.extent())
         self.count_of = per_file
         self.box_file = owner
-        known_files = {sort: np.flatnonzero((count > 0) & ~unknown) for sort, count in sorts.items()}
-        self.boxless_file = np.concatenate(list(known_files.values()))
-        self.boxless_sort = np.repeat(list(known_files), [len(files) for files in known_files.values()])
-        self.wild_file = np.flatnonzero((per_file["nonfinite"] > 0) & ~unknown)
-        self.unknown_file = np.flatnonzero(unknown)
-        self.unit_file = np.concatenate([owner, self.boxless_file, self.wild_file, self.unknown_file])
-        self.boxless = slice(len(owner), len(owner) + len(self.boxless_file))
-        self.wild = slice(self.boxless.stop, self.boxless.stop + len(self.wild_file))
-        self.scale = boxes.largest()
-        """The largest absolute coordinate."""
+        self.unknown_file = np.flatnonzero(~known)
+        found = {sort: np.flatnonzero((count > 0) & known) for sort, count in lacking.items()}
+        self.unit_file = np.concatenate([owner, *found.values()])
+        lengths = [len(owner), *map(len, found.values())]
+        self._columns: dict[str, Any] = {"sort": np.repeat(np.array([UnitSort.BOX, *found], dtype=np.int8), lengths)}
+        for end in ENDS:
+            self._columns[end] = np.full(len(self), np.nan)
+            self._columns[end][: len(owner)] = getattr(boxes, end)
+        self.boxes = Boxes(*(self._columns[end][: len(owner)] for end in ENDS))
         self._blocks = _Blocks(boxes) if len(boxes) > _SMALL else None
         self._derived: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return len(self.unit_file)
 
-    def nothing(self) -> Mask:
-        """Return a mask that keeps only files with non-finite coordinates and unknown files."""
-        keep = np.zeros(len(self), dtype=bool)
-        keep[self.wild.start :] = True
-        return keep
+    def column(self, name: str) -> Any:
+        if name not in self._columns:  # "point"
+            found = np.ones(len(self), dtype=bool)
+            found[: len(self.boxes)] = self.only_points(np.arange(len(self.boxes)))
+            self._columns[name] = found
+        return self._columns[name]
 
-    def everything(self) -> Mask:
-        """Return a mask that keeps all units."""
-        return np.ones(len(self), dtype=bool)
+    def answer(self, condition: AllOf | Among) -> Mask | None:
+        """The mask of the boxes in a window, by their blocks."""
+        if self._blocks is None or not isinstance(condition, AllOf):
+            return None
+        ends = {(part.column, part.op): part.value for part in condition.parts if type(part) is Compare}
+        if tuple(ends) != _SIDES or len(ends) < len(condition.parts):
+            return None
+        found = np.zeros(len(self), dtype=bool)
+        found[self._blocks.meeting(Envelope(*map(float, ends.values())))] = True
+        return found
 
     def meeting(self, envelope: Envelope) -> Integers:
         """Return the places of the boxes that share a point with an envelope."""
         if self._blocks is not None:
             return self._blocks.meeting(envelope)
         return np.flatnonzero(self.boxes.meeting(envelope))
-
-    def boxless_of(self, *sorts: NoBoxReason) -> Mask:
-        """Return the mask of the boxless units with one of these reasons."""
-        return np.isin(self.boxless_sort, sorts)
 
     def only_points(self, places: Integers) -> Mask:
         """Return the mask of those boxes in whose files all geometries are points."""
@@ -112,12 +160,9 @@ class BoxUnits:
         """Return the mask of those boxes whose file has one geometry, which touches every side of its box."""
         if "types" not in self.count_of:
             return np.zeros(len(places), dtype=bool)
-        return np.asarray(self.derived("alone", self._alone)[places])
-
-    def _alone(self) -> Mask:
-        counts = self.count_of
-        one = (counts["rows"] - counts["boxless"] == 1) & (counts["nonfinite"] == 0)
-        return np.asarray(one[self.box_file])
+        counts, files = self.count_of, self.box_file[places]
+        one = (counts["rows"][files] - counts["boxless"][files] == 1) & (counts["nonfinite"][files] == 0)
+        return np.asarray(one)
 
     def derived(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return the cached result of ``compute``; only some recent keys are kept."""
@@ -129,9 +174,10 @@ class BoxUnits:
         return found
 
     def files_with(self, units: Mask) -> Mask:
-        """Return the mask of the files with a kept unit."""
+        """Return the mask of the files with a kept unit or without a summary."""
         keep = np.zeros(self.files, dtype=bool)
         keep[self.unit_file[np.flatnonzero(units)]] = True
+        keep[self.unknown_file] = True
         return keep
 
 
@@ -182,16 +228,14 @@ def units_of(files: Files, index: str, counts: tuple[str, ...]) -> BoxUnits:
     return files.cached(("geobox units", index), lambda: BoxUnits(files, index, counts))
 
 
-def _boxless(counts: dict[str, Integers]) -> dict[NoBoxReason, Integers]:
-    """Return the number of rows without a box by reason, one entry a file."""
+def _boxless(counts: dict[str, Integers]) -> dict[UnitSort, Integers]:
+    """Return the number of rows without a box by sort, one entry a file."""
+    wild = {UnitSort.WILD: counts["nonfinite"]}
     if "empties" in counts:
-        return {NoBoxReason.NULL: counts["nulls"], NoBoxReason.EMPTY: counts["empties"]}
+        return {UnitSort.NULL: counts["nulls"], UnitSort.EMPTY: counts["empties"], **wild}
     boxless, no_x, no_y = counts["boxless"], counts["null_x"], counts["null_y"]
-    return {
-        NoBoxReason.NULL: no_x + no_y - boxless,
-        NoBoxReason.ONLY_X: boxless - no_x,
-        NoBoxReason.ONLY_Y: boxless - no_y,
-    }
+    both = {UnitSort.NULL: no_x + no_y - boxless, UnitSort.ONLY_X: boxless - no_x, UnitSort.ONLY_Y: boxless - no_y}
+    return both | wild
 
 
 def _counts(array: Any, length: int) -> Integers:
@@ -211,7 +255,7 @@ def _boxes(array: Any, length: int) -> tuple[Boxes, Integers, Mask]:
     lengths = np.asarray(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
     owner = np.repeat(np.arange(length), lengths)
     values = array.flatten()
-    parts = [_floats(values, name) for name in ("xmin", "ymin", "xmax", "ymax")]
+    parts = [_floats(values, name) for name in ENDS]
     boxes = Boxes(*parts)
     sane = np.isfinite(boxes.xmin + boxes.ymin + boxes.xmax + boxes.ymax)
     sane &= (boxes.xmin <= boxes.xmax) & (boxes.ymin <= boxes.ymax)

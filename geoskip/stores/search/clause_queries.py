@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -49,9 +48,6 @@ __all__ = ["conjuncts", "fields_of", "keys_of", "translate"]
 _MOST_QUERIES = 800
 """Simple queries in one query; servers refuse more than 1,024."""
 _DEEPEST = 8
-
-Units = Any
-"""A condition on the units of an index, with the methods ``both``, ``either`` and ``translated``."""
 
 
 def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
@@ -108,68 +104,42 @@ def _of_units(clause: UnitClause, fields: Mapping[str, KeyField]) -> TranslatedQ
     """Translate a clause over the units of one index, merged or not."""
     first = next(leaves_of(clause))
     field = fields.get(getattr(first, "name", clause.index))
-    if field is not None and isinstance(first, ExistsClause) and (keys := _unit_keys_of(first, field)) is not None:
-        return keys.translate(condition_of(clause, keys.table))
-    found, whole = _passing(clause, fields, _DEEPEST)
-    query: TranslatedQuery | None = None if found is None else found.translate()
-    return None if query is None else TranslatedQuery(query.query, query.exact and whole)
-
-
-def _passing(clause: UnitClause, fields: Mapping[str, KeyField], depth: int) -> tuple[Units | None, bool]:
-    """The condition on units that a clause keeps, or a weaker one, and whether no part was left out."""
-    for parts, join, every in (
-        (parts_of(clause), lambda one, other: one.both(other), True),
-        (alternatives_of(clause), lambda one, other: one.either(other), False),
-    ):
-        if depth and len(parts) > 1:
-            found = [_passing(part, fields, depth - 1) for part in parts if isinstance(part, UnitClause)]
-            known = [units for units, _ in found if units is not None]
-            whole = len(known) == len(parts)
-            if not known or not (every or whole):
-                return None, False
-            return reduce(join, known), whole and all(complete for _, complete in found)
-    return _units_of(clause, fields), True
-
-
-def _units_of(clause: UnitClause, fields: Mapping[str, KeyField]) -> Units | None:
-    field = fields.get(getattr(clause, "name", clause.index))
-    if field is None:
-        return None
-    return box_queries.of_boxes(clause, field)
+    keys = None if field is None or not isinstance(first, ExistsClause) else _unit_keys_of(first, field)
+    return None if keys is None else keys.translate(condition_of(clause, keys.table))
 
 
 def _unit_keys_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
     """The keys that a clause with a condition compares."""
-    return next((units(clause, field) for fields, units in _UNITS if fields(field.entry) is not None), None)
+    return next((units(clause, field) for fields, _, units in _KINDS if fields(field.entry) is not None), None)
 
 
 Fields = dict[str, Any]
 
-_UNITS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Any, KeyField], UnitKeys | None]], ...] = (
-    (range_queries.fields_of, range_queries.units_of),
-    (listed_values.fields_of, listed_values.units_of),
-    (range_queries.segment_fields_of, range_queries.units_of_segments),
-    (distance_queries.fields_of, distance_queries.units_of),
+_KINDS: tuple[
+    tuple[
+        Callable[[IndexEntry], Fields | None],
+        Callable[[Files, IndexEntry], ServerKeys | None],
+        Callable[[Any, KeyField], UnitKeys | None],
+    ],
+    ...,
+] = (
+    (range_queries.fields_of, range_queries.keys_of, range_queries.units_of),
+    (listed_values.fields_of, listed_values.keys_of, listed_values.units_of),
+    (range_queries.segment_fields_of, range_queries.segment_keys_of, range_queries.units_of_segments),
+    (box_queries.fields_of, box_queries.keys_of, box_queries.unit_keys_of),
+    (distance_queries.fields_of, distance_queries.keys_of, distance_queries.units_of),
 )
-"""For each sort of keys, what documents have of them, and the keys of the units that a clause compares."""
-
-_KINDS: tuple[tuple[Callable[[IndexEntry], Fields | None], Callable[[Files, IndexEntry], ServerKeys | None]], ...] = (
-    (range_queries.fields_of, range_queries.keys_of),
-    (listed_values.fields_of, listed_values.keys_of),
-    (range_queries.segment_fields_of, range_queries.segment_keys_of),
-    (box_queries.fields_of, box_queries.keys_of),
-    (distance_queries.fields_of, distance_queries.keys_of),
-)
+"""For each sort of keys: what documents have of them, the keys of files, and those that a clause compares."""
 
 
 def fields_of(entry: IndexEntry) -> Fields | None:
     """The server's types of an index's keys by field; None for an index without keys."""
-    return next((found for fields, _ in _KINDS if (found := fields(entry)) is not None), None)
+    return next((found for fields, *_ in _KINDS if (found := fields(entry)) is not None), None)
 
 
 def keys_of(table: pa.Table, entry: IndexEntry) -> ServerKeys | None:
     """The keys of an index's summaries, empty for files without a summary; None for an index without keys."""
-    keys = next((keys for fields, keys in _KINDS if fields(entry) is not None), None)
+    keys = next((keys for fields, keys, _ in _KINDS if fields(entry) is not None), None)
     server_keys = None if keys is None else keys(FileMetadata.of(table.select([entry.name])), entry)
     if server_keys is None:
         return None

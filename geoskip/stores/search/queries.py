@@ -133,12 +133,15 @@ class UnitKeys:
         sent = _sendable(condition)
         if necessary(sent) == ALWAYS and not is_exact(sent):
             return None
+        query = any_of([self.query_of(sent), self.field.is_missing(self.known)])
+        return TranslatedQuery(query, is_exact(sent) and self.field.whole)
+
+    def query_of(self, condition: Condition) -> Query:
+        """The query for documents with keys and such a unit."""
         if not self.nested:
-            query = query_of(sent, self.field, self.nullable)
-        else:
-            path = f"{self.field.path}.{self.nested}"
-            query = within(path, query_of(sent, replace(self.field, path=path), self.nullable))
-        return TranslatedQuery(any_of([query, self.field.is_missing(self.known)]), is_exact(sent) and self.field.whole)
+            return query_of(condition, self.field, self.nullable)
+        path = f"{self.field.path}.{self.nested}"
+        return within(path, query_of(condition, replace(self.field, path=path), self.nullable))
 
 
 _DEEPEST = 12

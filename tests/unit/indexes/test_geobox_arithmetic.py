@@ -22,7 +22,7 @@ from geoskip.bounds.interval import Interval
 from geoskip.clauses import keep_mask
 from geoskip.indexes.geobox.computed import Coordinate, UnitFiles, bounds_of_type
 from geoskip.indexes.geobox.index import GeoBox
-from geoskip.indexes.geobox.units import NoBoxReason, units_of
+from geoskip.indexes.geobox.units import UnitSort, units_of
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or, Predicate
 from geoskip.types import SqlType, sql_type
@@ -374,7 +374,7 @@ def _of_ends(original: Any, kind: SqlType, interval: Interval) -> Interval:
     return replace(original(kind, interval), low=np.minimum(abs(interval.low), abs(interval.high)))
 
 
-def _null(*reasons: NoBoxReason) -> Patch:
+def _null(*reasons: UnitSort) -> Patch:
     return lambda patch: attribute(patch, UnitFiles, "null_reasons", lambda files, axis: reasons)
 
 
@@ -385,8 +385,8 @@ def _doubles_are_exact(original: Any, kind: SqlType, low: Any, high: Any, lacks:
 
 
 MUTANTS: dict[str, Patch] = {
-    "a row that lacks one coordinate lacks the other": _null(NoBoxReason.NULL, NoBoxReason.ONLY_X, NoBoxReason.ONLY_Y),
-    "a row that lacks one coordinate has no other kind of NULL": _null(NoBoxReason.NULL),
+    "a row that lacks one coordinate lacks the other": _null(UnitSort.NULL, UnitSort.ONLY_X, UnitSort.ONLY_Y),
+    "a row that lacks one coordinate has no other kind of NULL": _null(UnitSort.NULL),
     "ends are paired as they come": _corners(_paired),
     "a square is no less than those of the ends": lambda patch: function(patch, square, _least_of_corners),
     "an absolute value is no less than those of the ends": lambda patch: function(patch, absolute, _of_ends),
