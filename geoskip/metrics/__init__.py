@@ -19,10 +19,9 @@ from __future__ import annotations
 import re
 
 from geoskip.errors import InvalidSpecificationError
-from geoskip.metrics.arrays import Angular, Jaccard
 from geoskip.metrics.base import Metric, Points, UserMetric
-from geoskip.metrics.numbers import Chebyshev, Euclidean, Haversine, Manhattan
-from geoskip.metrics.string_metrics import Hamming, Levenshtein
+from geoskip.metrics.strings import Hamming, Levenshtein
+from geoskip.metrics.vectors import Angular, Chebyshev, Euclidean, Haversine, Jaccard, Manhattan
 
 __all__ = [
     "METRICS",

@@ -18,8 +18,7 @@ from geoskip.indexes.metricdist.clauses import DistanceLeaves, DistanceMeets, Ha
 from geoskip.indexes.metricdist.index import MetricDist, subject
 from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein
 from geoskip.metrics.base import Metric, Points
-from geoskip.metrics.string_heads import StringHeads
-from geoskip.metrics.string_metrics import MOST, StringLists, few
+from geoskip.metrics.strings import MOST, StringHeads, StringLists, few
 from tests.support.metric_worlds import (
     D,
     World,

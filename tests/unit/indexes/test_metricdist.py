@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from geoskip import predicates as p
-from geoskip.metrics import string_metrics
-from geoskip.metrics.string_heads import GROUP, StringHeads, merge_outlines, outline_of
-from geoskip.metrics.string_metrics import StringLists
+from geoskip.metrics import strings
+from geoskip.metrics.strings import GROUP, StringHeads, StringLists, merge_outlines, outline_of
 from tests.support.metric_worlds import (
     INF,
     NAN,
@@ -109,7 +108,7 @@ words = st.sampled_from(WORDS) | st.text("abcs", max_size=10)
 @settings(lenient, max_examples=examples(120))
 @given(
     files_of(st.none() | words, 1), words, conditions(st.integers(-2, 12) | st.floats(-2, 12)),
-    st.none() | st.integers(0, 5), st.booleans(), st.sampled_from([0, 1, 2, string_metrics.MOST]),
+    st.none() | st.integers(0, 5), st.booleans(), st.sampled_from([0, 1, 2, strings.MOST]),
 )  # fmt: skip
 @example([[("abc",)], [("abcd",)]], "abc", p.Comparison("<", D, p.Literal(0, "int")), 0, False, 0)
 @example([[("abc",)], []], "abc", p.Comparison("<", D, p.Literal(1e300, "double")), None, False, 1024)
@@ -118,7 +117,7 @@ def test_levenshtein_loses_no_row(
     files: list[Any], text: str, predicate: p.Predicate, most: int | None, first: bool, listed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(string_metrics, "MOST", listed)
+        patch.setattr(strings, "MOST", listed)
         some = world("levenshtein", ("string",), files)
         assert len(some.metadata) == len(files)  # made with this limit
     sides = (p.Literal(text, "string"), some.index.bound[0])
@@ -278,7 +277,7 @@ def near_springfield(some: Any, distance: int) -> tuple[list[bool], list[bool]]:
 
 def test_sorted_words_are_skipped_by_their_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that have too many words to keep them."""
-    monkeypatch.setattr(string_metrics, "MOST", 99)
+    monkeypatch.setattr(strings, "MOST", 99)
     some = world("levenshtein", ("string",), city_files(shuffled=False))
     assert np.mean(near_springfield(some, 1)[0]) < 0.05
 
