@@ -21,8 +21,9 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,7 @@ ALWAYS, NEVER = AllOf(()), AnyOf(())
 
 
 class FileClause(Clause):
-    """A clause that keeps the files that satisfy a condition: each file is a unit."""
+    """A clause that states a condition on units: here, each file is one."""
 
     @abstractmethod
     def units(self, files: Files) -> UnitTable:
@@ -221,20 +222,11 @@ class FileClause(Clause):
         return evaluate(self.where(table), table)
 
 
-class ExistsClause(UnitClause):
+class ExistsClause(UnitClause, FileClause):
     """A clause that keeps the files with a unit that satisfies a condition."""
 
-    @abstractmethod
-    def units(self, files: Files) -> UnitTable:
-        """The unit table of these files."""
-
-    @abstractmethod
-    def where(self, table: Any) -> Condition:
-        """The condition, in the values that this table's columns have; the table may be one without units."""
-
     def keep_units(self, files: Files) -> Mask:
-        table = self.units(files)
-        return evaluate(self.where(table), table)
+        return FileClause.keep(self, files)
 
     def files_of(self, files: Files, units: Mask) -> Mask:
         return self.units(files).files_with(units)
@@ -292,7 +284,7 @@ def condition_of(clause: Clause, table: UnitTable) -> Condition:
     for parts, join in ((parts_of(clause), all_hold), (alternatives_of(clause), any_holds)):
         if len(parts) > 1:
             return join(condition_of(part, table) for part in parts)
-    if isinstance(clause, FileClause | ExistsClause):
+    if isinstance(clause, FileClause):
         return clause.where(table)
     return Refine(ALWAYS, lambda table, places: keep_mask(clause, table.files)[places], str(clause))
 
@@ -303,22 +295,18 @@ def all_hold(conditions: Iterable[Condition]) -> Condition:
     >>> str(all_hold([Compare("low", "<=", 5), ALWAYS])), str(all_hold([NEVER, ALWAYS]))
     ('low <= 5', 'FALSE')
     """
-    parts = tuple(_flat(conditions, AllOf))
+    parts = _flat(conditions, AllOf)
     return NEVER if NEVER in parts else parts[0] if len(parts) == 1 else AllOf(parts)
 
 
 def any_holds(conditions: Iterable[Condition]) -> Condition:
     """The disjunction of conditions, flattened."""
-    parts = tuple(_flat(conditions, AnyOf))
+    parts = _flat(conditions, AnyOf)
     return ALWAYS if ALWAYS in parts else parts[0] if len(parts) == 1 else AnyOf(parts)
 
 
-def _flat(conditions: Iterable[Condition], kind: type[AllOf | AnyOf]) -> Iterator[Condition]:
-    for condition in conditions:
-        if isinstance(condition, kind):
-            yield from condition.parts
-        else:
-            yield condition
+def _flat(conditions: Iterable[Condition], kind: type[AllOf | AnyOf]) -> tuple[Condition, ...]:
+    return tuple(part for each in conditions for part in (each.parts if isinstance(each, kind) else (each,)))
 
 
 def is_exact(condition: Condition) -> bool:
@@ -376,12 +364,7 @@ def _evaluated(condition: Condition, table: UnitTable, unknown: bool) -> Mask:
 
 
 def _joined(join: np.ufunc, masks: list[Mask], table: UnitTable, empty: bool = True) -> Mask:
-    if not masks:
-        return np.full(len(table), empty)
-    found = masks[0]
-    for mask in masks[1:]:
-        found = join(found, mask)
-    return found
+    return reduce(join, masks) if masks else np.full(len(table), empty)
 
 
 def _refined(kept: Mask, keep: Callable[[Any, Places], Mask], table: UnitTable) -> Mask:
@@ -460,8 +443,6 @@ def _expressed(condition: Condition, field: Callable[[str], pc.Expression], unkn
             return ~_expressed(part, field, not unknown)
     if not isinstance(condition, AllOf | AnyOf):
         raise TypeError(f"{condition!r} is no condition on columns")
-    found = pc.scalar(isinstance(condition, AllOf))
-    for part in condition.parts:
-        one = _expressed(part, field, unknown)
-        found = found & one if isinstance(condition, AllOf) else found | one
-    return found
+    every = isinstance(condition, AllOf)
+    parts = (_expressed(part, field, unknown) for part in condition.parts)
+    return reduce(operator.and_ if every else operator.or_, parts, pc.scalar(every))

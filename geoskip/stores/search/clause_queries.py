@@ -108,7 +108,7 @@ def _of_units(clause: UnitClause, fields: Mapping[str, KeyField]) -> TranslatedQ
     return None if keys is None else keys.translate(condition_of(clause, keys.table))
 
 
-def _unit_keys_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
+def _unit_keys_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
     """The keys that a clause with a condition compares."""
     return next((units(clause, field) for fields, _, units in _KINDS if fields(field.entry) is not None), None)
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from geoskip.bounds.interpret import indexed
 from geoskip.bounds.interval import ByteStrings, Interval, kind_of
 from geoskip.clauses import Files
-from geoskip.conditions import ExistsClause, FileClause
+from geoskip.conditions import FileClause
 from geoskip.indexes.gaplist import SegmentTable, segments_of
 from geoskip.indexes.range_clauses import BoundTable
 from geoskip.metadata import IndexEntry
@@ -95,7 +95,7 @@ def _listed(column: Any) -> list[Any]:
     return [None if bound is None else bound.hex() for bound in column.to_pylist()]
 
 
-def units_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
+def units_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
     """The keys of bounds, a unit a document; None for clauses over other columns."""
     files = no_files(field.entry)
     if not isinstance(clause.units(files), BoundTable):
@@ -136,7 +136,7 @@ def segment_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
     return ServerKeys(rows, whole=bool((counts <= _MOST).all()))
 
 
-def units_of_segments(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
+def units_of_segments(clause: FileClause, field: KeyField) -> UnitKeys | None:
     """The keys of segments, which are nested objects; None for clauses over other columns."""
     table = clause.units(no_files(field.entry))
     return UnitKeys(field, table, "there", nested="units") if isinstance(table, SegmentTable) else None
