@@ -13,7 +13,9 @@ import pytest
 
 import geoskip
 from geoskip import BloomFilter, GapList, Hybrid, MinMax, ValueList
-from tests.conftest import files_kept
+from geoskip.clauses import KEEP_NONE
+from tests.conftest import files_kept, four_tens
+from tests.support.planting import before
 
 pytestmark = pytest.mark.spark
 
@@ -100,3 +102,15 @@ def test_literals_of_other_types_read_no_more_than_they_must(spark: Any, place: 
         assert files_kept(spark.read.parquet(folder), wanted) == wanted
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+def test_a_plan_without_a_file_that_matches_is_noticed(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a condition that is not run, too: the mutant skips every file."""
+    place = four_tens(tmp_path)
+    geoskip.dataset(spark, str(place)).create_index(MinMax("temp"))
+    assert files_kept(spark.read.parquet(str(place)), ["id > 100", "temp = 15"]) == {"id > 100": 4, "temp = 15": 1}
+    before(monkeypatch, MinMax, "clause", lambda original, index, node: KEEP_NONE)
+    with pytest.raises(AssertionError, match="temp = 25"):
+        files_kept(spark.read.parquet(str(place)), ["id > 100", "temp = 25"])
