@@ -122,7 +122,7 @@ def test_types_of_partition_columns(spark: Any, tmp_path: Path) -> None:
     for number, text in enumerate(odd):
         escaped = text.replace("'", "\\'")
         files[f"s = '{escaped}' OR temp = {(number + 1) % 6}"] = 2
-    assert files_kept(spark.read.parquet(str(tmp_path / "odd")), files) == files
+    assert files_kept(spark.read.parquet(str(tmp_path / "odd")), files, every=1) == files
 
 
 def test_many_partitions(spark: Any, tmp_path: Path) -> None:
