@@ -414,6 +414,13 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         check_mapping(fahrenheit)
 
 
+def test_the_first_round_is_judged_whatever_the_time() -> None:
+    """Else a machine that stands still passes every mapping, after 0 trials."""
+    with mappings():
+        maps(planar, index=GeoBox)(wrong_order)
+        assert check_mapping(planar, seconds=0).trials > 0
+
+
 def test_the_same_seed_finds_the_same() -> None:
     with mappings():
         maps(planar, index=GeoBox)(wrong_order)
