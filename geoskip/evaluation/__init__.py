@@ -34,7 +34,7 @@ from geoskip.evaluation.values import (
     is_bytes,
     liked,
     physical,
-    places_of,
+    runs_within,
     swapped,
     value_in,
 )
@@ -56,7 +56,7 @@ __all__ = [
     "evaluating",
     "outcomes",
     "physical",
-    "places_of",
+    "runs_within",
     "reads_only",
     "swapped",
     "value_in",

@@ -1,4 +1,4 @@
-"""Single values: their outcomes as bits, their keys, and conditions that are decided by intervals of keys.
+"""Single values: their outcomes as bits, their keys, and conditions as intervals of keys.
 
 *Keys* order as values do in Spark: numbers, dates and times are whole numbers (doubles by their bits: NaN is equal to
 itself and above all, -0.0 equal to 0.0; decimals without their point), strings and binary the bytes themselves.
@@ -59,7 +59,7 @@ __all__ = [
     "is_bytes",
     "liked",
     "physical",
-    "places_of",
+    "runs_within",
     "successor",
     "swapped",
     "value_in",
@@ -169,7 +169,10 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 class OutcomeSets(NamedTuple):
-    """The keys for which a condition may be TRUE, its outcome for NULL, and the keys for which it may be FALSE too."""
+    """The keys for which a condition may be TRUE, its outcome for NULL, and the keys that are unsure.
+
+    The condition may be FALSE for all other keys, and for the unsure ones too.
+    """
 
     true: Intervals
     of_null: int = IS_NULL
@@ -185,7 +188,7 @@ _IS_NAN = "org.apache.spark.sql.catalyst.expressions.IsNaN"
 
 
 def decided(node: Predicate, over: Predicate, kind: pa.DataType) -> OutcomeSets | None:
-    """The outcomes of the common shapes right over an expression, by the keys of its values; None for all else.
+    """The outcomes of common shapes right over an expression by the keys of its values; else None.
 
     A literal of another type than the values is not compared: how they compare is the engine's business.
 
@@ -284,10 +287,12 @@ def is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def places_of(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]:
-    """The first and the end of each run of ascending values, without NULL, whose keys lie in the intervals.
+def runs_within(values: pa.Array, intervals: Intervals) -> list[tuple[int, int]]:
+    """The runs of values whose keys lie in the intervals; the values ascend, without NULL.
 
-    >>> places_of(pa.array([1, 3, 5, 7]), ((None, 3), (4, 6)))
+    A run is the place of its first value and the place after its last.
+
+    >>> runs_within(pa.array([1, 3, 5, 7]), ((None, 3), (4, 6)))
     [(0, 1), (2, 3)]
     """
     if not len(values) or not intervals:
@@ -350,7 +355,7 @@ def directly(node: Predicate, over: Predicate, values: CandidateValues) -> Outco
     found = np.full(len(array), sets.of_null, dtype=np.uint8)
     found[:known] = 0
     for bit, intervals in ((IS_TRUE, sets.true), (IS_FALSE, sets.false)):
-        for low, high in places_of(array[:known], intervals):
+        for low, high in runs_within(array[:known], intervals):
             found[low:high] |= bit
     if order is None:
         return found

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from geoskip.bounds.interval import counts_of, plain
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, ExistsClause, Intervals, UnitTable, any_holds
-from geoskip.evaluation import CandidateValues, physical, places_of
+from geoskip.evaluation import CandidateValues, physical, runs_within
 from geoskip.evaluation.values import ascending
 
 __all__ = ["ListedClause", "Postings", "dictionary_of", "mirrored", "passes", "postings_of", "reals_as_bits"]
@@ -76,8 +76,8 @@ class Postings(UnitTable):
     def answer(self, condition: AllOf | Among) -> Mask | None:
         return self._marked(self._listed(condition)) if isinstance(condition, Among) else None
 
-    def places(self, condition: Condition) -> Runs | None:
-        """The first and the end of each run of units that satisfy a condition of :func:`passes`; None for others."""
+    def runs_of(self, condition: Condition) -> Runs | None:
+        """The runs of units that satisfy a condition of :func:`passes`; None for other conditions."""
         found: Runs = []
         for one in condition.parts if isinstance(condition, AnyOf) else (condition,):
             if isinstance(one, Among):
@@ -113,7 +113,7 @@ class Postings(UnitTable):
 
     def _listed(self, condition: Among) -> Runs:
         start, values = self.dictionaries[condition.column]
-        places = places_of(values.array.slice(0, len(values) - 1), condition.intervals)
+        places = runs_within(values.array.slice(0, len(values) - 1), condition.intervals)
         return [(first + start, end + start) for first, end in places] if start else places
 
     def _flagged(self, name: str) -> Runs:
@@ -137,7 +137,7 @@ class ListedClause(ExistsClause):
 
     def keep(self, files: Files) -> Mask:
         table = self.units(files)
-        places = table.places(self.where(table))
+        places = table.runs_of(self.where(table))
         return super().keep(files) if places is None else table.files_within(places)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.clauses import Mask
-from geoskip.evaluation import ANY, IS_FALSE, outcomes, places_of, value_in
+from geoskip.evaluation import ANY, IS_FALSE, outcomes, runs_within, value_in
 from geoskip.evaluation.values import ascending
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.postings import Postings, passes
@@ -97,7 +97,7 @@ def the_zeros_are_looked_up_as_one(patch: pytest.MonkeyPatch) -> None:
     def places(original: Any, *args: Any) -> Any:
         return [(low, min(high, low + 1)) for low, high in original(*args)]
 
-    function(patch, places_of, places)
+    function(patch, runs_within, places)
 
 
 @mutant("3: -0.0 among hashed values is another", "x")

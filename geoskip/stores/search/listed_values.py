@@ -155,7 +155,7 @@ def _keys(values: pa.Array) -> tuple[Cells, np.ndarray[Any, Any], Mask]:
 
 
 def units_of(clause: FileClause | ExistsClause, field: KeyField) -> UnitKeys | None:
-    """The keys of the values that a clause compares, or of NULL, which Hybrid counts; None for other clauses."""
+    """The keys of values, or of Hybrid's counts of NULL, that a clause compares; None for others."""
     table = clause.units(no_files(field.entry))
     if type(clause) is HasNulls and not clause.is_derived:
         return UnitKeys(field, table, "nulls")
@@ -169,7 +169,7 @@ class ListKeys(UnitKeys):
     """The keys of listed values, in which conditions become sets of keys."""
 
     def translate(self, condition: Condition) -> TranslatedQuery | None:
-        """The query for files with a unit that satisfies a condition; None where it is too long, or for all files."""
+        """The query for files with a unit that satisfies a condition; None if too long or for all."""
         compared = necessary(condition)
         if compared == ALWAYS:
             return None
