@@ -1,4 +1,4 @@
-"""Metrics over vectors: coordinates in columns, arrays of numbers, and sets, whose elements are the dimensions.
+"""Metrics over vectors of numbers, in several columns or in one array, and over sets.
 
 Points over columns are tuples of doubles; many points are one array a coordinate. A coordinate that is NaN, infinite or
 beyond 1e150 is odd: there SQL's ``sqrt(pow(x - 1, 2))`` overflows and is no metric any more.
