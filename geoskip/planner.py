@@ -60,7 +60,7 @@ from geoskip.predicates import (
 )
 from geoskip.registry import Registry, current
 from geoskip.rewrite import DECLARED, IMPLIED, canonical, equivalent
-from geoskip.rewrite.conditionals import is_builtin
+from geoskip.rewrite.composed import is_builtin
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, RuleRunner, RuleSubject, calls_of, leave_out
 from geoskip.types import sql_type

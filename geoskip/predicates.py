@@ -34,6 +34,7 @@ import numpy as np
 
 __all__ = [
     "FALSE",
+    "FLIPPED",
     "TRUE",
     "And",
     "Call",
@@ -293,7 +294,8 @@ class Opaque(Predicate):
 TRUE = Literal(True, "boolean")
 FALSE = Literal(False, "boolean")
 
-_FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparison of the sides exchanged."""
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -410,7 +412,7 @@ def _is_condition(node: Predicate) -> bool:
 def _normalise_vertex(node: Predicate) -> Predicate:
     match node:
         case Comparison(op, Literal() as left, right) if not isinstance(right, Literal):
-            return _normalise_vertex(Comparison(_FLIPPED[op], right, left))
+            return _normalise_vertex(Comparison(FLIPPED[op], right, left))
         case Comparison("=", left, Literal(True)) if _is_condition(left):
             return left
         case Comparison("=", left, Literal(False)) if _is_condition(left):

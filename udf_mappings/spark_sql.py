@@ -4,7 +4,7 @@ Each rule asks its index about another predicate that the row must satisfy too, 
 Further functions of texts are in :mod:`udf_mappings.spark_texts`, those that keep the order in
 :mod:`udf_mappings.monotone_functions`. Nothing is needed for what indexes know themselves (comparisons, BETWEEN, LIKE,
 casts, sums, ``abs``, ``month``, ``%``), nor for what chooses among values (``if``, CASE, ``coalesce``, ``greatest``,
-maps: :mod:`geoskip.rewrite.conditionals`). ValueList evaluates every function.
+maps: :mod:`geoskip.rewrite.composed`). ValueList evaluates every function.
 
 To add a function: a rule of a few lines, with the reason why no matching row is lost in its docstring.
 """

@@ -228,7 +228,7 @@ def bounds_of(files: Files, name: str) -> Interval | ByteStrings | None:
 
 
 def one_sided_bounds(files: Files, name: str, field: str) -> Interval | None:
-    """``min`` or ``max`` of all units as both ends; None where one is missing, or is no number, date or time.
+    """One bound of all units as both ends; None where it is missing, or no number, date or time.
 
     An order comparison reads nothing else when metadata have just been loaded. NaN is greater than any stored ``max``:
     where a unit has any, or may have, the result is None too.

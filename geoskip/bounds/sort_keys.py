@@ -121,8 +121,8 @@ def keys_meet(op: str, places: Sequence[LiteralKey], *, nan: bool) -> Condition:
     """
     if op == "=":
         keys = tuple(sorted({at for at, exact in places if exact and FIRST <= at <= LAST}))
-        parts = [SomeValue(keys) if keys else UNKNOWN, *(_lies_above(at) for at, exact in places if not exact)]
-        return any_holds([*parts, NAN] if nan and NAN_KEY in keys else parts)
+        parts = [*([SomeValue(keys)] if keys else []), *(_lies_above(at) for at, exact in places if not exact)]
+        return any_holds([*parts, NAN] if nan and NAN_KEY in keys else parts or [UNKNOWN])
     (at, exact), *_ = places
     found = _order_meets(op, at, exact)
     of_nan = op[0] == ">" if at < NAN_KEY else op[1:] == "="

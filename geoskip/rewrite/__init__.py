@@ -37,7 +37,7 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import Registry, constant_name, current
-from geoskip.rewrite import cast_to_string, conditionals, implied, structs
+from geoskip.rewrite import cast_to_string, composed, implied
 from geoskip.rewrite.sql_functions import Template, group
 from geoskip.types import SqlType, sql_type
 
@@ -62,10 +62,10 @@ def unescaped(node: Predicate) -> Predicate | None:
 
 
 EQUIVALENT: tuple[Callable[[Predicate], Predicate | None], ...] = (
-    conditionals.rewrite,  # if(a > 0, x, y) = 5         if(a > 0, x = 5, y = 5)
+    composed.choice,  # if(a > 0, x, y) = 5              if(a > 0, x = 5, y = 5)
     cast_to_string.rewrite,  # CAST(n AS string) = '5'   n = 5
-    structs.rewrite,  # struct(a, b) = struct(1, 2)      a <=> 1 AND b <=> 2
-    unescaped,  # s LIKE 'a'                          s = 'a'
+    composed.struct,  # struct(a, b) = struct(1, 2)      a <=> 1 AND b <=> 2
+    unescaped,  # s LIKE 'a'                             s = 'a'
 )
 """Rules in the order in which they are tried; the first that answers counts."""
 

@@ -48,8 +48,8 @@ from geoskip.predicates import (
 )
 from geoskip.registry import SPELLINGS, current
 from geoskip.registry.fingerprint import Unidentifiable, own_identity, qualified_name, restated
+from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
-from geoskip.rewrite.structs import MOST_RECORDS, is_record, record
 from geoskip.types import sql_type
 
 __all__ = ["CATALYST", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "parts_of", "quoted", "type_name"]

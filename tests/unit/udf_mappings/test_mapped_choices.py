@@ -16,8 +16,8 @@ import pytest
 
 from geoskip.indexes.minmax import MinMax
 from geoskip.predicates import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
-from geoskip.rewrite import conditionals, structs
-from geoskip.rewrite.structs import record
+from geoskip.rewrite import composed
+from geoskip.rewrite.composed import record
 from tests.support.evaluator import outcomes
 from tests.support.mapped import kept, spark, together
 
@@ -119,7 +119,7 @@ def test_no_row_is_lost(name: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_what_is_said_instead_is_true_and_false_where_the_condition_is(row: tuple[Any, Any]) -> None:
     for condition in conditions():
-        said = conditionals.rewrite(condition)
+        said = composed.choice(condition)
         if said is not None and (found := value(condition, row)) is not None:
             assert _truth(said, row) is found, (condition, said)
 
@@ -160,14 +160,14 @@ def test_texts_are_chosen_too() -> None:
 @pytest.mark.parametrize("name", ["if", "coalesce", "greatest", "least", "element_at"])
 def test_a_users_function_of_the_name_chooses_what_it_likes(name: str) -> None:
     mine = Call(name, (X, Y, whole(1)), f"python:mine.{name}#1", (), "int")
-    assert conditionals.rewrite(Comparison("=", mine, whole(1))) is None
+    assert composed.choice(Comparison("=", mine, whole(1))) is None
     assert all(kept(Comparison("=", mine, whole(9)), INDEXES, SUMMARIES))
 
 
 def test_a_map_of_values_that_do_not_compare_keeps() -> None:
     of_reals = Literal(((1, 0.5),), "map<int,double>")
     looked_up = spark("GetMapValue", "getmapvalue", of_reals, X, type="double")
-    assert conditionals.rewrite(Comparison("=", looked_up, whole(9))) is None
+    assert composed.choice(Comparison("=", looked_up, whole(9))) is None
 
 
 def pair(x: Predicate = X, y: Predicate = Y) -> Call:
@@ -183,7 +183,7 @@ def test_structs_are_compared_field_by_field_with_null_below_every_value(op: str
         order = (left > right) - (left < right)
         wanted = {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}.get(op, order == 0)
         for node in (Comparison(op, pair(), literal), Comparison(FLIPPED.get(op, op), literal, pair())):
-            found = structs.rewrite(node)
+            found = composed.struct(node)
             assert found is not None
             assert outcomes(found, dict(zip("xy", row, strict=True))) == {wanted}, (node, row)
 
@@ -193,13 +193,13 @@ def test_a_column_of_structs_is_compared_by_its_fields() -> None:
     x, d = Column("at.x", "int"), Column("at.d", "decimal(5,2)")
     one, none = Literal(Decimal(1), "decimal(5,2)"), Literal(None, "decimal(5,2)")
     both = Comparison("=", column, record((whole(1), one), kind))
-    assert structs.rewrite(both) == And((Comparison("<=>", x, whole(1)), Comparison("<=>", d, one)))
+    assert composed.struct(both) == And((Comparison("<=>", x, whole(1)), Comparison("<=>", d, one)))
     safe = Comparison("<=>", column, record((whole(1), none), kind))
-    assert structs.rewrite(safe) == And((Comparison("<=>", x, whole(1)), IsNull(d)))
+    assert composed.struct(safe) == And((Comparison("<=>", x, whole(1)), IsNull(d)))
     nothing = Comparison("<=>", column, record((Literal(None, "int"), none), kind))
-    assert structs.rewrite(nothing) is None  # FALSE of a NULL, of which the fields are NULL
+    assert composed.struct(nothing) is None  # FALSE of a NULL, of which the fields are NULL
     for other in ("struct<x:int,d:array<int>>", "struct<x:int,d e:int>", "struct<x:string collate UTF8_LCASE,d:int>"):
-        assert structs.rewrite(Comparison("=", replace(column, type=other), record((whole(1), one), other))) is None
+        assert composed.struct(Comparison("=", replace(column, type=other), record((whole(1), one), other))) is None
 
 
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -207,8 +207,8 @@ FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def test_structs_of_what_is_not_compared_by_value_are_left_alone() -> None:
     ones = record((whole(1), whole(1)), "struct<x:int,y:int>")
-    assert structs.rewrite(Comparison("=", pair(x=Column("x", "string collate UTF8_LCASE")), ones)) is None
-    assert structs.rewrite(Comparison("=", pair(x=Column("x", "bigint")), ones)) is None
+    assert composed.struct(Comparison("=", pair(x=Column("x", "string collate UTF8_LCASE")), ones)) is None
+    assert composed.struct(Comparison("=", pair(x=Column("x", "bigint")), ones)) is None
     cast = Cast(pair(x=Column("x", "bigint")), "struct<x:int,y:int>", ansi=True)
     narrow = And(
         (
@@ -216,6 +216,6 @@ def test_structs_of_what_is_not_compared_by_value_are_left_alone() -> None:
             Comparison("<=>", Y, whole(1)),
         )
     )
-    assert structs.rewrite(Comparison("=", cast, ones)) == narrow
+    assert composed.struct(Comparison("=", cast, ones)) == narrow
     lost = record((Literal("A", "string collate UTF8_LCASE"), whole(1)), "struct<x:string collate UTF8_LCASE,y:int>")
-    assert structs.rewrite(Comparison("=", pair(x=Column("x", "string")), lost)) is None
+    assert composed.struct(Comparison("=", pair(x=Column("x", "string")), lost)) is None

@@ -1,6 +1,6 @@
-"""Rewrite conditions on ``if coalesce greatest least`` and maps as conditions on their values.
+"""Rewrite conditions on choices, extremes, maps and structs as conditions on their parts.
 
-::
+``if coalesce greatest least`` and maps::
 
     if(a > 0, x, y) = 5          if(a > 0, x = 5, y = 5)
     coalesce(x, y) < 5           coalesce(x < 5, y < 5)
@@ -11,10 +11,22 @@
 
 Each is TRUE where the left one is, and FALSE where that is FALSE; where the left one is NULL, it may be anything. That
 is all that verdicts of TRUE and FALSE need (:mod:`geoskip.planner`). Only Spark's own functions are meant.
+
+Structs: ``(day, id) IN ((d1, 1), (d2, 2))``::
+
+    struct(a, b) = struct(1, 2)          a <=> 1 AND b <=> 2
+    struct(a, b) > struct(1, 2)          coalesce(a > 1, FALSE) OR (a <=> 1 AND coalesce(b > 2, FALSE))
+    struct(a, b) <= struct(1, 2)         coalesce(a < 1, TRUE) OR (a <=> 1 AND coalesce(b <= 2, TRUE))
+
+Spark compares structs field by field, NULL being equal to NULL and below every value. A struct that is made of columns
+is never NULL, so neither is the comparison: each condition is TRUE and FALSE where the left one is. A cast of a struct
+is the cast of its fields. A column of structs may be NULL, and its fields then are: where the left one is NULL, the
+condition may be anything. But ``<=>`` is FALSE of a NULL, as the condition is where a field is compared with a value.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -22,9 +34,12 @@ from typing import Any
 
 from geoskip.predicates import (
     FALSE,
+    FLIPPED,
     TRUE,
     And,
     Call,
+    Cast,
+    Column,
     Comparison,
     Contains,
     EndsWith,
@@ -32,13 +47,14 @@ from geoskip.predicates import (
     IsNull,
     Like,
     Literal,
+    Not,
     Or,
     Predicate,
     StartsWith,
 )
 from geoskip.types import sql_type
 
-__all__ = ["is_builtin", "rewrite"]
+__all__ = ["MOST_RECORDS", "choice", "is_builtin", "is_record", "record", "struct"]
 
 Test = Callable[[Predicate], Predicate]
 _CLASSES = {
@@ -52,6 +68,10 @@ _CLASSES = {
 }
 _MOST = 16
 _MOST_KEYS = 1000
+MOST_RECORDS = 100
+_WRITTEN = "a struct of literals"
+_MADE = "org.apache.spark.sql.catalyst.expressions.CreateNamedStruct"
+_PLAIN_NAME = re.compile(r"[A-Za-z]\w*")
 
 
 def is_builtin(call: Call) -> bool:
@@ -62,12 +82,11 @@ def is_builtin(call: Call) -> bool:
     )
 
 
-def rewrite(node: Predicate) -> Predicate | None:
+def choice(node: Predicate) -> Predicate | None:
     """Return the condition on the values, or None for other conditions.
 
-    >>> from geoskip.predicates import Column
     >>> x, y = Column("x", "int"), Column("y", "int")
-    >>> print(rewrite(Comparison("<", Call("coalesce", (x, y, Literal(9, "int"))), Literal(5, "int"))))
+    >>> print(choice(Comparison("<", Call("coalesce", (x, y, Literal(9, "int"))), Literal(5, "int"))))
     coalesce(x < 5, y < 5, False)
     """
     match node:
@@ -97,7 +116,7 @@ def _compared(node: Comparison, call: Call) -> Predicate | None:
         case "if" | "coalesce" if op != "<=>":
             return _chosen(call, test)
         case "if" | "coalesce":  # TRUE where the values are equal, FALSE otherwise
-            equal = rewrite(replace(node, op="="))
+            equal = choice(replace(node, op="="))
             return None if equal is None else Call("coalesce", (equal, FALSE), type="boolean")
         case "greatest":
             return _extreme(op, call.args, literal, ("<", "<="))
@@ -202,3 +221,95 @@ def _key(value: Any) -> Any:
         case bool() | int() | Decimal() | bytes():
             return value
     return None
+
+
+# ---- structs
+
+
+def record(values: tuple[Predicate, ...], kind: str) -> Call:
+    """A struct of literals."""
+    return Call("struct", values, _WRITTEN, (), kind)
+
+
+def is_record(node: Predicate) -> bool:
+    """True for a struct of literals."""
+    return isinstance(node, Call) and node.implementation == _WRITTEN
+
+
+def struct(node: Predicate) -> Predicate | None:
+    """Return the condition on the fields, or None for other conditions.
+
+    >>> names = (Literal("a", "string"), Literal("b", "string"))
+    >>> a, b = Column("a", "int"), Column("b", "int")
+    >>> made = Call("named_struct", (names[0], a, names[1], b), _MADE)
+    >>> pair = record((Literal(1, "int"), Literal(None, "int")), "struct<a:int,b:int>")
+    >>> print(struct(Comparison("=", made, pair)))
+    (a <=> 1 AND b IS NULL)
+    """
+    match node:
+        case Comparison(op, left, right) if is_record(left) and not is_record(right):
+            return struct(Comparison(FLIPPED[op], right, left))
+        case Comparison(op, left, Call(_, values)) if is_record(node.right):
+            fields = _fields(left, values) or _of_column(left, node.right)
+            if fields and not (op == "<=>" and isinstance(left, Column) and all(v.value is None for _, v in fields)):
+                return _equal(fields) if op in ("=", "<=>") else _ordered(op, fields)
+    return None
+
+
+Fields = list[tuple[Predicate, Literal]]
+
+
+def _fields(left: Predicate, values: tuple[Predicate, ...]) -> Fields | None:
+    """Pair the fields of a struct with literals; None if a field is not a plain value."""
+    cast = left if isinstance(left, Cast) else None
+    made = left if cast is None else cast.child
+    if not isinstance(made, Call) or made.implementation != _MADE or (cast is not None and cast.tries):
+        return None
+    fields: Fields = []
+    for part, value in zip(made.args[1::2], values, strict=True):
+        kind, source = value.type, part.type
+        if not (isinstance(value, Literal) and sql_type(kind).is_plain and sql_type(source).is_plain):
+            return None
+        if source != kind:
+            if cast is None:
+                return None
+            part = Cast(part, kind or "", source, cast.ansi, cast.zone)
+        fields.append((part, value))
+    return fields
+
+
+def _of_column(left: Predicate, right: Predicate) -> Fields | None:
+    """The fields of a column of structs, where both are of one type and all fields of plain ones."""
+    if not isinstance(left, Column) or not isinstance(right, Call) or left.type != right.type:
+        return None
+    parts = sql_type(left.type).fields
+    fields: Fields = [
+        (Column(f"{left.name}.{name}", kind.name), value)
+        for (name, kind), value in zip(parts, right.args, strict=False)
+        if isinstance(value, Literal) and _PLAIN_NAME.fullmatch(name) and kind.is_plain
+    ]
+    return fields if len(fields) == len(parts) else None
+
+
+def _equal(fields: Fields) -> Predicate:
+    return And(tuple(_same(part, value) for part, value in fields))
+
+
+def _same(part: Predicate, value: Literal) -> Predicate:
+    return IsNull(part) if value.value is None else Comparison("<=>", part, value)
+
+
+def _ordered(op: str, fields: Fields) -> Predicate:
+    *others, last = fields
+    found = _before(op, *last)
+    for part, value in reversed(others):
+        found = Or((_before(op[0], part, value), And((_same(part, value), found))))
+    return found
+
+
+def _before(op: str, part: Predicate, value: Literal) -> Predicate:
+    """NULL is below every value."""
+    if value.value is None:
+        nothing = {"<": FALSE, "<=": IsNull(part), ">": Not(IsNull(part)), ">=": TRUE}
+        return nothing[op]
+    return Call("coalesce", (Comparison(op, part, value), TRUE if op[0] == "<" else FALSE), type="boolean")
