@@ -10,12 +10,12 @@ from typing import Any
 
 import shapely
 
+from geoskip import geometry as d
 from geoskip.checking import CounterExample, geometry_of
 from geoskip.checking.candidates import Tally
 from geoskip.checking.function import ROW_BY_ROW, FunctionResults, FunctionUnderTest, results_of_rows
 from geoskip.checking.strategies import minimal, physical_value, samples
-from geoskip.geometry import denotations as d
-from geoskip.geometry.centroids import ROUNDING
+from geoskip.geometry.shapes import ROUNDING
 from geoskip.predicates import Column, Literal, Predicate
 from geoskip.registry import ConstantDeclaration, current
 

@@ -19,9 +19,8 @@ from geoskip.clauses import Clause, leaves_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.geometry.boxes import Boxes
 from geoskip.geometry.shapes import Shape
-from geoskip.geometry.sphere import SPHEROID_LEAST
 from geoskip.indexes.geobox.clauses import BoxCompares, BoxTransform, GeoClause
-from geoskip.indexes.geobox.globe import GlobeComesWithin, GlobeGoesBeyond
+from geoskip.indexes.geobox.globe import SPHEROID_LEAST, GlobeComesWithin, GlobeGoesBeyond
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import units_of
 from geoskip.planner import Decision

@@ -38,7 +38,7 @@ from geoskip.checking.strategies import constants_of, drawn, physical_value, sam
 from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
-from geoskip.geometry.denotations import Denotation
+from geoskip.geometry import Denotation
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current

@@ -21,10 +21,9 @@ import shapely
 from geoskip.clauses import Files
 from geoskip.geometry.boxes import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
-from geoskip.geometry.sphere import haversine, lower_angle, windows
 from geoskip.indexes.geobox.clauses import BoxDiffers, BoxMeets, BoxTransform, margin
 from geoskip.indexes.geobox.collect import is_near_its_box, lacks_coordinates
-from geoskip.indexes.geobox.globe import Earth
+from geoskip.indexes.geobox.globe import Earth, haversine, lower_angle, windows
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort
 from geoskip.predicates import Call, Comparison, Literal, Predicate

@@ -17,9 +17,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from geoskip import GeoBox, MinMax, Scan
+from geoskip import geometry as d
 from geoskip.clauses import KEEP_ALL, Clause, all_of, any_of, keep_mask
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
-from geoskip.geometry import denotations as d
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.geobox.index import Earth
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table

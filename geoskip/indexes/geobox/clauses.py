@@ -35,8 +35,7 @@ from geoskip.conditions import (
     evaluate,
 )
 from geoskip.geometry.boxes import LARGEST, LOOSENESS, Boxes, Envelope, Mask
-from geoskip.geometry.centroids import ROUNDING
-from geoskip.geometry.shapes import Shape, margin
+from geoskip.geometry.shapes import ROUNDING, Shape, margin
 from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of, window
 
 __all__ = [

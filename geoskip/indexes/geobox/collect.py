@@ -37,7 +37,7 @@ import shapely
 from numpy.typing import NDArray
 
 from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask, lacks_coordinates
-from geoskip.geometry.centroids import is_near_its_box
+from geoskip.geometry.shapes import is_near_its_box
 
 __all__ = [
     "GEOMETRY_TYPE",

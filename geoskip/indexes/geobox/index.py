@@ -9,7 +9,7 @@ an answer for every family of spatial predicates and its negation::
 
 :meth:`GeoBox.sees` relates an expression of a query to the index: the indexed expression itself, a point made of the
 pair, or an expression whose box follows (``ST_SetSRID(g, 4326)``, ``ST_Buffer(g, 5)``, ``ST_Boundary(g)``), as declared
-by denotations (:mod:`geoskip.geometry.denotations`). Methods of the result, a :class:`GeometryThroughIndex`, return
+by denotations (:class:`geoskip.geometry.Denotation`). Methods of the result, a :class:`GeometryThroughIndex`, return
 clauses: ``index.sees(g).meets(shape)``. An index has the same methods for the indexed geometry itself.
 
 Comparisons of values computed from a pair's coordinates are served by :mod:`geoskip.indexes.geobox.computed`.
@@ -30,10 +30,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from geoskip import geometry as d
 from geoskip.bounds.interpret import rounds, uncast
 from geoskip.clauses import Clause, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.geometry import denotations as d
 from geoskip.geometry.boxes import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.geometry import Boxes, sphere
+from geoskip.geometry import Boxes
+from geoskip.indexes.geobox import globe
 from tests.support.strategies import examples
 
 longitude = st.one_of(st.sampled_from([-180.0, -90.0, 0.0, 90.0, 180.0, 270.0, 360.0]), st.floats(-360, 360))
@@ -30,15 +31,15 @@ def points_of(box: Boxes, count: int = 9) -> tuple[np.ndarray, np.ndarray]:
 
 
 def angles(x: np.ndarray, y: np.ndarray, lng: float, lat: float) -> np.ndarray:
-    return sphere.haversine(np.radians(y), math.radians(lat), np.radians(x - lng))
+    return globe.haversine(np.radians(y), math.radians(lat), np.radians(x - lng))
 
 
 @given(boxes(), longitude, latitude)
 @settings(max_examples=examples(500), deadline=None)
 def test_no_point_of_a_box_is_nearer_or_farther_than_its_bounds(box, lng, lat):
     found = angles(*points_of(box), lng, lat)
-    assert sphere.lower_angle(box, lng, lat)[0] <= found.min() + 1e-7
-    assert sphere.upper_angle(box, lng, lat)[0] >= found.max() - 1e-7
+    assert globe.lower_angle(box, lng, lat)[0] <= found.min() + 1e-7
+    assert globe.upper_angle(box, lng, lat)[0] >= found.max() - 1e-7
 
 
 @given(boxes(), longitude, latitude)
@@ -48,8 +49,8 @@ def test_the_bounds_are_tight(box, lng, lat):
     step = max(box.xmax[0] - box.xmin[0], box.ymax[0] - box.ymin[0]) / (steps - 1)
     found = angles(*points_of(box, steps), lng, lat)
     near = 2 * math.radians(step) + 1e-6
-    assert sphere.lower_angle(box, lng, lat)[0] >= found.min() - near
-    assert sphere.upper_angle(box, lng, lat)[0] <= found.max() + near
+    assert globe.lower_angle(box, lng, lat)[0] >= found.min() - near
+    assert globe.upper_angle(box, lng, lat)[0] <= found.max() + near
 
 
 @pytest.mark.parametrize(
@@ -64,15 +65,15 @@ def test_the_bounds_are_tight(box, lng, lat):
     ],
 )
 def test_distances_known_by_heart(box, place, degrees):
-    assert math.degrees(sphere.lower_angle(Boxes.of([box]), *place)[0]) == pytest.approx(degrees, abs=1e-5)
+    assert math.degrees(globe.lower_angle(Boxes.of([box]), *place)[0]) == pytest.approx(degrees, abs=1e-5)
 
 
 @given(boxes(), longitude, latitude, st.floats(0, math.pi))
 @settings(max_examples=examples(200), deadline=None)
 def test_windows_hold_every_box_that_comes_within(box, lng, lat, angle):
-    if sphere.lower_angle(box, lng, lat)[0] <= angle:
+    if globe.lower_angle(box, lng, lat)[0] <= angle:
         farthest = max(abs(box.xmin[0]), abs(box.xmax[0]))
-        assert any(box.meeting(window).all() for window in sphere.windows(lng, lat, angle, farthest))
+        assert any(box.meeting(window).all() for window in globe.windows(lng, lat, angle, farthest))
 
 
 def test_geodesics_lie_between_the_bounds_of_the_spheroid():
@@ -80,11 +81,11 @@ def test_geodesics_lie_between_the_bounds_of_the_spheroid():
     lng, lat = rng.uniform(-180, 180, (2, 20000)), np.degrees(np.arcsin(rng.uniform(-1, 1, (2, 20000))))
     lng[1, :5000], lat[1, :5000] = lng[0, :5000] + rng.normal(0, 1e-3, 5000), lat[0, :5000]
     metres = pyproj.Geod(ellps="WGS84").inv(lng[0], lat[0], lng[1], lat[1])[2]
-    theta = sphere.haversine(np.radians(lat[0]), np.radians(lat[1]), np.radians(lng[1] - lng[0]))
-    assert (metres >= sphere.SPHEROID_LEAST * theta * (1 - 1e-9)).all()
-    assert (metres <= sphere.SPHEROID_MOST * theta * (1 + 1e-9)).all()
+    theta = globe.haversine(np.radians(lat[0]), np.radians(lat[1]), np.radians(lng[1] - lng[0]))
+    assert (metres >= globe.SPHEROID_LEAST * theta * (1 - 1e-9)).all()
+    assert (metres <= globe.SPHEROID_MOST * theta * (1 + 1e-9)).all()
 
 
 def test_what_is_not_on_the_globe_is_known():
-    there = sphere.on_sphere(Boxes.of([(0, 0, 1, 1), (0, 80, 1, 91), (0, -91, 1, 0), (0, 0, 1e6, 1)]))
+    there = globe.on_sphere(Boxes.of([(0, 0, 1, 1), (0, 80, 1, 91), (0, -91, 1, 0), (0, 0, 1e6, 1)]))
     assert there.tolist() == [True, False, False, False]
