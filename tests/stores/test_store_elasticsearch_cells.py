@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.stores.search.json_values import checksum, decode, encode
+from geoskip.stores.search.documents import checksum, decode, encode
 from tests.support.strategies import examples
 
 

@@ -23,8 +23,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table, files_schema
 from geoskip.planner import clause_for
 from geoskip.stores.search import ElasticsearchStore, documents
-from geoskip.stores.search.documents import slots_of
-from geoskip.stores.search.json_values import encode
+from geoskip.stores.search.documents import encode, slots_of
 from geoskip.stores.search.search_files import SearchFiles, field_of
 from tests.stores.test_store_elasticsearch import QUICK
 from tests.stores.test_store_elasticsearch_translation import KINDS, PLANE, some

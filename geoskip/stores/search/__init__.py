@@ -6,7 +6,7 @@ One alias of one index holds the metadata of a dataset, in documents of five kin
 * ``snapshot-<identity>-00000001``: a snapshot's header as text, with a checksum, as the Parquet store writes it;
 * ``operation-<identity>-00000001``: an entry of the operation log as text;
 * ``<part>-<row>``: a file: its path, size, time, tag and rows, its ``summaries``, exact and never indexed
-  (:mod:`~geoskip.stores.search.json_values`), and its ``keys``, which queries compare
+  (:mod:`~geoskip.stores.search.documents`), and its ``keys``, which queries compare
   (:mod:`~geoskip.stores.search.clause_queries`);
 * ``<part>-<column>-<row>``: small values of up to 4,096 rows of a column once more, to be read at once.
 

@@ -38,9 +38,10 @@ from geoskip.stores.search.documents import (
     VALUES,
     Cells,
     SummaryField,
+    checksum,
+    decode,
     slots_of,
 )
-from geoskip.stores.search.json_values import checksum, decode
 from geoskip.stores.search.queries import ALL, KeyField, TranslatedQuery
 from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedError, Server
 
