@@ -37,8 +37,9 @@ from geoskip.clauses import (
     alternatives_of,
     leaves_of,
     parts_of,
+    size_of,
 )
-from geoskip.conditions import ExistsClause, FileClause, condition_of
+from geoskip.conditions import FileClause, condition_of
 from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
 from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery, UnitKeys
@@ -55,18 +56,7 @@ def translate(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery
 
     ``fields`` are the keys of indexes by name.
     """
-
-    def leaf(part: Clause) -> TranslatedQuery | None:
-        if isinstance(part, UnitClause):
-            return _of_units(part, fields)
-        origins = getattr(part, "origins", None)
-        field = fields.get(getattr(part, "name", "") or getattr(origins, "name", ""))
-        if field is None or not isinstance(part, FileClause):
-            return None
-        keys = _unit_keys_of(part, field)
-        return None if keys is None else keys.translate(part.where(keys.table))
-
-    found = _translate_tree(clause, leaf, _DEEPEST)
+    found = _translated(clause, fields, _DEEPEST)
     return None if found is None or found.size > _MOST_QUERIES else found
 
 
@@ -78,33 +68,29 @@ def conjuncts(clause: Clause) -> list[Clause]:
     return [all_of(group) for group in groups.values()]
 
 
-def _translate_tree(
-    clause: Clause, leaf: Callable[[Clause], TranslatedQuery | None], depth: int = _DEEPEST
-) -> TranslatedQuery | None:
-    """Translate a tree of clauses, given a translation of its leaves."""
+def _translated(clause: Clause, fields: Mapping[str, KeyField], depth: int) -> TranslatedQuery | None:
     if clause is KEEP_ALL or clause is KEEP_NONE:
         return TranslatedQuery(queries.ALL if clause is KEEP_ALL else queries.NONE)
-    if not depth or isinstance(clause, UnitClause):
-        return leaf(clause)
-    for parts, join, every in (
-        (conjuncts(clause), queries.all_of, True),
-        (alternatives_of(clause), queries.any_of, False),
-    ):
-        if len(parts) > 1:
-            found = [_translate_tree(part, leaf, depth - 1) for part in parts]
-            known = [part for part in found if part is not None]
-            whole = len(known) == len(found)
-            if not known or not (every or whole):
-                return None
-            return TranslatedQuery(join(part.query for part in known), whole and all(part.exact for part in known))
-    return leaf(clause)
+    if isinstance(clause, UnitClause) or not size_of(clause) > 1:
+        return _of_one_index(clause, fields)
+    every = len(parts_of(clause)) > 1
+    parts = conjuncts(clause) if every else alternatives_of(clause)
+    found = [_translated(part, fields, depth - 1) for part in parts] if depth else []
+    known = [part for part in found if part is not None]
+    whole = len(known) == len(parts)
+    if not known or not (every or whole):
+        return None
+    query = (queries.all_of if every else queries.any_of)(part.query for part in known)
+    return TranslatedQuery(query, whole and all(part.exact for part in known))
 
 
-def _of_units(clause: UnitClause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
-    """Translate a clause over the units of one index, merged or not."""
+def _of_one_index(clause: Clause, fields: Mapping[str, KeyField]) -> TranslatedQuery | None:
+    """Translate a clause, or the merged clauses over the units of one index."""
     first = next(leaves_of(clause))
-    field = fields.get(getattr(first, "name", clause.index))
-    keys = None if field is None or not isinstance(first, ExistsClause) else _unit_keys_of(first, field)
+    if not isinstance(first, FileClause):
+        return None
+    field = next((fields.get(name) for name, _ in first.columns()), None)
+    keys = None if field is None else _unit_keys_of(first, field)
     return None if keys is None else keys.translate(condition_of(clause, keys.table))
 
 
