@@ -28,11 +28,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from geoskip.errors import MappingError
 from geoskip.predicates import Call
-from geoskip.registry.fingerprint import state_version
+from geoskip.registry.fingerprint import Unidentifiable, own_identity, state_version
 from geoskip.registry.functions import SPELLINGS, Function, Given, Named, Reference, identified, overlap, reference
 from geoskip.registry.registry import (
     ConstantDeclaration,
@@ -193,6 +194,8 @@ def declare(
         if not callable(inverse):
             raise MappingError(f"declare(..., inverse=) takes a function, got {inverse!r}")
         _check_arguments(inverse, 1, "declare(..., inverse=) takes a function of the value")
+        with suppress(Unidentifiable):  # then nothing tells whether it changes
+            own_identity(inverse)  # as it is now: see implied.invert
     if version is not None and not isinstance(version, str):
         raise MappingError(f"declare(..., version=) takes a text such as {str(version)!r}, got {version!r}")
     found = reference(function)

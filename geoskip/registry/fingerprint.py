@@ -44,6 +44,7 @@ __all__ = [
     "checked",
     "digest",
     "identity",
+    "is_unchanged",
     "names_in",
     "qualified_name",
     "restated",
@@ -124,6 +125,19 @@ def own_identity(function: Any) -> str:
         if isinstance(function, types.FunctionType):  # what a callable object holds may change
             _known.set(function, found)
     return found
+
+
+def is_unchanged(function: Any) -> bool:
+    """True if the function still has the content under which it was identified first.
+
+    A global or a class attribute that it reads may have been set since. What the driver calls by itself must agree with
+    what workers were sent then; a stated version is its author's word that it does.
+    """
+    known = _known.get(function)
+    try:
+        return known is None or known == _identity(function)
+    except Unidentifiable:
+        return False
 
 
 def checked(function: Any) -> None:

@@ -2,7 +2,8 @@
 
 Declared properties (:func:`geoskip.declare`):
 
-* *Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` implies ``x = inverse(5)``, whatever index x has.
+* *Inverse*: ``inverse(f(x)) == x`` for every x, so ``f(x) = 5`` implies ``x = inverse(5)``, whatever index x has. An
+  inverse that reads something else by now than when it was declared implies nothing.
 * *Null in, null out*: every condition that needs a value of f needs values of all of its arguments.
 
 Days: Spark turns ``to_date(s, 'yyyy-MM-dd') >= DATE'2024-04-01'`` and ``CAST(ts AS date) = ...`` into comparisons of
@@ -37,6 +38,7 @@ from geoskip.predicates import (
     normalise,
 )
 from geoskip.registry import current
+from geoskip.registry.fingerprint import is_unchanged
 
 __all__ = ["days", "invert", "need_arguments"]
 
@@ -64,6 +66,8 @@ def invert(node: Predicate) -> Predicate | None:
     said = current().properties_of(call)
     kind = x.type
     if said is None or said.inverse is None or kind is None or call.type is None or call.type == "float":
+        return None
+    if not is_unchanged(said.inverse):
         return None
     values = []
     if any(literal.value is None for literal in literals) or (kind == "bigint" and call.flags[:1] == THROUGH_ARROW):

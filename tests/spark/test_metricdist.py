@@ -226,6 +226,35 @@ def test_a_function_declared_to_be_a_metric(plain: Any, parts: Callable[..., Pat
             data.refresh_index()
 
 
+def test_what_a_metric_or_an_inverse_reads_may_change(
+    plain: Any, parts: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers have the globals of when the function was registered; the driver has those of now."""
+    place = parts({"a": [1, 2]}, {"a": [50, 51]}, {"a": [90, 99]})
+    data = geoskip.dataset(plain, str(place))
+
+    def kept(query: str) -> int:
+        return same_as_off(lambda: data.to_df().where(query)).files_kept
+
+    cell: dict[str, Any] = {"__name__": "__main__", "factor": 1}  # as in a notebook
+    exec("def scaled(a, b):\n    return abs(a - b) * factor", cell)
+    exec("def moved(a):\n    return a + 7 * factor\n\ndef back(a):\n    return a - 7 * factor", cell)
+    plain.udf.register("scaled", cell["scaled"], "bigint")
+    plain.udf.register("moved", cell["moved"], "bigint")
+    with mappings():
+        geoskip.declare(cell["scaled"], metric=True)
+        geoskip.declare(cell["moved"], inverse=cell["back"], null_in_null_out=True)
+        data.create_index(MetricDist("a", metric="scaled"), geoskip.MinMax("a"))
+        assert [kept(query) for query in ("scaled(a, 50L) < 5", "moved(a) = 58")] == [1, 1]
+        cell["factor"] = 10
+        assert [kept(query) for query in ("scaled(a, 51L) < 5", "moved(a) = 57")] == [3, 3]
+        for module in ("geoskip.indexes.metricdist.index", "geoskip.rewrite.implied"):
+            monkeypatch.setattr(f"{module}.is_unchanged", lambda function: True)
+        for query in ("scaled(a, 90L) < 5", "moved(a) = 97"):
+            with pytest.raises(AssertionError):
+                kept(query)
+
+
 def test_what_else_a_row_may_be_joins_distances_by_or(spark: Any, tmp_path: Path) -> None:
     """Beside bounds of another column, and of texts that end with NUL, which are not NULL."""
     texts = [["smith", "smyth"], ["kitten", "sitten"], ["zzzzzzzz", "yyyyyyy"], ["hello\0", "\0"], ["a\0\0", None]]

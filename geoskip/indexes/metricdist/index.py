@@ -52,7 +52,7 @@ from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counte
 from geoskip.metrics import METRICS, Metric, UserMetric, metric_named, refusal
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import current
-from geoskip.registry.fingerprint import Unidentifiable, identity
+from geoskip.registry.fingerprint import Unidentifiable, identity, is_unchanged
 from geoskip.registry.functions import plain_function
 from geoskip.types import sql_type
 
@@ -161,7 +161,8 @@ class MetricDist(Index):
         if not self.function or _metric(self.metric, self.function)[1] is not None:
             return None
         return (
-            f"it was built with another {self.metric} than is declared here, or none is; declare the same "
+            f"it was built with another {self.metric} than is declared here, what it reads has changed since, or none "
+            f"is declared; declare the same "
             f"(geoskip.declare({self.metric}, metric=True)), or create the index anew"
         )
 
@@ -278,7 +279,7 @@ def _metric(metric: Any, recorded: str | None) -> tuple[str, Metric | None, str 
     """Return the name of a metric, the metric or None, and the declared function's identity."""
     declared = current().metric(plain_function(metric)) if recorded != "" else None
     if recorded:  # from metadata, where "" is one of geoskip's own metrics
-        if declared is not None and identity(declared) == recorded:
+        if declared is not None and identity(declared) == recorded and is_unchanged(declared):
             return str(metric), UserMetric(str(metric), declared), recorded
         return str(metric), None, recorded
     if declared is not None:
