@@ -215,11 +215,6 @@ class Registry:
         found = (self.mappings.get(name) for name in self._names.of(call))
         return [m for m in found if m is not None and m.concerns((call,))]
 
-    def rules_for(self, calls: list[Call], index: type) -> list[Mapping]:
-        """The mappings of these calls that are asked of one index, of this kind."""
-        found = {id(m): m for call in calls for m in self.rules_of(call)}
-        return [m for m in found.values() if not m.together and issubclass(index, m.indexes)]
-
     def bare_names(self) -> list[str]:
         """The names that mappings are bound to by name alone."""
         newest, names = self._bare
