@@ -40,8 +40,8 @@ from geoskip.spark.dependencies import (
     reason_declined,
     struct_tested_for_null,
 )
-from geoskip.spark.rule.compile import JvmBridge
 from geoskip.spark.rule.translate import UNIDENTIFIED, Translator, quoted
+from geoskip.spark.session import JvmBridge
 from geoskip.spark.settings import CHANGED, recorded_settings
 from geoskip.types import sql_type
 

@@ -18,7 +18,7 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
-from geoskip.spark.dataset import lifecycle_data as data_module
+from geoskip.spark.dataset import source as data_module
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.verbs.asking import kept, write

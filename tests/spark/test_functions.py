@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 import geoskip
 from geoskip import ValueList
 from geoskip.evaluation import Declined
-from geoskip.spark.rule import udf_process, udf_worker
-from geoskip.spark.rule.udf_process import call_in_worker
+from geoskip.spark.rule import python_udfs, udf_worker
+from geoskip.spark.rule.python_udfs import call_in_worker
 from tests.conftest import holding_files, kept, same_as_off
 from tests.support import planting
 
@@ -314,9 +314,9 @@ def test_the_process_is_ended_at_its_deadline_and_started_anew(spark: Any) -> No
 
 
 def test_the_process_starts_with_the_daemon_of_spark_itself(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    context, (*names, _, folder, environment) = udf_process._start({})
+    context, (*names, _, folder, environment) = python_udfs._start({})
     default = (*names, "pyspark.daemon", folder, environment)
-    monkeypatch.setattr(udf_process, "_start", lambda settings: (context, default))
+    monkeypatch.setattr(python_udfs, "_start", lambda settings: (context, default))
     found = call_in_worker(
         cloudpickle.dumps((lambda value: " ".join([Path(sys.argv[0]).stem, *sys.argv[1:]]), None)),
         [[1]],

@@ -16,7 +16,7 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
-from geoskip.spark.dataset import lifecycle_data as data_module
+from geoskip.spark.dataset import source as data_module
 from geoskip.spark.session import java
 from geoskip.stores.base import MemoryStore
 from geoskip.stores.parquet import ParquetStore

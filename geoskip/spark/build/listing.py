@@ -9,16 +9,18 @@ the tick is over.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.errors import InvalidSpecificationError
 from geoskip.spark.analysis import FileRelation
 from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
@@ -34,6 +36,13 @@ __all__ = [
     "listing",
     "reason_not_indexable",
     "relative_path",
+    "below",
+    "glob_pattern",
+    "is_glob",
+    "literal_head",
+    "qualified",
+    "root_of",
+    "shared_folder",
     "list_again",
     "after_clock_tick",
 ]
@@ -246,3 +255,116 @@ def reason_of_change(file: ListedFile, now: ListedFile | None, etag: str | None)
 
 def _tick(file: ListedFile) -> int:
     return _TICK_MS if local_path(file.uri) else _REMOTE_TICK_MS
+
+
+# --- paths, globs and the root ----------------------------------------------------------------------------------------
+
+_WILDCARDS = re.compile(r"[{}\[\]*?\\]")  # what Spark takes for a glob
+_URI = re.compile(r"(?P<system>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?P<path>.*)", re.DOTALL)
+
+
+def is_glob(path: str) -> bool:
+    """Test whether Spark takes a path for a glob."""
+    return _WILDCARDS.search(path) is not None
+
+
+def literal_head(glob: str) -> str:
+    """Folder before the first part with a wildcard.
+
+    >>> literal_head("/data/year=*/x"), literal_head("s3a://b/*.csv"), literal_head("*.csv")
+    ('/data', 's3a://b/', '.')
+    """
+    found = _URI.fullmatch(glob)
+    system, path = (found["system"] or "", found["path"]) if found else ("", glob)
+    wildcard = _WILDCARDS.search(path)
+    head = path[: wildcard.start()] if wildcard else path
+    folder = head.rpartition("/")[0]
+    return system + folder if folder else system + "/" if path.startswith("/") else "."
+
+
+_IN_A_GLOB = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """Pattern of the URIs that a glob of Hadoop's finds, and of everything below them.
+
+    >>> [
+    ...     bool(glob_pattern("/d/p=*/{a,b}?.x").fullmatch(path))
+    ...     for path in ("/d/p=7/b1.x", "/d/p=7/b1.x/y", "/d/p=7/e/b1.x")
+    ... ]
+    [True, True, False]
+    """
+    text, depth, position = "", 0, 0
+    while position < len(glob):
+        sign = glob[position]
+        position += 1
+        end = glob.find("]", position + 1)
+        if sign == "\\" and position < len(glob):
+            text += re.escape(glob[position])
+            position += 1
+        elif sign == "[" and end > 0:
+            negated = glob[position] in "!^"
+            members = glob[position + negated : end].replace("\\", r"\\").replace("[", r"\[")
+            text += f"[{'^' * negated}{members}]"
+            position = end + 1
+        elif sign == "," and depth:
+            text += "|"
+        elif sign != "}" or depth:
+            depth += {"{": 1, "}": -1}.get(sign, 0)
+            text += _IN_A_GLOB.get(sign, re.escape(sign))
+        else:
+            text += r"\}"
+    try:
+        return re.compile(f"{text}(?:/.*)?", re.DOTALL)
+    except re.error:
+        return re.compile(r"(?!)")
+
+
+def shared_folder(uris: Sequence[str]) -> str:
+    """Deepest folder that holds all of some URIs.
+
+    >>> shared_folder(["file:/data/a", "file:/data/b/c"]), shared_folder(["s3a://b/x", "s3a://b/y"])
+    ('file:/data', 's3a://b/')
+    """
+    split = [(found["system"] or "", found["path"].split("/")) for uri in uris if (found := _URI.fullmatch(uri))]
+    systems = sorted({system for system, _ in split})
+    if len(systems) != 1:
+        raise InvalidSpecificationError(
+            f"one dataset cannot span the file systems {' and '.join(systems)}; make a handle of each"
+        )
+    parts = [path for _, path in split]
+    count = 0
+    while count < min(map(len, parts)) and len({path[count] for path in parts}) == 1:
+        count += 1
+    return systems[0] + ("/".join(parts[0][:count]) or "/")
+
+
+def below(uri: str, roots: Sequence[str]) -> bool:
+    """Test whether a URI is one of some roots, or lies below one."""
+    return any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[str]) -> str:
+    """Root of a dataset given as some paths (None for a table), whose relation has some root paths."""
+    globs = [path for path in paths or () if is_glob(path)]
+    if not globs and len(roots) == 1:
+        return roots[0] if paths is None or _is_directory(spark, roots[0]) else roots[0].rpartition("/")[0]
+    return shared_folder([*roots, *(qualified(spark, literal_head(path)) for path in globs)])
+
+
+def qualified(spark: SparkSession, path: str) -> str:
+    """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
+    found, system = _resolved(spark, path)
+    return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
+
+
+def _is_directory(spark: SparkSession, uri: str) -> bool:
+    path, system = _resolved(spark, uri)
+    return bool(system.getFileStatus(path).isDirectory())
+
+
+def _resolved(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    found = jvm.org.apache.hadoop.fs.Path(path)
+    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    return found, found.getFileSystem(conf)

@@ -16,8 +16,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.lifecycle.verbs import StalenessBound
 from geoskip.spark.build.job import BuildReport
 from geoskip.spark.dataset.create_refresh import files_without_metadata, refresh, with_latest
-from geoskip.spark.dataset.lifecycle_data import SparkData
-from geoskip.spark.dataset.source import DatasetSource
+from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import known
 
 __all__ = ["QueryRefresher", "RefreshThread", "refresh_after_queries", "refresh_within"]

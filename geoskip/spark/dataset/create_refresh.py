@@ -30,11 +30,9 @@ from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, walk
 from geoskip.spark.analysis import bind
-from geoskip.spark.build.job import BuildReport, details_of
-from geoskip.spark.build.listing import SourceState, reason_not_indexable
-from geoskip.spark.build.sample import choose_parameters
-from geoskip.spark.dataset.lifecycle_data import SparkData
-from geoskip.spark.dataset.source import DatasetSource, is_glob
+from geoskip.spark.build.job import BuildReport, choose_parameters, details_of
+from geoskip.spark.build.listing import SourceState, is_glob, reason_not_indexable
+from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.dependencies import same_place
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known

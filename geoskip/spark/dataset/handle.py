@@ -19,13 +19,11 @@ from geoskip.lifecycle.verbs import StalenessBound, duration
 from geoskip.spark.build.job import BuildReport
 from geoskip.spark.catalog import KEYS
 from geoskip.spark.dataset import auto_refresh as auto
-from geoskip.spark.dataset import create_refresh, describe, verify
+from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
-from geoskip.spark.dataset.describe import datasets
-from geoskip.spark.dataset.lifecycle_data import SparkData
-from geoskip.spark.dataset.source import DatasetSource
-from geoskip.spark.dataset.verify import VerifyResult
+from geoskip.spark.dataset.source import DatasetSource, SparkData
+from geoskip.spark.dataset.verify import VerifyResult, datasets
 from geoskip.spark.session import check_session, java, known
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
@@ -293,14 +291,14 @@ class Dataset:
         Its columns are the text, kind, columns, files covered and not, bytes, time of the build and reader, contents,
         and the state: in use, deleted, or not used since it came from another location.
         """
-        return describe.describe(self._source)
+        return verify.describe(self._source)
 
     def history(self) -> DataFrame:
         """DataFrame of the operations, a row each, the oldest first.
 
         Operations under way are ``running``, or ``dead`` where their process is gone.
         """
-        return describe.history_frame(self._source)
+        return verify.history_frame(self._source)
 
     def __repr__(self) -> str:
         name = self._source.table if self._source.table is not None else self._source.path

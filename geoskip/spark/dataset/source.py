@@ -11,10 +11,13 @@ a list                     the folder that holds all of it
 
 Handles on one folder, given in different ways, share its metadata. A query finds them from each path that it reads by
 looking in the folders above.
+
+:class:`SparkData` is the lifecycle's access to the dataset.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -22,26 +25,39 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
-from geoskip.spark.analysis import FileRelation, relation_of, sentence
-from geoskip.spark.build.listing import FileListing, SourceState, listing
+from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_the_same
+from geoskip.metadata import Header, IndexEntry
+from geoskip.spark.analysis import FileRelation, bind, relation_of, sentence
+from geoskip.spark.build.job import BuiltRows, build
+from geoskip.spark.build.listing import (
+    UNNAMEABLE,
+    FileListing,
+    ListedFile,
+    SourceState,
+    below,
+    glob_pattern,
+    is_glob,
+    listing,
+    qualified,
+    root_of,
+)
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
+from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java, known
 from geoskip.spark.settings import CHANGED, recorded_settings, values_of
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.log_files import local_path
 
-__all__ = ["DatasetSource", "below", "glob_pattern", "is_glob", "qualified"]
-
-_WILDCARDS = re.compile(r"[{}\[\]*?\\]")  # what Spark takes for a glob
-_URI = re.compile(r"(?P<system>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?(?P<path>.*)", re.DOTALL)
+__all__ = ["DatasetSource", "SparkData"]
 
 _GONE = re.compile(r"does not exist|No such file")
 _NO_FOOTER = re.compile(r"footer|not a Parquet file|magic number|postscript", re.IGNORECASE)
@@ -241,111 +257,136 @@ class DatasetSource:
         java(self.spark).geoskip.register(relation.root)
 
 
-# --- paths, globs and the root ----------------------------------------------------------------------------------------
+_TICK = 0.05
+"""Seconds by which the time of a folder may lag behind the clock."""
+_RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
+"""Options that restrict a handle to some of the files in its folders."""
 
 
-def is_glob(path: str) -> bool:
-    """Test whether Spark takes a path for a glob."""
-    return _WILDCARDS.search(path) is not None
+class SparkData:
+    """Files of a dataset, listed again each time but the first, and built by Spark's jobs."""
+
+    def __init__(self, source: DatasetSource, state: SourceState) -> None:
+        self.source = source
+        self.state = state
+        self.built = BuiltRows(excluded=dict.fromkeys(state.files.unnameable(), UNNAMEABLE))
+        self._is_new = True
+        self._changed: dict[str, tuple[IndexEntry, str | None]] = {}
+
+    @property
+    def store(self) -> Store:
+        """Store of the metadata."""
+        return self.source.store(self.state.relation)
+
+    @property
+    def root(self) -> str:
+        """Folder that paths are relative to."""
+        return self.state.relation.root
+
+    def use(self, state: SourceState) -> None:
+        """Build missing summaries from the same files read in another session."""
+        self.state = state
+
+    def may_have_grown(self) -> bool:
+        """Test whether files may have been added since the listing: the time of a local folder excludes it."""
+        if self.source.table is not None:  # a partition may lie anywhere
+            return True
+        for folder in self._folders():
+            path = local_path(folder)
+            try:
+                written = None if path is None else os.stat(path).st_mtime
+            except OSError:
+                return True
+            if written is None or written > self.state.since - _TICK:
+                return True
+        return False
+
+    def _folders(self) -> set[str]:
+        """Folders of the files, with those above them up to the root."""
+        found = {self.root, *self.state.relation.roots}
+        for folder in self.state.files.folders:
+            while folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0] if below(folder, [self.root]) else folder
+        return found
+
+    def header(self) -> Header:
+        return Header(root=self.root, source={**self.state.relation.to_json(), **self.source.description()})
+
+    def listing(self) -> Listing:
+        if not self._is_new:
+            self.state = self.source.relisted(self.state)
+        self._is_new = False
+        uris, sizes, times, _ = self.state.files.columns
+        prefix = self.root.rstrip("/") + "/"
+        below_root = pc.utf8_slice_codeunits(uris, len(prefix))
+        return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
+
+    def etags(self, paths: Sequence[str]) -> list[str | None]:
+        root = local_path(self.root)
+        if root is None:
+            return self.state.files.etags(pa.array(map(self._uri, paths), pa.string()))
+        head = root.rstrip("/") + "/"
+        return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
+
+    def sees(self, paths: pa.Array) -> pa.Array:
+        roots = self.state.relation.roots
+        restricted = any(name.lower() in _RESTRICTING for name in self.source.options)
+        if list(roots) == [self.root] and not restricted:
+            return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
+        globs = [glob_pattern(qualified(self.source.spark, path)) for path in self.source.paths or () if is_glob(path)]
+        uris = [self._uri(path) for path in paths.to_pylist()]
+        seen = pa.array([below(uri, roots) or any(glob.fullmatch(uri) for glob in globs) for uri in uris], pa.bool_())
+        if not restricted:
+            return seen
+        listed = pc.is_in(pa.array(uris, pa.string()), value_set=self.state.files.columns[0])
+        return pc.and_(seen, pc.or_(listed, pa.array([_is_gone(uri) for uri in uris], pa.bool_())))
+
+    def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+        unknown = [e for e in entries if e.name not in self._changed or not means_the_same(self._changed[e.name][0], e)]
+        for entry, why in zip(unknown, self._changes(unknown), strict=True):
+            self._changed[entry.name] = (entry, why)
+        known = ((entry.name, self._changed[entry.name][1]) for entry in entries)
+        return {name: why for name, why in known if why is not None}
+
+    def _changes(self, entries: Sequence[IndexEntry]) -> list[str | None]:
+        """Reason, for each index, why a build would make another one now; None where it would be the same."""
+        if not entries:
+            return []
+        try:
+            now = bind(java(self.source.spark), self.state.frame, self.state.relation, [old.index for old in entries])
+        except InvalidSpecificationError as error:
+            return [str(error)] if len(entries) == 1 else [why for old in entries for why in self._changes([old])]
+        return [None if _is_as_it_was(o, n) else difference(o, n) for o, n in zip(entries, now, strict=True)]
+
+    def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
+        files = self._listed(paths)
+        built = build(self.state, entries, files)
+        self.built += built
+        return BuildResult(built.rows, built.excluded, _joined(built.readers))
+
+    def readers(self) -> Mapping[str, str]:
+        """Readers of the data of each index so far."""
+        return _joined(self.built.readers)
+
+    def _listed(self, paths: Sequence[str]) -> list[ListedFile]:
+        return self.state.files.among(map(self._uri, paths))
+
+    def _uri(self, path: str) -> str:
+        return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
 
 
-def literal_head(glob: str) -> str:
-    """Folder before the first part with a wildcard.
-
-    >>> literal_head("/data/year=*/x"), literal_head("s3a://b/*.csv"), literal_head("*.csv")
-    ('/data', 's3a://b/', '.')
-    """
-    found = _URI.fullmatch(glob)
-    system, path = (found["system"] or "", found["path"]) if found else ("", glob)
-    wildcard = _WILDCARDS.search(path)
-    head = path[: wildcard.start()] if wildcard else path
-    folder = head.rpartition("/")[0]
-    return system + folder if folder else system + "/" if path.startswith("/") else "."
+def _is_gone(uri: str) -> bool:
+    """Test whether a local file is gone; False where that is not known cheaply."""
+    path = local_path(uri)
+    return path is not None and not os.path.lexists(path)
 
 
-_IN_A_GLOB = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+def _is_as_it_was(old: IndexEntry, new: IndexEntry) -> bool:
+    """Test whether a build would make the same index now; dependencies that it has no more do no harm."""
+    return old.index.bound == new.index.bound and all(new.depends.get(n) == value for n, value in old.depends.items())
 
 
-def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Pattern of the URIs that a glob of Hadoop's finds, and of everything below them.
-
-    >>> [
-    ...     bool(glob_pattern("/d/p=*/{a,b}?.x").fullmatch(path))
-    ...     for path in ("/d/p=7/b1.x", "/d/p=7/b1.x/y", "/d/p=7/e/b1.x")
-    ... ]
-    [True, True, False]
-    """
-    text, depth, position = "", 0, 0
-    while position < len(glob):
-        sign = glob[position]
-        position += 1
-        end = glob.find("]", position + 1)
-        if sign == "\\" and position < len(glob):
-            text += re.escape(glob[position])
-            position += 1
-        elif sign == "[" and end > 0:
-            negated = glob[position] in "!^"
-            members = glob[position + negated : end].replace("\\", r"\\").replace("[", r"\[")
-            text += f"[{'^' * negated}{members}]"
-            position = end + 1
-        elif sign == "," and depth:
-            text += "|"
-        elif sign != "}" or depth:
-            depth += {"{": 1, "}": -1}.get(sign, 0)
-            text += _IN_A_GLOB.get(sign, re.escape(sign))
-        else:
-            text += r"\}"
-    try:
-        return re.compile(f"{text}(?:/.*)?", re.DOTALL)
-    except re.error:
-        return re.compile(r"(?!)")
-
-
-def shared_folder(uris: Sequence[str]) -> str:
-    """Deepest folder that holds all of some URIs.
-
-    >>> shared_folder(["file:/data/a", "file:/data/b/c"]), shared_folder(["s3a://b/x", "s3a://b/y"])
-    ('file:/data', 's3a://b/')
-    """
-    split = [(found["system"] or "", found["path"].split("/")) for uri in uris if (found := _URI.fullmatch(uri))]
-    systems = sorted({system for system, _ in split})
-    if len(systems) != 1:
-        raise InvalidSpecificationError(
-            f"one dataset cannot span the file systems {' and '.join(systems)}; make a handle of each"
-        )
-    parts = [path for _, path in split]
-    count = 0
-    while count < min(map(len, parts)) and len({path[count] for path in parts}) == 1:
-        count += 1
-    return systems[0] + ("/".join(parts[0][:count]) or "/")
-
-
-def below(uri: str, roots: Sequence[str]) -> bool:
-    """Test whether a URI is one of some roots, or lies below one."""
-    return any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)
-
-
-def root_of(spark: SparkSession, paths: Sequence[str] | None, roots: Sequence[str]) -> str:
-    """Root of a dataset given as some paths (None for a table), whose relation has some root paths."""
-    globs = [path for path in paths or () if is_glob(path)]
-    if not globs and len(roots) == 1:
-        return roots[0] if paths is None or _is_directory(spark, roots[0]) else roots[0].rpartition("/")[0]
-    return shared_folder([*roots, *(qualified(spark, literal_head(path)) for path in globs)])
-
-
-def qualified(spark: SparkSession, path: str) -> str:
-    """Path as Hadoop writes it: with scheme and authority, absolute, not percent-encoded."""
-    found, system = _resolved(spark, path)
-    return str(found.makeQualified(system.getUri(), system.getWorkingDirectory()).toString())
-
-
-def _is_directory(spark: SparkSession, uri: str) -> bool:
-    path, system = _resolved(spark, uri)
-    return bool(system.getFileStatus(path).isDirectory())
-
-
-def _resolved(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm
-    found = jvm.org.apache.hadoop.fs.Path(path)
-    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-    return found, found.getFileSystem(conf)
+def _joined(readers: Mapping[str, set[str]]) -> dict[str, str]:
+    """Names of the readers of each index as one text."""
+    return {name: " and ".join(sorted(names)) for name, names in readers.items()}

@@ -1,5 +1,5 @@
 // The part of geoskip that lives in the JVM: one optimizer rule, compiled in the driver by Janino when a session is
-// enabled (geoskip/spark/rule/compile.py). Hence the plain Java: Janino knows no lambdas, no `var` and no catch of
+// enabled (geoskip/spark/session.py). Hence the plain Java: Janino knows no lambdas, no `var` and no catch of
 // several types, generics are raw, and the names between @ signs are filled in for the running Spark. Janino casts in
 // `for (Type item : rawList)`, as javac would not.
 //

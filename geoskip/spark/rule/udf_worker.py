@@ -1,6 +1,6 @@
 """The process that calls a query's Python functions at planning time, like a Spark Python worker.
 
-Its source is run by the worker's Python, which need not have geoskip (:mod:`geoskip.spark.rule.udf_process` starts it).
+Its source is run by the worker's Python, which need not have geoskip (:mod:`geoskip.spark.rule.python_udfs` starts it).
 It answers one pickled request after another: a function is unpickled for each from the bytes that Spark sends to
 workers, so that its modules, classes, environment, hashes and clocks are a worker's. What depends on the task that it
 would run in, or on what Spark tells a worker by its environment, is unknown.

@@ -14,7 +14,7 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, NotIndexedError
-from geoskip.spark.dataset import lifecycle_data as data_module
+from geoskip.spark.dataset import source as data_module
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
 from tests.spark.verbs.asking import kept, write

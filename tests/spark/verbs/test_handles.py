@@ -13,8 +13,8 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
+from geoskip.spark.build.listing import glob_pattern
 from geoskip.spark.build.spark_jobs import first_line, with_way_out
-from geoskip.spark.dataset.source import glob_pattern
 from tests.spark.verbs.asking import write
 
 GLOBS = {

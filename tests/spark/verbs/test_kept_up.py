@@ -13,7 +13,7 @@ import geoskip
 from geoskip import MinMax
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.spark.dataset import auto_refresh
-from geoskip.spark.dataset import lifecycle_data as data_module
+from geoskip.spark.dataset import source as data_module
 from tests.conftest import same_as_off
 from tests.spark.verbs.asking import kept, write
 

@@ -16,7 +16,7 @@ from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedE
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
 from geoskip.spark.dataset import create_refresh, verify
-from geoskip.spark.dataset import lifecycle_data as data_module
+from geoskip.spark.dataset import source as data_module
 from geoskip.spark.dataset.source import DatasetSource
 from geoskip.stores import ParquetStore, Store
 from tests.conftest import same_as_off
