@@ -40,35 +40,23 @@ class FileTable {
         this.root = root;
         this.snapshot = snapshot;
         String prefix = root.endsWith("/") ? root : root + "/";
-        int count = 0;
-        for (int i = 0; i < lines.length(); i++) {
-            if (lines.charAt(i) == '\n') {
-                count++;
-            }
-        }
-        numbers = new HashMap(count * 2);
-        sizes = new long[count];
-        times = new long[count];
+        String[] files = lines.split("\n");
+        numbers = new HashMap(files.length * 2);
+        sizes = new long[files.length];
+        times = new long[files.length];
         String[] tags = null;
-        int start = 0;
-        for (int number = 0; number < count; number++) {
-            int end = lines.indexOf('\n', start);
-            int first = lines.indexOf(' ', start);
-            if (first >= 0 && first < end) {
-                int second = lines.indexOf(' ', first + 1);
-                sizes[number] = Long.parseLong(lines.substring(start, first));
-                String time = lines.substring(first + 1, second);
-                int colon = time.indexOf(':');
+        for (int number = 0; number < files.length; number++) {
+            String[] words = files[number].split(" ", 3);
+            if (words.length == 3) {
+                int colon = words[1].indexOf(':');
                 if (colon >= 0) {
-                    tags = tags == null ? new String[count] : tags;
-                    tags[number] = plain(time.substring(colon + 1));
-                    time = time.substring(0, colon);
+                    tags = tags == null ? new String[files.length] : tags;
+                    tags[number] = plain(words[1].substring(colon + 1));
                 }
-                times[number] = Long.parseLong(time);
-                String path = lines.substring(second + 1, end);
-                numbers.put(path.indexOf(":/") > 0 ? path : prefix + path, number);
+                sizes[number] = Long.parseLong(words[0]);
+                times[number] = Long.parseLong(colon >= 0 ? words[1].substring(0, colon) : words[1]);
+                numbers.put(words[2].indexOf(":/") > 0 ? words[2] : prefix + words[2], number);
             }
-            start = end + 1;
         }
         etags = tags;
     }

@@ -32,10 +32,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import @Dataset@;
 import @SparkSession@;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
-import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -185,23 +182,19 @@ public final class Geoskip {
                 return null;
             }
             table = new FileTable(root, lines, snapshot);
-            remember(root, table);
+            synchronized (tables) {
+                tables.put(root, table);
+                long files = 0;
+                for (FileTable known : tables.values()) {
+                    files += known.size();
+                }
+                for (Iterator i = tables.values().iterator(); files > MOST_FILES && tables.size() > 1;) {
+                    files -= ((FileTable) i.next()).size();
+                    i.remove();
+                }
+            }
         }
         return table;
-    }
-
-    private static void remember(String root, FileTable table) {
-        synchronized (tables) {
-            tables.put(root, table);
-            long files = 0;
-            for (FileTable known : tables.values()) {
-                files += known.size();
-            }
-            for (Iterator i = tables.values().iterator(); files > MOST_FILES && tables.size() > 1;) {
-                files -= ((FileTable) i.next()).size();
-                i.remove();
-            }
-        }
     }
 
     /** Installs the rule for a session and those made from it by newSession; once. */

@@ -3,7 +3,6 @@ package geoskip;
 import java.io.InterruptedIOException;
 import java.nio.file.AccessDeniedException;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
@@ -41,7 +40,7 @@ class MetadataLocator {
     /** The datasets that these roots lie in, each in the deepest one above it; empty where none is indexed. */
     static List datasets(List roots, SparkSession session) {
         MetadataLocator lookups = new MetadataLocator(session);
-        LinkedHashMap found = new LinkedHashMap();
+        LinkedHashSet found = new LinkedHashSet();
         LinkedHashSet level = new LinkedHashSet(roots);
         while (!level.isEmpty()) {
             LinkedHashSet above = new LinkedHashSet();
@@ -49,14 +48,14 @@ class MetadataLocator {
             for (Path path : level) {
                 String name = path.toString();
                 if (registered.containsKey(name) || few && lookups.hasMetadata(path, name)) {
-                    found.put(name, name);
+                    found.add(name);
                 } else if (path.getParent() != null) {
                     above.add(path.getParent());
                 }
             }
             level = above;
         }
-        return new ArrayList(found.keySet());
+        return new ArrayList(found);
     }
 
     private boolean hasMetadata(Path path, String name) {

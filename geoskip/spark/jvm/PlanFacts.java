@@ -20,7 +20,6 @@ import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
-import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
@@ -101,8 +100,8 @@ class PlanFacts {
         if (plan instanceof FileSourceScanExec) {
             found.add(plan);
             scans.add(new ScanFacts((FileSourceScanExec) plan, session));
-            FileIndex location = ((FileSourceScanExec) plan).relation().location();
-            unreported |= location instanceof GeoskipFileIndex && ((GeoskipFileIndex) location).isUnreported;
+            GeoskipFileIndex index = GeoskipFileIndex.of(((FileSourceScanExec) plan).relation().location());
+            unreported |= index != null && index.isUnreported;
         } else if (plan instanceof InMemoryTableScanExec) {
             SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
             if (met.add(cached.id())) {

@@ -26,6 +26,7 @@ class ScanFacts {
     private static final int BYTES_A_FILE = 600; // of a listing
     private final SparkSession session;
     private final FileIndex location;
+    private final GeoskipFileIndex index; // the same, null where it is another's
     private final Seq partitionFilters;
     private final Seq dataFilters;
     private final long readFiles;
@@ -40,6 +41,7 @@ class ScanFacts {
     ScanFacts(FileSourceScanExec scan, SparkSession session) {
         this.session = session;
         location = scan.relation().location();
+        index = GeoskipFileIndex.of(location);
         partitionFilters = scan.partitionFilters();
         dataFilters = scan.dataFilters();
         readFiles = metric(scan, "numFiles");
@@ -48,12 +50,13 @@ class ScanFacts {
         isCounted = ScalaInterop.list(location.rootPaths()).size() == 1 && !(scan instanceof WatchedScan.FileSourceScanExec
                 && ((WatchedScan.FileSourceScanExec) scan).hasReadMore());
         enabled = SupportedRelations.enabled(session.sessionState().conf());
-        reason = location instanceof GeoskipFileIndex ? null : SupportedRelations.reason(scan.relation());
+        reason = index != null ? null : SupportedRelations.reason(scan.relation());
     }
 
     ScanFacts(FileScan scan, SparkSession session) {
         this.session = session;
         location = scan.fileIndex();
+        index = GeoskipFileIndex.of(location);
         partitionFilters = scan.partitionFilters();
         dataFilters = scan.dataFilters();
         readFiles = 0;
@@ -136,8 +139,7 @@ class ScanFacts {
 
     private synchronized List all() {
         if (all == null) {
-            FileIndex index = location instanceof GeoskipFileIndex ? ((GeoskipFileIndex) location).original : location;
-            all = distinct(ScalaInterop.files(ScalaInterop.unpruned(index)));
+            all = distinct(ScalaInterop.files(ScalaInterop.unpruned(index != null ? index.original : location)));
         }
         return all;
     }
@@ -149,11 +151,7 @@ class ScanFacts {
 
     /** The files of the whole listing that the decision's clauses speak about: see Decision. */
     public String listed() {
-        if (!(location instanceof GeoskipFileIndex)) {
-            return "";
-        }
-        GeoskipFileIndex index = (GeoskipFileIndex) location;
-        return index.decision.listed(ScalaInterop.list(ScalaInterop.unpruned(index.original)));
+        return index == null ? "" : index.decision.listed(ScalaInterop.list(ScalaInterop.unpruned(index.original)));
     }
 
     /** Totals, predicate and reasons as JSON; without a path in it. */
@@ -164,8 +162,8 @@ class ScanFacts {
         json.put("bytes_kept", executed ? readBytes : ScalaInterop.length(kept()));
         json.put("filter", ScalaInterop.conjunction(partitionFilters, dataFilters));
         json.put("root", root());
-        if (location instanceof GeoskipFileIndex) {
-            Decision decision = ((GeoskipFileIndex) location).decision;
+        if (index != null) {
+            Decision decision = index.decision;
             json.put("planning_seconds", decision.planningNanos / 1e9);
             json.put("unknown", unknown(decision));
             json.put("report", Json.raw(decision.reply));
@@ -212,11 +210,7 @@ class ScanFacts {
      * where that cannot be told: without conditions, or where one is over a subquery.
      */
     public Dataset matching() {
-        if (!(location instanceof GeoskipFileIndex)) {
-            return null;
-        }
-        GeoskipFileIndex index = (GeoskipFileIndex) location;
-        List conditions = index.decision.conditions;
+        List conditions = index == null ? new ArrayList() : index.decision.conditions;
         if (conditions.isEmpty()) {
             return null;
         }
@@ -232,17 +226,15 @@ class ScanFacts {
 
     /** The files of the listing, and as many as take the space of the decision. */
     long weigh(IdentityHashMap met) {
-        if (!(location instanceof GeoskipFileIndex)) {
+        if (index == null) {
             return met.put(location, Boolean.TRUE) == null ? readFiles : 0;
         }
-        GeoskipFileIndex index = (GeoskipFileIndex) location;
         long files = met.put(index.inner, Boolean.TRUE) == null ? index.files : 0;
         return files + (met.put(index.decision, Boolean.TRUE) == null ? index.decision.bytes() / BYTES_A_FILE : 0);
     }
 
     /** The index that skipped files for a query; null where none did. */
     GeoskipFileIndex skipping() {
-        GeoskipFileIndex index = location instanceof GeoskipFileIndex ? (GeoskipFileIndex) location : null;
         return index == null || index.decision instanceof Chosen ? null : index;
     }
 
