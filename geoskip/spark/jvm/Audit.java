@@ -11,14 +11,15 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.fs.FileStatus;
+import @Dataset@;
+import @SparkSession@;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
-import @Dataset@;
-import @SparkSession@;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.util.ThreadUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -36,7 +37,7 @@ class Audit implements Runnable {
     private static int pending;
     private static final ThreadPoolExecutor auditor = new ThreadPoolExecutor(
             1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue(MOST_WAITING),
-            new Daemons("geoskip-audit", Thread.MIN_PRIORITY));
+            ThreadUtils.namedThreadFactory("geoskip-audit"));
 
     private final SparkSession session;
     private final GeoskipFileIndex index;
@@ -100,6 +101,7 @@ class Audit implements Runnable {
     }
 
     public void run() {
+        Thread.currentThread().setPriority(Thread.MIN_PRIORITY);
         try {
             session.sparkContext().setJobDescription("geoskip reads skipped files again (spark.geoskip.audit)");
             look();

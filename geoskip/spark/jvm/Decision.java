@@ -26,14 +26,14 @@ class Decision {
     final List tables = new ArrayList();
     final List bits = new ArrayList(); // of BitSet[], one a vector: a set bit skips
     private final List changed = new ArrayList(); // of BitSet, one a table: files that are other ones than when listed
-    private boolean watched; // may skipped files be compared with their fingerprints again?
+    boolean watched; // may skipped files be compared with their fingerprints again?
     final Slots slots;
     String reply = "{}"; // what Python said beside the bits, as JSON: for reports
     long planningNanos;
     LogicalRelation relation; // what was decided on, for those who read the matching rows anew
     List conditions = Collections.emptyList();
 
-    private long bytes; // of the bits
+    long bytes; // that the bits take in memory
     private long filesAudited;
     private final LinkedHashSet rowsLost = new LinkedHashSet(); // sentences
 
@@ -50,9 +50,6 @@ class Decision {
         same.reply = reply;
         return same;
     }
-
-    /** What its bits take in memory. */
-    long bytes() { return bytes; }
 
     /** Takes in that skipped files were read again, and what is to be said of lost rows: a line each. */
     synchronized void audited(long files, String said) {
@@ -190,8 +187,6 @@ class Decision {
         }
         return plan;
     }
-
-    boolean isWatched() { return watched; }
 
     /** Is a listed file another one by now? Then it is skipped no more. */
     synchronized boolean isWritten(FileStatusWithMetadata file) {

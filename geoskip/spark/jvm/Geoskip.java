@@ -39,6 +39,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.util.ThreadUtils;
 import py4j.ClientServerConnection;
 import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
@@ -62,7 +63,7 @@ public final class Geoskip {
     /** As many threads as ever asked at once. They stay: Py4J never closes the connection that each has to Python. */
     private static final ExecutorService workers = new ThreadPoolExecutor(
             0, Integer.MAX_VALUE, Integer.MAX_VALUE, TimeUnit.DAYS, new SynchronousQueue(),
-            new Daemons("geoskip-planning", Thread.NORM_PRIORITY));
+            ThreadUtils.namedThreadFactory("geoskip-planning"));
 
     /** Connects Python: a function from a request to an answer, both JSON, and Py4J's client that carries them. */
     public void connect(java.util.function.Function python, Py4JPythonClient client) {
@@ -258,16 +259,15 @@ public final class Geoskip {
             return null;
         }
         for (int count = 1; count <= MOST_ARGUMENTS; count++) {
-            String[] texts = new String[count + 1];
-            StringBuilder call = new StringBuilder(name).append('(');
+            List texts = new ArrayList();
+            List markers = new ArrayList();
             for (int i = 0; i < count; i++) {
-                String marker = "elt(CAST(id AS INT), CAST(id + " + i + "L AS STRING))";
-                texts[i] = marker + " AS p" + i;
-                call.append(i == 0 ? "" : ", ").append(marker);
+                markers.add("elt(CAST(id AS INT), CAST(id + " + i + "L AS STRING))");
+                texts.add(markers.get(i) + " AS p" + i);
             }
-            texts[count] = call.append(") AS made").toString();
+            texts.add(name + "(" + String.join(", ", markers) + ") AS made");
             try {
-                return analyse((Dataset) session.range(1L).selectExpr(texts));
+                return analyse((Dataset) session.range(1L).selectExpr((String[]) texts.toArray(new String[0])));
             } catch (Exception otherwise) {
                 continue; // another number of arguments
             }
@@ -322,7 +322,7 @@ public final class Geoskip {
      */
     public Dataset only(Dataset frame, String lines) throws Exception {
         LogicalPlan plan = frame.queryExecution().analyzed();
-        LogicalRelation relation = onlyRelation(plan);
+        final LogicalRelation relation = onlyRelation(plan);
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
         final Object chosen = ScalaInterop.relocated(
@@ -330,9 +330,8 @@ public final class Geoskip {
                 relation.catalogTable(),
                 ScalaInterop.options(files.options(), "false", "ignoreCorruptFiles", "ignoreMissingFiles"),
                 files.fileFormat().getClass().getName().endsWith(".JsonFileFormat") ? "_geoskip_bad" : null);
-        final LogicalRelation old = relation;
         LogicalPlan replaced = (LogicalPlan) plan.transformDown(new Replacement() {
-            Object of(Object node) { return node == old ? chosen : null; }
+            Object of(Object node) { return node == relation ? chosen : null; }
         });
         return Dataset.ofRows(frame.sparkSession(), replaced);
     }

@@ -42,16 +42,9 @@ class GeoskipFileIndex implements FileIndex {
         this.files = count;
     }
 
-    private GeoskipFileIndex(GeoskipFileIndex other) {
-        inner = other.inner;
-        original = other.original;
-        decision = other.decision;
-        files = other.files;
-    }
-
     /** The same files, for a query that reports leave out. */
     GeoskipFileIndex unreported() {
-        GeoskipFileIndex same = new GeoskipFileIndex(this);
+        GeoskipFileIndex same = new GeoskipFileIndex(inner, original, decision, new ArrayList());
         same.isUnreported = true;
         return same;
     }
@@ -132,17 +125,16 @@ class GeoskipFileIndex implements FileIndex {
 
 /** Plans the scans of which files are skipped by fingerprints that can be compared again as a {@link WatchedScan}. */
 class WatchedScans extends SparkStrategy {
+    private static final WatchedScans STRATEGY = new WatchedScans();
 
     /** Adds the strategy behind the session's own, unless it is there. */
     static synchronized void install(SparkSession session) {
         ExperimentalMethods methods = session.experimental();
         List strategies = ScalaInterop.list(methods.extraStrategies());
-        for (Object strategy : strategies) {
-            if (strategy instanceof WatchedScans) {
-                return;
-            }
+        if (strategies.contains(STRATEGY)) {
+            return;
         }
-        strategies.add(new WatchedScans());
+        strategies.add(STRATEGY);
         methods.extraStrategies_$eq(ScalaInterop.seq(strategies));
     }
 
@@ -172,7 +164,7 @@ class WatchedScans extends SparkStrategy {
             return false;
         }
         GeoskipFileIndex index = GeoskipFileIndex.of(((HadoopFsRelation) relation).location());
-        return index != null && index.decision.isWatched();
+        return index != null && index.decision.watched;
     }
 
     /** The same scan as an instance of another class; itself where that cannot be made. */

@@ -55,10 +55,13 @@ class GeoskipRule extends Rule {
             if (!concerns((LogicalPlan) plan)) {
                 return plan;
             }
-            List originals = originals((LogicalPlan) plan, new ArrayList());
+            List originals = locations((LogicalPlan) plan, false); // before partition pruning makes lists of partitions of some
             LogicalPlan pruned = (LogicalPlan) plan;
-            if (anyOfCatalog(originals)) {
-                pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply(pruned);
+            for (Object original : originals) {
+                if (original instanceof CatalogFileIndex) { // the rule takes long, and changes nothing of others
+                    pruned = (LogicalPlan) PruneFileSourcePartitions$.MODULE$.apply(pruned);
+                    break;
+                }
             }
             return rewrite(pruned, originals, new ArrayList(), new ArrayList());
         } catch (InterruptedException cancelled) {
@@ -106,13 +109,8 @@ class GeoskipRule extends Rule {
     }
 
     private boolean concerns(LogicalPlan plan) {
-        if (plan instanceof LogicalRelation) {
-            LogicalRelation relation = (LogicalRelation) plan;
-            return SupportedRelations.mayTouch(relation)
-                    && !indexed(((HadoopFsRelation) relation.relation()).location()).isEmpty();
-        }
-        for (LogicalPlan child : ScalaInterop.list(plan.children())) {
-            if (concerns(child)) {
+        for (FileIndex location : locations(plan, true)) {
+            if (!indexed(location).isEmpty()) {
                 return true;
             }
         }
@@ -122,23 +120,15 @@ class GeoskipRule extends Rule {
     /** The datasets that a relation's own index reads of. */
     private List indexed(FileIndex location) { return MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session); }
 
-    /** Are some of a table in the catalog? Spark's rule takes the partitions of these alone, after a long look. */
-    private static boolean anyOfCatalog(List originals) {
-        for (Object original : originals) {
-            if (original instanceof CatalogFileIndex) {
-                return true;
+    /** The file indexes of a plan in its order, or those alone that geoskip may touch. */
+    private static List locations(LogicalPlan plan, boolean touched) {
+        List found = new ArrayList();
+        for (LogicalPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
+            LogicalRelation relation = leaf instanceof LogicalRelation ? (LogicalRelation) leaf : null;
+            if (relation != null && relation.relation() instanceof HadoopFsRelation
+                    && (!touched || SupportedRelations.mayTouch(relation))) {
+                found.add(((HadoopFsRelation) relation.relation()).location());
             }
-        }
-        return false;
-    }
-
-    /** The file indexes of a plan, as they are before partition pruning made lists of partitions of some. */
-    private List originals(LogicalPlan plan, List found) {
-        if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
-            found.add(((HadoopFsRelation) ((LogicalRelation) plan).relation()).location());
-        }
-        for (LogicalPlan child : ScalaInterop.list(plan.children())) {
-            originals(child, found);
         }
         return found;
     }
@@ -178,10 +168,9 @@ class GeoskipRule extends Rule {
             barriers = new ArrayList(barriers);
             barriers.add("a filter above " + barrier + " proves nothing about the files below, so it is not used");
         }
-        List children = ScalaInterop.list(plan.children());
         List changed = new ArrayList();
         boolean any = false;
-        for (LogicalPlan child : children) {
+        for (LogicalPlan child : ScalaInterop.list(plan.children())) {
             LogicalPlan rewritten = rewrite(child, originals, below, barriers);
             any |= rewritten != child;
             changed.add(rewritten);

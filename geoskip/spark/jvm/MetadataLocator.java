@@ -71,15 +71,11 @@ class MetadataLocator {
                 conf = session.sessionState().newHadoopConf();
             }
             found = path.getFileSystem(conf).isDirectory(new Path(path, "_geoskip/_log")); // to S3 one request, not two
-        } catch (AccessDeniedException forbidden) {
-            found = false;
-        } catch (AccessControlException forbidden) {
-            found = false;
         } catch (InterruptedIOException cancelled) { // that of one query
             return false;
-        } catch (Exception unreachable) { // perhaps for a moment
+        } catch (Exception failure) { // perhaps for a moment, if it is not forbidden
             found = false;
-            isRemote = false;
+            isRemote &= failure instanceof AccessDeniedException || failure instanceof AccessControlException;
         }
         long ttl = isRemote ? REMOTE_TTL_MS : LOCAL_TTL_MS;
         if (looked.size() >= REMEMBERED) {

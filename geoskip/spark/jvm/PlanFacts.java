@@ -78,11 +78,10 @@ class PlanFacts {
 
     /** Scans that adaptive execution took out of its plan when they, or what they meet, had turned out empty. */
     private void dropped(SparkPlan plan) {
-        if (plan instanceof FileSourceScanExec && isNew(plan, found)) {
-            scans.add(new ScanFacts((FileSourceScanExec) plan, session).finished());
-        }
-        for (SparkPlan child : ScalaInterop.list(plan.children())) {
-            dropped(child);
+        for (SparkPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
+            if (leaf instanceof FileSourceScanExec && isNew(leaf, found)) {
+                scans.add(new ScanFacts((FileSourceScanExec) leaf, session).finished());
+            }
         }
     }
 

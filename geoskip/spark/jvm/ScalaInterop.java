@@ -3,9 +3,9 @@ package geoskip;
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.ThreadFactory;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.execution.datasources.*;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
@@ -80,15 +80,7 @@ class ScalaInterop {
     }
 
     static boolean holdsPlan(Expression expression) {
-        if (expression instanceof PlanExpression) {
-            return true;
-        }
-        for (Expression child : list(expression.children())) {
-            if (holdsPlan(child)) {
-                return true;
-            }
-        }
-        return false;
+        return expression.containsPattern(TreePattern.PLAN_EXPRESSION());
     }
 
     static String conjunction(Seq first, Seq second) {
@@ -200,23 +192,5 @@ abstract class Replacement extends AbstractPartialFunction {
     public Object applyOrElse(Object node, Function1 otherwise) {
         Object found = of(node);
         return found == null ? otherwise.apply(node) : found;
-    }
-}
-
-/** Makes daemon threads of one name. */
-class Daemons implements ThreadFactory {
-    private final String name;
-    private final int priority;
-
-    Daemons(String name, int priority) {
-        this.name = name;
-        this.priority = priority;
-    }
-
-    public Thread newThread(Runnable task) {
-        Thread thread = new Thread(task, name);
-        thread.setDaemon(true);
-        thread.setPriority(priority);
-        return thread;
     }
 }

@@ -199,10 +199,7 @@ class ScanFacts {
 
     private String root() {
         List roots = ScalaInterop.list(location.rootPaths());
-        if (roots.isEmpty()) {
-            return "";
-        }
-        return roots.get(0) + (roots.size() > 1 ? " and " + (roots.size() - 1) + " more" : "");
+        return roots.isEmpty() ? "" : roots.get(0) + (roots.size() > 1 ? " and " + (roots.size() - 1) + " more" : "");
     }
 
     /**
@@ -230,7 +227,7 @@ class ScanFacts {
             return met.put(location, Boolean.TRUE) == null ? readFiles : 0;
         }
         long files = met.put(index.inner, Boolean.TRUE) == null ? index.files : 0;
-        return files + (met.put(index.decision, Boolean.TRUE) == null ? index.decision.bytes() / BYTES_A_FILE : 0);
+        return files + (met.put(index.decision, Boolean.TRUE) == null ? index.decision.bytes / BYTES_A_FILE : 0);
     }
 
     /** The index that skipped files for a query; null where none did. */

@@ -158,7 +158,6 @@ class SupportedRelations {
     /** May columns be found by their position? In ORC files written by Hive, for one. */
     static boolean byPosition(HadoopFsRelation files) {
         String format = files.fileFormat().getClass().getName();
-        return format.endsWith(".CSVFileFormat") || format.endsWith(".JsonFileFormat")
-                || format.endsWith(".TextFileFormat") || format.endsWith(".OrcFileFormat");
+        return format.matches(".*\\.(CSV|Json|Text|Orc)FileFormat");
     }
 }
