@@ -55,6 +55,7 @@ __all__ = [
     "sentence",
     "relation_of",
     "texts_of",
+    "typed_columns",
 ]
 
 Json = Mapping[str, Any]
@@ -235,13 +236,13 @@ def _entry(relation: FileRelation, index: Index, analysis: Analysis) -> IndexEnt
         _check(index, predicate, relation)
     try:
         columns = [
-            SourceColumn(text, _type(predicate, field), arrow_type(field))
+            SourceColumn(text, predicate.type or field.dataType.simpleString(), arrow_type(field))
             for text, predicate, (_, field) in zip(index.expressions(), bound, analysis, strict=True)
         ]
     except UnsupportedColumnError as error:
         raise UnsupportedColumnError(f"{index} cannot be built: {error}") from None
     kind = index.metadata_type(*columns)
-    reads = sorted(set().union(*map(_columns, bound)))
+    reads = sorted(set().union(*map(typed_columns, bound)))
     depends = depends_on(bound, relation)
     if (code := definition(index)) is not None:
         depends[DEFINITION_OF + index.kind] = code
@@ -293,7 +294,8 @@ def _analysis_error(index: Index, frame: DataFrame, error: Exception) -> Invalid
     return UnknownColumnError(f"{index} cannot be built over this dataset: {message}. Its columns are {known}")
 
 
-def _columns(predicate: Predicate) -> set[tuple[str, str]]:
+def typed_columns(predicate: Predicate) -> set[tuple[str, str]]:
+    """Columns that an expression reads, each with its type."""
     return {(v.name, v.type or "") for v in walk(predicate) if isinstance(v, Column)}
 
 
@@ -348,10 +350,6 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
             f"{index} reads the partition column {', '.join(sorted(partitioned))}, which is known exactly already; "
             "queries on it skip without an index"
         )
-
-
-def _type(predicate: Predicate, field: T.StructField) -> str:
-    return predicate.type or field.dataType.simpleString()
 
 
 def arrow_type(field: T.StructField) -> pa.DataType:

@@ -34,7 +34,7 @@ from geoskip.checking.candidates import (
 from geoskip.checking.declarations import disordered, is_same, misplaced
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
 from geoskip.checking.search import conditions, literals_of
-from geoskip.checking.strategies import constants_of, drawn, physical_value, samples
+from geoskip.checking.strategies import constants_of, drawn, physical_value, rows_of, samples
 from geoskip.clauses import Mask, keep_mask
 from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
@@ -47,18 +47,18 @@ from geoskip.rewrite.sql_functions import Template, recognise
 from geoskip.rules import calls_of
 from geoskip.spark.check_arguments import (
     Argument,
+    LosingFile,
     argument_values,
     arguments_for,
     collected,
-    draw_rows,
     indexed_expressions,
     likely_subjects,
     literal_sql,
     registered,
+    shrunk,
     spellings_of,
     sql_of,
 )
-from geoskip.spark.check_shrinking import LosingFile, shrunk
 from geoskip.spark.rule.evaluator import SparkEvaluator
 from geoskip.spark.rule.translate import Translator, inlined
 from geoskip.spark.session import disabled, java
@@ -177,8 +177,14 @@ class _FunctionTrial:
         return self.spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(str(path))  # Spark 3.5 needs it
 
     def _rows(self, arguments: Sequence[Argument], *, nulls: bool = True) -> dict[str, list[Any]]:
-        constants = self.subjects[0].constants if self.subjects else ()
-        return draw_rows(arguments, constants, next(self.seeds), _ROWS, nulls=nulls)
+        """Values of the arguments' columns, most of the rows at the edges of what constants in code bound."""
+        columns = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+        constants, seed = self.subjects[0].constants if self.subjects else (), next(self.seeds)
+        rows = samples(rows_of(columns, constants), seed, _ROWS)
+        if not nulls:
+            others = {n: samples(s.strategy, f"{seed} {n}", _ROWS) for n, s in columns.items()}
+            rows = [{n: others[n][k] if v is None else v for n, v in row.items()} for k, row in enumerate(rows)]
+        return {name: [row[name] for row in rows] for name in columns}
 
     def _workable(self, arguments: Sequence[Argument], text: str) -> tuple[dict[str, list[Any]], DataFrame]:
         """Rows for which Spark evaluates the call, if there are any: one row that fails makes the query fail."""

@@ -31,8 +31,8 @@ from pyspark.sql import types as T
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.summary_cache import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Column, Predicate, walk
-from geoskip.spark.analysis import arrow_type, texts_of
+from geoskip.predicates import Predicate
+from geoskip.spark.analysis import arrow_type, texts_of, typed_columns
 from geoskip.spark.build.arrow_reader import (
     SPARK,
     FileResult,
@@ -94,7 +94,7 @@ def expression_plan(
     """
     planned = {plan.name for plan in plans}
     left = tuple(entry for entry in entries if entry.name not in planned)
-    read = [_columns(expression) for entry in left for expression in entry.index.bound]
+    read = [typed_columns(expression) for entry in left for expression in entry.index.bound]
     columns = tuple(dict.fromkeys(column for some in read for column in some))
     fits = (
         all(len(some) == 1 for some in read)
@@ -103,10 +103,6 @@ def expression_plan(
         and _is_relation(frame)
     )
     return ExpressionPlan(tuple(plans), left, columns) if fits else None
-
-
-def _columns(expression: Predicate) -> set[tuple[str, str]]:
-    return {(node.name, node.type or "") for node in walk(expression) if isinstance(node, Column)}
 
 
 def _is_relation(frame: DataFrame) -> bool:
@@ -329,7 +325,7 @@ def _summarising_task(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch
     texts = plan.expressions()
     plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in plan.entries]
     bound = {text: found for entry in plan.entries for text, found in _bound_texts(entry)}
-    over = [plan.columns.index(column) for text in texts for column in _columns(bound[text])]
+    over = [plan.columns.index(column) for text in texts for column in typed_columns(bound[text])]
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cache_zip_directories()

@@ -276,13 +276,11 @@ def describe(source: DatasetSource) -> DataFrame:
     """DataFrame of the indexes, a row each, those in use first."""
     data = SparkData(source, source.current_state())
     with data.store.patiently():
-        rows = with_latest(data.store, lambda found: _index_rows(_require_stored(source, found), data))
+        rows = with_latest(
+            data.store,
+            lambda found: _index_rows(found if found and found.header.stored else require_index(source, found), data),
+        )
     return source.spark.createDataFrame(rows, _INDEXES)
-
-
-def _require_stored(source: DatasetSource, snapshot: Snapshot | None) -> Snapshot:
-    """Return a snapshot with an index, in use or deleted; raise NotIndexedError for another one."""
-    return snapshot if snapshot is not None and snapshot.header.stored else require_index(source, snapshot)
 
 
 def _index_rows(snapshot: Snapshot, data: SparkData) -> list[tuple[Any, ...]]:
