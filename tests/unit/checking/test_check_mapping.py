@@ -255,7 +255,7 @@ def test_what_is_true_is_not_complained_of() -> None:
         denotes(place)(lambda call: Point(*call.args))
         declare(double, null_in_null_out=True)
         for function in (fahrenheit, place, double):
-            found = check_mapping(function, seconds=0.6)
+            found = check_mapping(function, seconds=1)
             assert found.ok, str(found)
             assert found.trials > 100
             assert found.skipped or function is place
@@ -284,7 +284,7 @@ def test_a_mapping_of_several_indexes_is_given_one_of_each() -> None:
     rows = {"lng": "longitude", "lat": "latitude", "temp": "double"}
     with mappings():
         maps(is_hot_inside, index=(GeoBox, MinMax))(hot_box)
-        found = check_mapping(is_hot_inside, rows=rows, seconds=1)
+        found = check_mapping(is_hot_inside, rows=rows, seconds=2)
         assert found.ok, str(found)
         assert found.skipped
         maps(is_hot_inside, index=(GeoBox, MinMax))(cold_box)
@@ -297,7 +297,7 @@ def test_a_mapping_of_several_indexes_is_given_one_of_each() -> None:
 def check(function: Any, rule: Rule, index: type = MinMax) -> MappingCheck:
     with mappings():
         maps(function, index=index)(rule)
-        return check_mapping(function, seconds=0.6)
+        return check_mapping(function, seconds=1)
 
 
 def test_a_mapping_that_never_skips_is_said_to_be_useless() -> None:
