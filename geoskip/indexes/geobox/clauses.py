@@ -165,10 +165,13 @@ class GeoClause(ExistsClause):
         self, table: Table, envelopes: Iterable[Envelope], kept: Callable[[BoxUnits, Integers], Mask] | None
     ) -> Condition:
         """The condition that keeps, of the boxes that may meet an envelope as viewed, those that code keeps."""
-        found = any_holds(window(self.view.back(envelope, table.scale)) for envelope in envelopes)
-        near = found if kept is None else self._code(found, kept)
+        windows = self._windows_of(table, envelopes)
+        near = windows if kept is None else self._code(windows, kept)
         unknown = self._unsure() if self.view.if_point or self.view.centre else NEVER
         return any_holds([near, unknown, UnitSort.WILD.condition])
+
+    def _windows_of(self, table: Table, envelopes: Iterable[Envelope]) -> Condition:
+        return any_holds(window(self.view.back(envelope, table.scale)) for envelope in envelopes)
 
     def _unsure(self) -> Condition:
         """The condition that keeps the boxes of files whose view is unknown, or that have something invalid."""
@@ -177,18 +180,14 @@ class GeoClause(ExistsClause):
             return NEVER
         return mixed if self.view.if_point else self._code(mixed, lambda *given: ~self._valid_boxes(*given))
 
-    def _not_all(self, envelopes: Iterable[Envelope], dropped: Callable[[BoxUnits, Integers], Mask]) -> Condition:
+    def _not_all(
+        self, table: Table, envelopes: Iterable[Envelope], dropped: Callable[[BoxUnits, Integers], Mask]
+    ) -> Condition:
         """The condition that keeps EMPTY rows, and all but those boxes near an envelope that code drops."""
-
-        def kept(units: BoxUnits, places: Integers) -> Mask:
-            found = np.ones(len(units), dtype=bool)
-            for envelope in envelopes:
-                near = units.meeting(self.view.back(envelope, units.scale))
-                found[near] = ~(self._sure(units, near) & dropped(units, near))
-            return found[places]
-
-        boxes = self._code(UnitSort.BOX.condition, kept)
-        return any_holds([boxes, UnitSort.EMPTY.condition, UnitSort.WILD.condition])
+        windows = self._windows_of(table, envelopes)
+        elsewhere = AllOf((UnitSort.BOX.condition, Negation(windows)))
+        near = self._code(windows, lambda *given: ~(self._sure(*given) & dropped(*given)))
+        return any_holds([elsewhere, near, UnitSort.EMPTY.condition, UnitSort.WILD.condition])
 
     def _sure(self, units: BoxUnits, places: Integers) -> Mask:
         """Return the mask of those boxes whose files have a known view, and nothing invalid."""
@@ -270,7 +269,7 @@ class BoxLeaves(GeoClause):
     openly: bool
 
     def where(self, table: Table) -> Condition:
-        return self._not_all([self.shape.envelope], self._inside)
+        return self._not_all(table, [self.shape.envelope], self._inside)
 
     def _inside(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
@@ -296,7 +295,7 @@ class BoxDiffers(GeoClause):
     distance: float
 
     def where(self, table: Table) -> Condition:
-        return self._not_all([self.shape.envelope.grown(self.distance * (1 + LOOSENESS))], self._at_distance)
+        return self._not_all(table, [self.shape.envelope.grown(self.distance * (1 + LOOSENESS))], self._at_distance)
 
     def _at_distance(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)
@@ -346,7 +345,7 @@ class BoxGoesBeyond(GeoClause):
     distance: float
 
     def where(self, table: Table) -> Condition:
-        return self._not_all([self.shape.envelope.grown(max(self.distance, 0.0))], self._within)
+        return self._not_all(table, [self.shape.envelope.grown(max(self.distance, 0.0))], self._within)
 
     def _within(self, units: BoxUnits, places: Integers) -> Mask:
         boxes = self._seen(units, places)

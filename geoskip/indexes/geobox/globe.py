@@ -152,7 +152,7 @@ class GlobeGoesBeyond(_Globe):
     """
 
     def where(self, table: Table) -> Condition:
-        return self._not_all(self._windows(self._angle, table.scale), self._within)
+        return self._not_all(table, self._windows(self._angle, table.scale), self._within)
 
     @property
     def _angle(self) -> float:

@@ -138,12 +138,6 @@ class BoxUnits(BoxFacts):
         found[self._blocks.meeting(Envelope(*map(float, ends.values())))] = True
         return found
 
-    def meeting(self, envelope: Envelope) -> Integers:
-        """Return the places of the boxes that share a point with an envelope."""
-        if self._blocks is not None:
-            return self._blocks.meeting(envelope)
-        return np.flatnonzero(self.boxes.meeting(envelope))
-
     def only_points(self, places: Integers) -> Mask:
         """Return the mask of those boxes in whose files all geometries are points."""
         if "types" not in self.count_of:

@@ -104,8 +104,15 @@ def _of_sort(condition: Condition, sort: UnitSort) -> Condition:
         case AllOf(parts):
             return all_hold(_of_sort(part, sort) for part in parts)
         case AnyOf(parts):
-            return any_holds(_of_sort(part, sort) for part in parts)
+            joined = any_holds(_of_sort(part, sort) for part in parts)
+            return ALWAYS if isinstance(joined, AnyOf) and _has_complement(joined.parts) else joined
         case Negation(part):
             found = _of_sort(part, sort)
             return NEVER if found == ALWAYS else ALWAYS if found == NEVER else Negation(found)
     return condition if sort is UnitSort.BOX else NEVER
+
+
+def _has_complement(parts: tuple[Condition, ...]) -> bool:
+    """True if one of some alternatives negates others: elsewhere than in windows, or in one of them."""
+    negated = [part.part for part in parts if isinstance(part, Negation)]
+    return any({*(one.parts if isinstance(one, AnyOf) else (one,))} <= {*parts} for one in negated)
