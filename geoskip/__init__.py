@@ -45,8 +45,8 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     spark/dataset/source.py         which files the handle means, as Spark lists them
     spark/analysis.py               the indexed expressions, as Spark resolves them
     spark/dependencies.py           the conditions under which the summaries hold
-    lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     spark/build/job.py              parameters from a sample; one Spark job for all files and all indexes
+    lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
     metadata/__init__.py            the table with a row a file and a column an index
     stores/parts.py                 writes it as a part of the next snapshot
