@@ -1,4 +1,4 @@
-"""Arguments of SQL functions that are checked, as columns and as literals, and simplified counter-examples.
+"""Draw arguments of SQL functions, as columns and as literals, and simplify counter-examples.
 
 A Spark job costs too much for Hypothesis's shrinker, which tries one case after the other. One job evaluates the
 function for some hundred simple rows, drawn near those of the loss and at random; the simplest row that is lost, for

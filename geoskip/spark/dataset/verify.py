@@ -1,4 +1,4 @@
-"""Show what the metadata hold, compare summaries with the data, and repair those that differ or are damaged."""
+"""Show the metadata, compare summaries with the data, and repair those that differ."""
 
 from __future__ import annotations
 
