@@ -70,7 +70,7 @@ class Predicate:
         return str(self)
 
 
-class _Condition(Predicate):
+class _BooleanVertex(Predicate):
     """The base of vertices that are TRUE, FALSE or NULL."""
 
     __slots__ = ()
@@ -175,7 +175,7 @@ class Cast(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(_Condition):
+class Comparison(_BooleanVertex):
     """``left op right`` with op one of ``= <=> < <= > >=``; ``<>`` is a :class:`Not`."""
 
     op: str
@@ -187,7 +187,7 @@ class Comparison(_Condition):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class In(_Condition):
+class In(_BooleanVertex):
     """``child IN (values)``: literals, a NULL among them kept as Spark keeps it."""
 
     child: Predicate
@@ -199,7 +199,7 @@ class In(_Condition):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Like(_Condition):
+class Like(_BooleanVertex):
     """``child LIKE pattern ESCAPE escape``."""
 
     child: Predicate
@@ -211,7 +211,7 @@ class Like(_Condition):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Text(_Condition):
+class _Text(_BooleanVertex):
     child: Predicate
     text: str
     form: ClassVar[str]
@@ -239,7 +239,7 @@ class Contains(_Text):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class IsNull(_Condition):
+class IsNull(_BooleanVertex):
     """``child IS NULL``."""
 
     child: Predicate
@@ -249,7 +249,7 @@ class IsNull(_Condition):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Joined(_Condition):
+class _Joined(_BooleanVertex):
     children: tuple[Predicate, ...]
     word: ClassVar[str]
 
@@ -270,7 +270,7 @@ class Or(_Joined):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Not(_Condition):
+class Not(_BooleanVertex):
     """NOT child: NULL stays NULL."""
 
     child: Predicate
@@ -406,7 +406,7 @@ def normalise(node: Predicate) -> Predicate:
 
 
 def _is_condition(node: Predicate) -> bool:
-    return isinstance(node, _Condition) or (isinstance(node, Call) and node.type == "boolean")
+    return isinstance(node, _BooleanVertex) or (isinstance(node, Call) and node.type == "boolean")
 
 
 def _normalise_vertex(node: Predicate) -> Predicate:

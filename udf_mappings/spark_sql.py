@@ -21,6 +21,7 @@ from geoskip.evaluation import clocks_of
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
+from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.planner import clause_for
 from geoskip.predicates import (
@@ -56,7 +57,7 @@ def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None])
     return any_of(clause for clause in found if clause is not None) if None not in found else None
 
 
-@maps(*functions("Substring", "substring", "substr"), index=BEGINNINGS)
+@maps(*functions("Substring", "substring", "substr"), index=(*BEGINNINGS, GeoBox))
 def a_beginning(node: Predicate, index: Index) -> Clause | None:
     """``substring(s, 1, n) = 'ab'``: s begins with it, and has no other beginning of n characters.
 
@@ -65,6 +66,8 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
     ``substring(s, 1, n) < 'ab'``: s is below the first n characters of that too, or begins with them.
 
     ``substring(s, 1, n) LIKE 'a%'``: s begins with it as well.
+
+    The text may be that of another mapping: the geohash of a geometry, whose box has an index.
     """
     match node:
         case Comparison("=", Call(_, (text, Literal(0 | 1), Literal(int() as n))), Literal(str() as start)) if (

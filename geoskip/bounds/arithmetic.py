@@ -17,14 +17,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
+from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, physical
 from geoskip.clauses import Mask
+from geoskip.predicates import Literal, Predicate
 from geoskip.types import SqlType, sql_type
 
 __all__ = [
@@ -32,11 +34,14 @@ __all__ = [
     "Ends",
     "absolute",
     "affine",
+    "bounded",
     "constant",
     "corners",
     "curve",
     "of_function",
+    "is_operand",
     "of_kind",
+    "operand_type",
     "of_wave",
     "round_reals",
     "square",
@@ -78,6 +83,25 @@ def constant(value: Any, kind: SqlType) -> Interval:
 
 
 # --- sums, differences, products, quotients ---------------------------------------------------------------------------
+
+
+def operand_type(literal: Literal, result: SqlType) -> SqlType:
+    """The type in which a literal is an operand."""
+    return sql_type(literal.type) if result.is_decimal else result
+
+
+def is_operand(side: Predicate, result: SqlType) -> bool:
+    """True if an operand's type goes with the result's, and a literal is a finite number."""
+    if not isinstance(side, Literal):
+        return sql_type(side.type).is_decimal if result.is_decimal else side.type == result.name
+    value = physical(side.value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return False
+    if result.is_floating:
+        return isinstance(value, int | float) and math.isfinite(value)
+    if result.is_decimal:
+        return sql_type(side.type).is_decimal and math.isfinite(value)
+    return isinstance(value, int)
 
 
 def corners(sign: str, kind: SqlType, left: Interval, right: Interval) -> Interval:
@@ -291,6 +315,21 @@ def square(interval: Interval) -> Interval:
         low = np.where(exact[0], low, np.maximum(np.nextafter(low * (1 - _ROUNDINGS), -1.0), 0.0))
         high = np.where(exact[1], high, np.nextafter(high * (1 + _ROUNDINGS), math.inf))
     return _real(low, high, _NOWHERE, interval)
+
+
+def bounded(interval: Interval, end: float, *, above: bool) -> Interval:
+    """The intervals of ``least(x, end)`` (``above``), or ``greatest(x, end)``; NaN is the greatest of all.
+
+    What may be NULL by a function has an unknown interval, and so one with the end in it, which NULL becomes.
+    """
+    of_kind(interval, "real")
+    low, high, empty = interval.low, interval.high, interval.low > interval.high
+    clip = np.minimum if above else np.maximum
+    nan = interval.keys().unknown if interval.nan is None else interval.nan | interval.keys().unknown
+    low, high = (np.where(empty, bound, clip(bound, end)) for bound in (low, high))
+    if not above:
+        return Interval("real", low, high, nan=nan)
+    return Interval("real", np.where(nan, np.minimum(low, end), low), np.where(nan, end, high))
 
 
 def round_reals(interval: Interval, target: str) -> Interval:

@@ -13,16 +13,19 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from functools import partial
 
 from geoskip.bounds.arithmetic import (
     MICROSECONDS_PER_DAY,
     absolute,
     affine,
+    bounded,
     constant,
     corners,
     curve,
+    is_operand,
     of_kind,
+    operand_type,
     round_reals,
     square,
     square_root,
@@ -131,34 +134,15 @@ def _corners(sign: str, kind: SqlType, left: Predicate, right: Predicate) -> Tra
         return None
     sides = (left, right)
     operands = tuple(side for side in sides if not isinstance(side, Literal))
-    if not operands or not all(_fits(side, kind) for side in sides):
+    if not operands or not all(is_operand(side, kind) for side in sides):
         return None
-    values = [(physical(s.value), _type_of(s, kind)) if isinstance(s, Literal) else None for s in sides]
+    values = [(physical(s.value), operand_type(s, kind)) if isinstance(s, Literal) else None for s in sides]
 
     def take(*intervals: Interval) -> Interval:
         given = iter(intervals)
         return corners(sign, kind, *(next(given) if value is None else constant(*value) for value in values))
 
     return Transfer(operands, take, is_constant=len(operands) == 1, is_total=kind.is_floating and sign != "/")
-
-
-def _type_of(literal: Literal, result: SqlType) -> SqlType:
-    """The type in which a literal is an operand."""
-    return sql_type(literal.type) if result.is_decimal else result
-
-
-def _fits(side: Predicate, result: SqlType) -> bool:
-    """True if an operand's type goes with the result's, and a literal is a finite number."""
-    if not isinstance(side, Literal):
-        return sql_type(side.type).is_decimal if result.is_decimal else side.type == result.name
-    value = physical(side.value)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return False
-    if result.is_floating:
-        return isinstance(value, int | float) and math.isfinite(value)
-    if result.is_decimal:
-        return sql_type(side.type).is_decimal and math.isfinite(value)
-    return isinstance(value, int)
 
 
 def _square(node: Call, kind: SqlType) -> Transfer | None:
@@ -216,6 +200,16 @@ def _curve(name: str) -> Rule:
     return rule
 
 
+def _bounded(node: Call, *, above: bool) -> Transfer | None:
+    """``least(x, 1.0D)`` and the like, which guard ``acos`` against rounding; NULL becomes the constant."""
+    ends = [arg.value for arg in node.args if isinstance(arg, Literal)]
+    sides = tuple(arg for arg in node.args if not isinstance(arg, Literal))
+    if node.type != "double" or len(sides) != 1 or len(ends) != 1 or not isinstance(ends[0], float):
+        return None
+    take = partial(bounded, end=ends[0], above=above)
+    return Transfer(sides, take, is_constant=True, is_total=True, takes_null=True) if math.isfinite(ends[0]) else None
+
+
 def _wave(node: Call) -> Transfer | None:
     """``a * sin(u) + b * cos(u)`` of doubles, bounded as one function of u."""
     if node.type != "double":
@@ -232,7 +226,7 @@ def _wave(node: Call) -> Transfer | None:
 
 def _wave_of(angle: Predicate, sines: list[Predicate], cosines: list[Predicate]) -> Transfer | None:
     double = sql_type("double")
-    if not all(_fits(factor, double) for factor in (*sines, *cosines)):
+    if not all(is_operand(factor, double) for factor in (*sines, *cosines)):
         return None
     operands = tuple(factor for factor in (*sines, *cosines) if not isinstance(factor, Literal))
 
@@ -420,6 +414,8 @@ TRANSFER: dict[str, Rule] = {
     "Divide": _arithmetic("/"),
     "UnaryMinus": _negation,
     "Abs": _absolute,
+    "Least": partial(_bounded, above=True),
+    "Greatest": partial(_bounded, above=False),
     "Pow": _power,
     "Remainder": _remainder,
     "Pmod": _remainder,

@@ -263,6 +263,7 @@ def of_shapes() -> list[str]:
         f"{BOXED} AND ST_GeoHash(geom, 5) LIKE 's0%'",
         f"{BOXED} AND ST_GeoHash(geom, 3) IN ('s00', 'u00')",
         f"{BOXED} AND ST_GeoHash(geom, 4) = 's0d1'",
+        f"{BOXED} AND left(ST_GeoHash(geom, 6), 2) = 's0'",
         f"ST_Intersects(ST_SetSRID(geom, 3857), {Q})",
         f"ST_Contains(ST_Transform(ST_Transform({Q}, 'EPSG:4326', 'EPSG:3857'), 'EPSG:3857', 'EPSG:4326'), geom)",
         f"ST_Intersects(geom, {INVALID}) OR ST_X(geom) = 100",
