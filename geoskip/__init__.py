@@ -12,11 +12,13 @@ Imports point downwards only; import-linter checks it.
 
 * ``predicates``, ``types``, ``clauses``: the condition of a query as a tree, Spark's types, and boolean conditions on
   the metadata of one file. ``geometry``, ``metrics`` and ``evaluation`` know shapes, distances and single values.
+* ``conditions``: what clauses compare, as data: evaluated by numpy, printed, and translated for search servers and
+  Arrow.
 * ``registry``: what decorators declare about functions, bound to implementations; ``fingerprint`` identifies them.
 * ``bounds``, ``rewrite``, ``indexes``: intervals of expressions in every file, rules that rewrite conditions, and the
   index types: what each stores a file, and the clauses that follow from it.
-* ``rules``, ``planner``: guarded calls of indexes and mappings, clauses for each vertex of the tree, and
-  the decision which files to keep.
+* ``rules``, ``planner``: guarded calls of indexes and mappings, clauses for each vertex of the tree, and the decision
+  which files to keep.
 * ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, where snapshots are kept, and the verbs
   that change them under concurrent writers.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
@@ -35,7 +37,8 @@ The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::
     planner.py                      gives each vertex its clause, merged up the tree, and evaluates over all files
     rewrite/__init__.py             brings conditions into the form that indexes serve
     indexes/minmax.py               answers for one vertex: max(city) > 'D'
-    bounds/interval.py              compares the bounds of all files with the literal
+    bounds/interval.py              the bounds of all files, as keys that order as Spark's values do
+    conditions.py                   compares them with the literal
     spark/jvm/GeoskipFileIndex.java drops the skipped files from the listing
 
 The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"))``::

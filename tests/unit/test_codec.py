@@ -97,8 +97,9 @@ def test_a_value_comes_back_with_its_type(value):
 
 
 def test_every_vertex_type_has_a_written_form():
-    kinds = {getattr(p, name) for name in p.__all__} - {p.Predicate}
+    kinds = [getattr(p, name) for name in p.__all__]
     written = {kind.__name__.lower() for kind in kinds if isinstance(kind, type) and issubclass(kind, p.Predicate)}
+    written -= {"predicate"}
     with pytest.raises(MetadataError) as refusal:
         predicate_from_json({"node": "?"})
     assert written == set(str(refusal.value).partition("known are ")[2].split(", "))
