@@ -37,8 +37,8 @@ The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::
     planner.py                      gives each vertex its clause, merged up the tree, and evaluates over all files
     rewrite/__init__.py             brings conditions into the form that indexes serve
     indexes/minmax.py               answers for one vertex: max(city) > 'D'
+    conditions.py                   compares the literal with a column of the index's units
     bounds/interval.py              the bounds of all files, as keys that order as Spark's values do
-    conditions.py                   compares them with the literal
     spark/jvm/GeoskipFileIndex.java drops the skipped files from the listing
 
 The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"))``::

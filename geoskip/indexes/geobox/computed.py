@@ -77,7 +77,7 @@ class UnitFiles:
     def _fields(self, coordinate: Coordinate) -> dict[str, pa.Array]:
         units, boxes, sort = self.units, self.units.boxes, self.units.column("sort")
         low, high = ((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax))[coordinate.axis]
-        is_box, known = sort == UnitSort.BOX, sort != UnitSort.WILD
+        is_box, known = sort == UnitSort.BOX, sort != UnitSort.EMPTY
         null = np.isin(sort, self.null_reasons(coordinate.axis))
         least, most = bounds_of_type(coordinate.type, low, high, ~is_box)
         return {
