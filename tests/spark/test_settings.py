@@ -181,7 +181,17 @@ def test_types_of_columns_of_csv_that_are_not_read(spark: Any, tmp_path: Path) -
     assert report.scans[0].reasons == ("minmax(a) is not used: it was built over a as int, the query reads bigint",)
 
 
-def test_csv_that_is_taken_for_parquet_is_named_with_its_format(spark: Any, tmp_path: Path) -> None:
-    (tmp_path / "one.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InvalidSpecificationError, match=r"one\.csv is not parquet by its name; give format='csv'"):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    {
+        "one.csv": r"one\.csv is not parquet by its name; give format='csv' to dataset\(\)$",
+        "one.csv.gz": r"one\.csv\.gz is not parquet by its name; give format='csv' to dataset\(\)$",
+        "one": r"if the files are not parquet, give format= to dataset\(\), such as format='csv'$",
+    }.items(),
+)
+def test_csv_that_is_taken_for_parquet_is_named_with_its_format(
+    spark: Any, tmp_path: Path, name: str, said: str
+) -> None:
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidSpecificationError, match=said):
         geoskip.dataset(spark, str(tmp_path)).create_index(MinMax("a"))

@@ -61,7 +61,7 @@ __all__ = ["DatasetSource", "SparkData"]
 
 _GONE = re.compile(r"does not exist|No such file")
 _NO_FOOTER = re.compile(r"footer|not a Parquet file|magic number|postscript", re.IGNORECASE)
-_SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b")
+_SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b(\.(gz|bz2|zst|lz4|deflate|snappy)\b)?")
 
 
 class _LastFrame(NamedTuple):
@@ -205,8 +205,12 @@ class DatasetSource:
             if attempts > 1 and _GONE.search(reason_of(error)):
                 return self._frame(spark, attempts - 1)
             why = with_way_out(reason_of(error))
-            if _NO_FOOTER.search(why) and (found := _SUFFIX.search(why)) and found[1] != self.format.lower():
-                why = f"{found[0]} is not {self.format} by its name; give format={found[1]!r} to dataset()"
+            if _NO_FOOTER.search(why):
+                found = _SUFFIX.search(why)
+                if found is None:
+                    why = f"{why}; if the files are not {self.format}, give format= to dataset(), such as format='csv'"
+                elif found[1] != self.format.lower():
+                    why = f"{found[0]} is not {self.format} by its name; give format={found[1]!r} to dataset()"
             raise InvalidSpecificationError(f"{self.name} cannot be read: {why}") from error
 
     def _listed(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
