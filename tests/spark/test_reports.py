@@ -179,6 +179,8 @@ def test_cached_frames(own: Any) -> None:
         assert geoskip.explain(frame.where("id < 35")).files_kept == 2
         frame.collect()
         assert [(scan.files_kept, scan.files_total) for scan in geoskip.report(frame).scans] == [(2, 4)]
+        frame.collect()
+        assert geoskip.last_report(own).scans == ()  # the cache alone
         twice = frame.where("id < 35").union(frame.where("id > 35"))
         for report in (geoskip.explain(twice), (twice.collect(), geoskip.report(twice))[1], geoskip.last_report(own)):
             assert (report.files_kept, report.files_total, report.scans) == (0, 0, ())

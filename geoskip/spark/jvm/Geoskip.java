@@ -340,5 +340,5 @@ public final class Geoskip {
     public boolean audited(long budgetMs) throws InterruptedException { return Audit.finished(budgetMs); }
 
     /** What a query's plan reads, planned now if it was not yet. */
-    public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution); }
+    public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution, false); }
 }

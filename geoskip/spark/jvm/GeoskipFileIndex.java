@@ -99,9 +99,7 @@ class GeoskipFileIndex implements FileIndex {
     }
 
     public Seq rootPaths() { return inner.rootPaths(); }
-
     public String[] inputFiles() { return inner.inputFiles(); }
-
     public void refresh() { inner.refresh(); }
 
     public synchronized long sizeInBytes() {
@@ -110,7 +108,6 @@ class GeoskipFileIndex implements FileIndex {
     }
 
     public StructType partitionSchema() { return inner.partitionSchema(); }
-
     public Option metadataOpsTimeNs() { return inner.metadataOpsTimeNs(); }
 
     public boolean equals(Object other) {

@@ -7,6 +7,7 @@ import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.WeakHashMap;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.execution.CommandResultExec;
@@ -35,14 +36,16 @@ class PlanFacts {
     private final HashSet met = new HashSet(); // ids of cached plans
     private final SparkSession session;
     private QueryExecution execution; // while facts are collected
+    private final boolean isAgain; // it has run before, and filled what it caches then
 
     /** The queries that filled caches, by the ids of the cached plans; the last ones. */
     private static final LinkedHashMap filled = new LinkedHashMap() {
         protected boolean removeEldestEntry(Map.Entry eldest) { return size() > 10000; }
     };
 
-    PlanFacts(QueryExecution execution) {
+    PlanFacts(QueryExecution execution, boolean isAgain) {
         this.execution = execution;
+        this.isAgain = isAgain;
         session = execution.sparkSession();
         if (execution.commandExecuted() instanceof CommandResult) { // of a frame that stands for an INSERT
             collect(((CommandResult) execution.commandExecuted()).commandPhysicalPlan());
@@ -128,7 +131,7 @@ class PlanFacts {
         Integer plan = Integer.valueOf(relation.cachedPlan().id());
         synchronized (filled) {
             filled.putIfAbsent(plan, new WeakReference(execution));
-            return ((WeakReference) filled.get(plan)).get() != execution;
+            return isAgain || ((WeakReference) filled.get(plan)).get() != execution;
         }
     }
 
@@ -147,7 +150,6 @@ class PlanFacts {
     }
 
     public List scans() { return scans; }
-
     public List notes() { return notes; }
 }
 
@@ -161,13 +163,14 @@ class QueryListener implements QueryExecutionListener {
     private static final int MOST_SESSIONS = 8;
     static long mostFiles = 200000; // in all listings but those of the last query, some 600 bytes each
     private static final List sessions = new ArrayList(); // of weak references, to who asked last at the end
+    private static final Map ended = new WeakHashMap(); // queries that have run
     private final WeakReference here = new WeakReference(this);
     private final List queries = new ArrayList(); // of PlanFacts
 
     public void onSuccess(String function, QueryExecution execution, long nanos) {
         PlanFacts facts;
         try {
-            facts = new PlanFacts(execution);
+            facts = new PlanFacts(execution, ended.put(execution, Boolean.TRUE) != null);
         } catch (Exception failure) {
             return; // a report is not worth a query
         }
