@@ -38,11 +38,11 @@ __all__ = [
     "constant",
     "corners",
     "curve",
-    "of_function",
     "is_operand",
+    "of_function",
     "of_kind",
-    "operand_type",
     "of_wave",
+    "operand_type",
     "round_reals",
     "square",
     "square_root",
@@ -325,7 +325,8 @@ def bounded(interval: Interval, end: float, *, above: bool) -> Interval:
     of_kind(interval, "real")
     low, high, empty = interval.low, interval.high, interval.low > interval.high
     clip = np.minimum if above else np.maximum
-    nan = interval.keys().unknown if interval.nan is None else interval.nan | interval.keys().unknown
+    unknown = interval.keys().unknown
+    nan = unknown if interval.nan is None else interval.nan | unknown
     low, high = (np.where(empty, bound, clip(bound, end)) for bound in (low, high))
     if not above:
         return Interval("real", low, high, nan=nan)

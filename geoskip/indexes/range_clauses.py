@@ -50,9 +50,7 @@ from geoskip.conditions import (
     any_holds,
     evaluate,
 )
-from geoskip.predicates import (
-    Literal,
-)
+from geoskip.predicates import Literal
 
 __all__ = [
     "BoundTable",

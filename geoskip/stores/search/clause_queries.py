@@ -3,13 +3,15 @@
 **Keys** order on the server as values do in Spark. There is a module for each sort of summary:
 :mod:`~geoskip.stores.search.range_queries` (bounds and segments), :mod:`~geoskip.stores.search.listed_values` (lists of
 values, prefixes and suffixes), :mod:`~geoskip.stores.search.box_queries` and
-:mod:`~geoskip.stores.search.distance_queries`. Each defines the fields of its keys, makes the keys with the functions
-that clauses use when geoskip evaluates them, and translates those clauses. A user's index has keys if its summaries
-have the members of one of geoskip's.
+:mod:`~geoskip.stores.search.distance_queries`. Each defines the fields of its keys, makes the keys from the unit tables
+that clauses compare when geoskip evaluates them, and gives a table without units (:class:`UnitKeys
+<geoskip.stores.search.queries.UnitKeys>`). A user's index has keys if its summaries have the members of one of
+geoskip's.
 
-**Clauses**: AND and OR become the server's. For clauses over the *units* of one index (values, segments, boxes) the
-conditions on a unit are merged first, as geoskip evaluates them. No clause is ever negated. A document without an
-index's keys is kept by every clause over it. A clause that cannot be translated is left out of an AND, and makes an OR
+**Clauses** state a condition on the columns of a unit table (:mod:`geoskip.conditions`), which becomes the query. AND
+and OR become the server's. For clauses over the *units* of one index (values, segments, boxes) the conditions on a unit
+are merged first, as geoskip evaluates them. No clause is ever negated. A document without an index's keys is kept by
+every clause over it. A clause that cannot be translated is left out of an AND, and makes an OR
 untranslatable: the server then keeps more files, and geoskip evaluates the clause on these
 (:attr:`TranslatedQuery.exact <geoskip.stores.search.queries.TranslatedQuery>`).
 
