@@ -81,7 +81,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from geoskip.spark.build.job import BuildReport
-    from geoskip.spark.dataset.handle import Dataset, dataset, datasets
+    from geoskip.spark.dataset.handle import Dataset, dataset
+    from geoskip.spark.dataset.verify import datasets
     from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
     from geoskip.spark.st_functions import register_functions
@@ -135,7 +136,8 @@ __all__ = [
 
 _SPARK = {
     "BuildReport": "build.job",
-    **dict.fromkeys(("Dataset", "dataset", "datasets"), "dataset.handle"),
+    **dict.fromkeys(("Dataset", "dataset"), "dataset.handle"),
+    "datasets": "dataset.verify",
     **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
     **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
     "register_functions": "st_functions",

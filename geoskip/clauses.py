@@ -25,25 +25,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = [
-    "KEEP_ALL",
-    "KEEP_NONE",
-    "Clause",
-    "Files",
-    "Mask",
-    "UnitClause",
-    "all_of",
-    "alternatives_of",
-    "answered",
-    "any_of",
-    "as_mask",
-    "guard",
-    "keep_mask",
-    "leaves_of",
-    "parts_of",
-    "size_of",
-]
-
 Mask = NDArray[np.bool_]
 T = TypeVar("T")
 

@@ -24,8 +24,6 @@ from geoskip.registry.fingerprint import qualified_name
 from geoskip.registry.functions import Reference
 from geoskip.report import count_of, unindexed_at_last
 
-__all__ = ["app", "table"]
-
 app = typer.Typer(help="Data skipping for Apache Spark.", no_args_is_help=True, add_completion=False)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")

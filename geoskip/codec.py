@@ -48,8 +48,6 @@ from geoskip.predicates import (
     StartsWith,
 )
 
-__all__ = ["MAX_DEPTH", "predicate_from_json", "predicate_to_json", "value_from_json", "value_to_json"]
-
 MAX_DEPTH = 200
 """Depth of the deepest tree that is read or written."""
 _MAX_ARRAYS = 20

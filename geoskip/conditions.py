@@ -33,34 +33,6 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Clause, Files, Mask, UnitClause, alternatives_of, keep_mask, parts_of
 
-__all__ = [
-    "ALWAYS",
-    "NEVER",
-    "AllOf",
-    "Among",
-    "AnyOf",
-    "Compare",
-    "Condition",
-    "ExistsClause",
-    "FileClause",
-    "Interval",
-    "Intervals",
-    "Negation",
-    "Places",
-    "Refine",
-    "SomeValue",
-    "UnitTable",
-    "all_hold",
-    "any_holds",
-    "complement",
-    "evaluate",
-    "expression_of",
-    "intersection",
-    "is_exact",
-    "necessary",
-    "union",
-]
-
 Places = NDArray[np.int64]
 Interval = tuple[Any, Any]
 """The values from the first on and below the second; None is an open end."""

@@ -21,21 +21,6 @@ the expected, the got and the way out.
 
 from __future__ import annotations
 
-__all__ = [
-    "ConflictError",
-    "DatasetNotFoundError",
-    "EnvironmentProblem",
-    "GeoskipError",
-    "InvalidSpecificationError",
-    "MappingError",
-    "MetadataError",
-    "MissingKeyError",
-    "NotIndexedError",
-    "StoreError",
-    "UnknownColumnError",
-    "UnsupportedColumnError",
-]
-
 
 class GeoskipError(Exception):
     """The root of every error that geoskip raises."""

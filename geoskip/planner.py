@@ -65,8 +65,6 @@ from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, RuleRunner, RuleSubject, calls_of, leave_out
 from geoskip.types import sql_type
 
-__all__ = ["Decision", "Labeller", "clause_for", "decide"]
-
 Report = Callable[[str], None]
 
 

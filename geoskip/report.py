@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from geoskip.planner import Decision
 
-__all__ = ["Report", "Scan", "size_of"]
-
 
 def _nothing() -> tuple[Any, ...]:
     return ()

@@ -24,8 +24,6 @@ from geoskip.predicates import And, Call, Comparison, In, Not, Or, Predicate, ch
 from geoskip.registry import Mapping, Registry
 from geoskip.rewrite.sql_functions import Template, recognise
 
-__all__ = ["RuleRunner", "RuleSubject", "Deadline", "calls_of", "leave_out", "name_of"]
-
 Report = Callable[[str], None]
 Rule = Callable[..., object]
 _MOST_VALUES = 1000

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["SqlType", "sql_type"]
-
 _INTEGRAL = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _RANKS = {kind: rank for rank, kind in enumerate((*_INTEGRAL, "float", "double"), 1)}
 _PLAIN = ("boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")

@@ -40,8 +40,6 @@ from udf_mappings.metric_functions import haversine
 from udf_mappings.sedona import compared
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
-__all__ = ["FUNCTIONS", "ellipsoid_named"]
-
 FUNCTIONS: dict[str, PlainFunction] = {}
 WGS84 = "WGS84"
 

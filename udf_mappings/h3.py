@@ -52,8 +52,6 @@ from geoskip.registry.fingerprint import identity
 from udf_mappings import PlainFunction, offered
 from udf_mappings.sedona_names import functions as sedona
 
-__all__ = ["FUNCTIONS", "HIGHEST_LATITUDE", "cover", "is_cell"]
-
 FUNCTIONS: dict[str, PlainFunction] = {}
 HIGHEST_LATITUDE = 85.0
 """Beyond it a cell in the plane of longitude and latitude may hold a pole, and is no polygon there."""

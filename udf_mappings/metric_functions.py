@@ -41,8 +41,6 @@ from geoskip.registry import declare, maps
 from udf_mappings import PlainFunction, offered, returns
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
-__all__ = ["FUNCTIONS", "angular", "hamming", "haversine", "jaccard", "register"]
-
 
 def haversine(lng1: Any, lat1: Any, lng2: Any, lat2: Any, radius: Any = EARTH_RADIUS) -> float | None:
     """Distance of two places on a sphere, in the unit of the radius.

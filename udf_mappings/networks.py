@@ -29,8 +29,6 @@ from geoskip.registry import constant, declare, maps
 from geoskip.registry.fingerprint import identity
 from udf_mappings import PlainFunction, offered
 
-__all__ = ["FUNCTIONS", "ends_of"]
-
 FUNCTIONS: dict[str, PlainFunction] = {}
 _MAPPED = 0xFFFF << 32
 

@@ -15,19 +15,6 @@ from geoskip.predicates import Call, Literal
 from geoskip.registry import Function
 from udf_mappings.shapely_functions import FUNCTIONS
 
-__all__ = [
-    "CATALYST",
-    "MADE_OF_TEXT_OR_NUMBERS",
-    "PARTS",
-    "SHAPELY",
-    "UNMOVED",
-    "Pair",
-    "functions",
-    "python_of",
-    "sides",
-    "LEFT",
-]
-
 CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
 SHAPELY = "udf_mappings.shapely_functions."
 

@@ -35,8 +35,6 @@ from numpy.typing import NDArray
 
 from geoskip.registry.fingerprint import state_version
 
-__all__ = ["FUNCTIONS", "ShapelyFunction"]
-
 EARTH_RADIUS = 6371008.0
 """Metres; Sedona's default for ST_DistanceSphere."""
 

@@ -42,8 +42,6 @@ from geoskip.registry import declare, maps
 from geoskip.registry.fingerprint import identity
 from udf_mappings import PlainFunction, offered
 
-__all__ = ["CRAWLER", "DIGITS", "FUNCTIONS"]
-
 FUNCTIONS: dict[str, PlainFunction] = {}
 CRAWLER = "Spider"
 """The device of crawlers."""

@@ -25,8 +25,6 @@ from geoskip.predicates import Call, Comparison, In, Literal, Predicate, StartsW
 from geoskip.registry import maps
 from udf_mappings.spark_sql import every, functions
 
-__all__ = ["columns", "combined", "common"]
-
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'  # the servers write \" for a quote within; Java recurses once for each
 _COMMON = (
     r"^{ip} \S+ {user} \[{day}:{time}\] "

@@ -24,32 +24,11 @@ from typing import Any
 import numpy as np
 
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, physical
+from geoskip.bounds.sort_keys import IncomparableError, physical
 from geoskip.clauses import Mask
+from geoskip.evaluation.values import FIRST, LAST
 from geoskip.predicates import Literal, Predicate
 from geoskip.types import SqlType, sql_type
-
-__all__ = [
-    "ALL_INTEGERS",
-    "Ends",
-    "absolute",
-    "affine",
-    "bounded",
-    "constant",
-    "corners",
-    "curve",
-    "is_operand",
-    "of_function",
-    "of_kind",
-    "of_wave",
-    "operand_type",
-    "round_reals",
-    "square",
-    "square_root",
-    "wave",
-    "whole_days",
-    "within",
-]
 
 ALL_INTEGERS = sql_type("bigint").values
 MICROSECONDS_PER_DAY = 86_400_000_000

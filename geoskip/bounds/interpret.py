@@ -16,8 +16,6 @@ from geoskip.clauses import Files
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from geoskip.types import sql_type
 
-__all__ = ["Derivation", "derive", "indexed", "interval_of", "keeps_numbers", "keys_of", "rounds", "uncast"]
-
 
 @dataclass(frozen=True)
 class Derivation:

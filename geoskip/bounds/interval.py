@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.bounds.sort_keys import (
-    FIRST,
-    LAST,
     PRESENT,
     Doubles,
     IncomparableError,
@@ -29,20 +27,14 @@ from geoskip.bounds.sort_keys import (
     LiteralKey,
     SortKeys,
     comparable,
-    float_keys,
     number_key,
     physical,
     real_key,
 )
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue
-from geoskip.evaluation.values import successor
+from geoskip.evaluation.values import FIRST, LAST, float_keys, successor
 from geoskip.predicates import Literal
-
-__all__ = [
-    *("ByteStrings", "Interval", "bounds_of", "counts_of", "kind_of", "one_sided_bounds", "plain"),
-    *("certain", "encoded", "prefix_differs", "prefix_meets", "texts_differ", "texts_meet"),
-]
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError
+from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.time_zones import LocalTimeFunction, has_fixed_zone
 from geoskip.evaluation import CandidateValues, values_of
+from geoskip.evaluation.values import FIRST, LAST
 from geoskip.predicates import Call, Cast, Predicate
 from geoskip.registry import current
 from geoskip.types import sql_type
-
-__all__ = ["THROUGH_ARROW", "call_at_ends", "evaluate_ends", "is_monotone_cast", "physical_value", "python_value"]
 
 _CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _KINDS = ("date", "timestamp", "timestamp_ntz")

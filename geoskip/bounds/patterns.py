@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
-__all__ = ["literal_prefix", "literal_suffix", "literal_text"]
-
 
 def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
     """The text that all matches of a LIKE pattern begin with, and True if all that begins so matches.

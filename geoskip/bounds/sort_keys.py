@@ -32,29 +32,6 @@ from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue, a
 from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys
 from geoskip.predicates import Literal
 
-__all__ = [
-    "FIRST",
-    "LAST",
-    "NAN",
-    "NAN_KEY",
-    "NUMBERS",
-    "PRESENT",
-    "UNKNOWN",
-    "Doubles",
-    "IncomparableError",
-    "Ints",
-    "SortKeys",
-    "LiteralKey",
-    "comparable",
-    "float_keys",
-    "keys_differ",
-    "keys_meet",
-    "number_key",
-    "physical",
-    "real_below",
-    "real_key",
-]
-
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 LiteralKey = tuple[int, bool]

@@ -35,27 +35,11 @@ import numpy as np
 
 from geoskip.bounds.arithmetic import of_kind
 from geoskip.bounds.interval import Interval
-from geoskip.bounds.sort_keys import FIRST, LAST, IncomparableError, Ints
+from geoskip.bounds.sort_keys import IncomparableError, Ints
 from geoskip.clauses import Mask
 from geoskip.evaluation import ZoneTransitions, clocks_of
+from geoskip.evaluation.values import FIRST, LAST
 from geoskip.predicates import Call, Cast, Literal
-
-__all__ = [
-    "NO_OFFSET",
-    "LocalTimeFunction",
-    "Parts",
-    "Points",
-    "has_fixed_zone",
-    "in_month",
-    "in_week_year",
-    "in_year",
-    "local",
-    "cast_to_local_time",
-    "periodic",
-    "recurring",
-    "remainder",
-    "local_times",
-]
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])
 _FIXED = re.compile(r"(UTC|GMT|Z|Etc/UTC|(UTC|GMT)?[+-]\d\d?(:\d\d)?)$")

@@ -35,7 +35,7 @@ from geoskip.bounds.arithmetic import (
 )
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import call_at_ends, evaluate_ends, is_monotone_cast
-from geoskip.bounds.sort_keys import LAST, physical
+from geoskip.bounds.sort_keys import physical
 from geoskip.bounds.time_zones import (
     NO_OFFSET,
     Parts,
@@ -49,11 +49,10 @@ from geoskip.bounds.time_zones import (
     recurring,
     remainder,
 )
+from geoskip.evaluation.values import LAST
 from geoskip.predicates import Call, Cast, Literal, Predicate
 from geoskip.registry import current
 from geoskip.types import SqlType, sql_type
-
-__all__ = ["TRANSFER", "Transfer", "transfer_of"]
 
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000

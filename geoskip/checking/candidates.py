@@ -32,11 +32,6 @@ from geoskip.predicates import Call, IsNull, Not, Predicate
 from geoskip.registry import FunctionProperties, Registry, current
 from geoskip.registry import Mapping as Rule
 
-__all__ = [
-    "Candidate", "IndexedExpression", "SyntheticFiles", "Tally", "candidates_for", "clause_of", "expressions_of",
-    "metadata_of", "truth_of",
-]  # fmt: skip
-
 # ---- synthetic files
 
 _PAIRS, _GROUPS = 40, 60

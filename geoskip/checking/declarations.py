@@ -19,8 +19,6 @@ from geoskip.geometry.shapes import ROUNDING
 from geoskip.predicates import Column, Literal, Predicate
 from geoskip.registry import ConstantDeclaration, current
 
-__all__ = ["constants", "denotations", "disordered", "is_same", "misplaced", "monotone", "repeated"]
-
 _TRIED = 200
 
 

@@ -40,8 +40,6 @@ from geoskip.registry.fingerprint import identity
 from geoskip.registry.functions import plain_function
 from geoskip.types import sql_type
 
-__all__ = ["FunctionResults", "FunctionUnderTest", "near_constants", "results_of_rows", "subjects_of"]
-
 ROW_BY_ROW, _SCALAR_PANDAS = (100, 101), 200
 """Spark's codes of how Python functions are called."""
 _MOST = 4

@@ -39,8 +39,6 @@ from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
-__all__ = ["conditions", "literals_of", "lost_row", "simpler"]
-
 _ROWS, _CALLS, _OTHERS = 80, 4, 3
 _COMPARED, _COMPARED_ALONE, _ARGUMENTS, _NUMBERS = 3, 8, 2, 6
 _SHRUNK = 400

@@ -32,23 +32,6 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from geoskip.errors import MappingError
 from geoskip.types import sql_type
 
-__all__ = [
-    "HINTS",
-    "OutOfTime",
-    "Sample",
-    "arrow_type",
-    "constants_of",
-    "drawn",
-    "hint_of",
-    "minimal",
-    "near",
-    "physical_value",
-    "rows_of",
-    "sample_of",
-    "samples",
-    "spark_type",
-]
-
 Strategy = SearchStrategy[Any]
 
 # ---- values of a type

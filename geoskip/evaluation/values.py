@@ -37,34 +37,6 @@ from geoskip.predicates import (
 )
 from geoskip.types import sql_type
 
-__all__ = [
-    "ANY",
-    "FIRST",
-    "IS_FALSE",
-    "IS_NULL",
-    "IS_TRUE",
-    "LAST",
-    "NAN_KEY",
-    "CandidateValues",
-    "OutcomeSets",
-    "Outcomes",
-    "ZoneTransitions",
-    "ascending",
-    "beginning",
-    "decided",
-    "directly",
-    "exactly",
-    "float_keys",
-    "interval_of",
-    "is_bytes",
-    "liked",
-    "physical",
-    "runs_within",
-    "successor",
-    "swapped",
-    "value_in",
-]
-
 IS_TRUE, IS_FALSE, IS_NULL = 1, 2, 4
 ANY = IS_TRUE | IS_FALSE | IS_NULL
 Outcomes = NDArray[np.uint8]

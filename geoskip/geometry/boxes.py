@@ -16,8 +16,6 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-__all__ = ["LARGEST", "LEAST", "LOOSENESS", "Boxes", "Envelope", "Floats", "Mask", "lacks_coordinates"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

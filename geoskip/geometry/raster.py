@@ -26,8 +26,6 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.geometry.boxes import Boxes, Envelope, Floats
 
-__all__ = ["CellCounts", "Raster"]
-
 Integers = NDArray[np.int64]
 
 _MOST_CELLS = 2_000_000

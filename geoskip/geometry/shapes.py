@@ -22,8 +22,6 @@ from shapely.geometry.base import BaseGeometry
 from geoskip.geometry.boxes import LARGEST, LEAST, Boxes, Envelope, Floats, Mask, lacks_coordinates
 from geoskip.geometry.raster import Raster
 
-__all__ = ["ROUNDING", "PreparedCentroid", "Shape", "is_near_its_box", "margin", "rounding_of"]
-
 ROUNDING = 1e-7
 """By so much of the largest coordinate a centroid may leave its box: two metres of longitudes and latitudes."""
 _STEPS = 64 * 2.0**-53

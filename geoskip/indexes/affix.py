@@ -60,8 +60,6 @@ from geoskip.predicates import (
 )
 from geoskip.types import sql_type
 
-__all__ = ["Affix", "EntryPasses", "Prefix", "Suffix"]
-
 CUT = 4
 """Bytes of the longest code point."""
 LIMIT = 10_000

@@ -22,18 +22,6 @@ from geoskip.errors import InvalidSpecificationError, MappingError
 from geoskip.predicates import Predicate
 from geoskip.registry.fingerprint import Unidentifiable, digest, names_in, qualified_name
 
-__all__ = [
-    "Index",
-    "SourceColumn",
-    "as_registered",
-    "definition",
-    "index",
-    "index_from_json",
-    "index_kinds",
-    "is_own",
-    "require_text",
-]
-
 I = TypeVar("I", bound="type[Index]")  # noqa: E741
 Summary = Mapping[str, Any]
 

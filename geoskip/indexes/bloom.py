@@ -56,8 +56,6 @@ from geoskip.predicates import (
 )
 from geoskip.registry import Function
 
-__all__ = ["BloomFilter", "FilterMayHold", "HashedPart", "equality"]
-
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
 _MANY = 4096
 """Values of an IN that are probed at most: some value of a longer list is in any filter."""

@@ -26,8 +26,6 @@ from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import Files, Mask
 from geoskip.indexes.bloom_hash import Words
 
-__all__ = ["LARGEST", "BloomFilters", "bits_for", "filter_of", "filters_for", "filters_of", "places_of", "probes_for"]
-
 LARGEST = 1 << 26
 """Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
 

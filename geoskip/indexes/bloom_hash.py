@@ -35,8 +35,6 @@ from geoskip.indexes.summary_cache import distinct, is_shared, share
 from geoskip.predicates import Literal
 from geoskip.types import SqlType, sql_type
 
-__all__ = ["VERSION", "Key", "Words", "hash_integers", "hashes_of", "hashes_of_each", "hashes_of_keys", "keys_of"]
-
 VERSION = 1
 Words = NDArray[np.uint64]
 Key = int | float | bytes | tuple[int, int]

@@ -42,8 +42,6 @@ from geoskip.indexes.stored_bounds import bound_type
 from geoskip.indexes.valuelist import list_clause, list_of, merged_list
 from geoskip.predicates import Predicate
 
-__all__ = ["Formatted"]
-
 
 @index
 @dataclass(frozen=True)

@@ -45,8 +45,6 @@ from geoskip.indexes.range_clauses import BoundTable
 from geoskip.indexes.stored_bounds import bound_type, ordered
 from geoskip.predicates import Predicate
 
-__all__ = ["GapList", "SegmentPasses", "SegmentTable", "segments_of"]
-
 T = TypeVar("T")
 _MOST = 1000
 

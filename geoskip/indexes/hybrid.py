@@ -43,8 +43,6 @@ from geoskip.indexes.summary_cache import CachedSummary
 from geoskip.indexes.valuelist import bytes_of, list_clause, list_of, list_type, merged_list, sort_values
 from geoskip.predicates import Predicate
 
-__all__ = ["Hybrid", "list_costs_less"]
-
 _MOST_VALUES = 1 << 17
 _MOST_BYTES = 16 << 20
 

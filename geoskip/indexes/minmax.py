@@ -54,9 +54,6 @@ from geoskip.predicates import (
 from geoskip.registry import Function
 from geoskip.types import sql_type
 
-__all__ = ["BoundClauses", "MinMax", "clause_of_several"]
-
-
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 

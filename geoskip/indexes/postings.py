@@ -25,8 +25,6 @@ from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, ExistsCl
 from geoskip.evaluation import CandidateValues, physical, runs_within
 from geoskip.evaluation.values import ascending
 
-__all__ = ["ListedClause", "Postings", "dictionary_of", "mirrored", "passes", "postings_of", "reals_as_bits"]
-
 Integers = NDArray[np.int64]
 Runs = list[tuple[int, int]]
 _FEW = 16

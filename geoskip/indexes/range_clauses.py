@@ -25,18 +25,7 @@ from geoskip.bounds.interval import (
     texts_differ,
     texts_meet,
 )
-from geoskip.bounds.sort_keys import (
-    FIRST,
-    LAST,
-    NAN,
-    NUMBERS,
-    PRESENT,
-    UNKNOWN,
-    IncomparableError,
-    SortKeys,
-    keys_differ,
-    keys_meet,
-)
+from geoskip.bounds.sort_keys import NAN, NUMBERS, PRESENT, UNKNOWN, IncomparableError, SortKeys, keys_differ, keys_meet
 from geoskip.clauses import Clause, Files, Mask
 from geoskip.conditions import (
     ALWAYS,
@@ -50,21 +39,8 @@ from geoskip.conditions import (
     any_holds,
     evaluate,
 )
+from geoskip.evaluation.values import FIRST, LAST
 from geoskip.predicates import Literal
-
-__all__ = [
-    "BoundTable",
-    "HasNaN",
-    "HasNulls",
-    "HasNumbers",
-    "HasValues",
-    "PrefixLeaves",
-    "PrefixMeets",
-    "RangeLeaves",
-    "RangeMeets",
-    "RangesCompare",
-]
-
 
 BoundEnds = tuple[Interval, SortKeys]
 

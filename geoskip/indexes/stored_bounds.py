@@ -18,8 +18,6 @@ from geoskip.evaluation.values import successor
 from geoskip.indexes.base import SourceColumn
 from geoskip.types import sql_type
 
-__all__ = ["LONGEST", "bound_type", "bounds", "merged", "of_texts", "ordered", "shortened"]
-
 LONGEST = 32
 """The bytes of a string that a bound keeps."""
 

@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from geoskip.indexes.stored_bounds import ordered
 
-__all__ = ["CachedSummary", "distinct", "is_shared", "share", "sharing"]
-
 T = TypeVar("T")
 _known: ContextVar[dict[tuple[int, Hashable], tuple[pa.Array, Any]] | None] = ContextVar("known", default=None)
 

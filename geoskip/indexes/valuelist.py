@@ -42,18 +42,6 @@ from geoskip.indexes.summary_cache import distinct
 from geoskip.predicates import And, Comparison, In, IsNull, Not, Or, Predicate
 from geoskip.types import sql_type
 
-__all__ = [
-    "MOST_BYTES",
-    "ValueList",
-    "bytes_of",
-    "sort_values",
-    "list_clause",
-    "list_type",
-    "list_of",
-    "merged_list",
-    "ListMeets",
-]
-
 MOST_BYTES = 1 << 20
 """Bytes of text or binary in a file's list, at most."""
 

@@ -28,8 +28,6 @@ from geoskip.lifecycle.verbs import CANCELLED, ROLLED_BACK, Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot, conform, files_schema
 from geoskip.stores.base import Store
 
-__all__ = ["Vacuumed", "cancel", "delete", "optimize", "restore", "rotate", "vacuum"]
-
 _ENTRIES_KEPT = 1000
 """Entries of the log that a vacuum keeps, however old."""
 

@@ -57,11 +57,6 @@ from geoskip.metadata import FORMAT, Snapshot
 from geoskip.metadata.header import check_format
 from geoskip.stores.base import Store
 
-__all__ = [
-    *("LEASE", "UNTOLD", "Entry", "HistoryRow", "Log", "RaceLosses"),
-    *("history", "is_dead", "latest", "now", "person_of", "who"),
-]
-
 LEASE = 60.0
 """Seconds without a heartbeat after which an operation on another machine counts as dead."""
 _LONGEST_PAUSE = 0.05

@@ -35,19 +35,6 @@ from geoskip.lifecycle.log import now
 from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
 from geoskip.metadata import FileRow, Header, IndexEntry, Snapshot, add_indexes, build_table, conform
 
-__all__ = [
-    "BuildResult",
-    "BuiltSummaries",
-    "DatasetAccess",
-    "Key",
-    "Listing",
-    "RefreshPlan",
-    "SnapshotDiff",
-    "difference",
-    "left_over",
-    "means_the_same",
-]
-
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Key = tuple[str, int, int]
 """A file and its fingerprint: path, size and modification time."""

@@ -32,23 +32,6 @@ from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
 
-__all__ = [
-    "Amend",
-    "Attempt",
-    "Commit",
-    "CommitAttempt",
-    "ConcurrentCommit",
-    "NoChange",
-    "Operation",
-    "Result",
-    "Rewrap",
-    "close",
-    "close_the_dead",
-    "made_by",
-    "perform",
-    "writing",
-]
-
 BEAT = 10.0
 """Seconds between heartbeats."""
 

@@ -52,20 +52,6 @@ from itertools import product
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = [
-    "CANCELLED",
-    "COMPATIBLE",
-    "DOING",
-    "DONE",
-    "FAILED",
-    "ROLLED_BACK",
-    "ConflictRule",
-    "OnConflict",
-    "StalenessBound",
-    "Verb",
-    "duration",
-]
-
 
 class Verb(StrEnum):
     """An operation on the indexes of a dataset."""

@@ -21,8 +21,6 @@ from geoskip.codec import predicate_from_json, predicate_to_json
 from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index, index_from_json
 
-__all__ = ["FORMAT", "Header", "IndexEntry", "PartColumn", "PartFile", "check_format"]
-
 FORMAT = 1
 """The version of the format that is written; snapshots of a newer one are refused."""
 

@@ -27,11 +27,6 @@ from geoskip.errors import MetadataError
 from geoskip.indexes.base import Index
 from geoskip.metadata.header import Header
 
-__all__ = [
-    *("BUDGET", "Cache", "FileMetadata", "MemoryBudget", "Snapshot", "Wanted"),
-    *("bytes_of", "one_chunk", "size_of"),
-]
-
 _FEW = 100
 """Items of a list that are measured, as a sample of all."""
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from geoskip.types import SqlType, sql_type
 
-__all__ = ["Floats", "Metric", "Points", "null_rows", "UserMetric"]
-
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

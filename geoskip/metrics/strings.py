@@ -36,20 +36,6 @@ from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 from geoskip.metrics.base import Floats, Metric, Points
 from geoskip.types import sql_type
 
-__all__ = [
-    "GROUP",
-    "MOST",
-    "MOST_BYTES",
-    "Hamming",
-    "Levenshtein",
-    "StringHeads",
-    "StringLists",
-    "few",
-    "group_by_beginning",
-    "merge_outlines",
-    "outline_of",
-]
-
 _LONGEST_STRING = 1 << 30
 """A length that no string has."""
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)

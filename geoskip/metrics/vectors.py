@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from geoskip.metrics.base import Floats, Metric, Points, null_rows
 from geoskip.types import sql_type
 
-__all__ = ["Angular", "Chebyshev", "Euclidean", "Haversine", "Jaccard", "Manhattan"]
-
 _SHORTEST, _LARGEST = 1e-100, 1e150
 _FARTHEST_LONGITUDE = 1e5
 _ROUNDING = 1e-30

@@ -25,8 +25,6 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.geobox.units import units_of
 from geoskip.planner import Decision
 
-__all__ = ["FileBoxes", "Limit", "boxes_of", "geobox_of", "limits_of", "shapes_of"]
-
 _CORNERS_OF_A_CIRCLE = 180
 
 

@@ -27,8 +27,6 @@ from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limi
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_map"]
-
 Window = tuple[float, float, float, float]
 """West, south, east, north."""
 Rows = Callable[[Sequence[str], int], list[tuple[Any, ...]]]

@@ -39,19 +39,6 @@ from typing import Any, Generic, TypeVar
 
 from geoskip.errors import InvalidSpecificationError
 
-__all__ = [
-    "Unidentifiable",
-    "checked",
-    "digest",
-    "identity",
-    "is_unchanged",
-    "names_in",
-    "qualified_name",
-    "restated",
-    "state_version",
-    "own_identity",
-]
-
 T = TypeVar("T")
 
 

@@ -11,19 +11,6 @@ from geoskip.errors import MappingError
 from geoskip.predicates import Call
 from geoskip.registry.fingerprint import Unidentifiable, checked, identity, qualified_name
 
-__all__ = [
-    "SPELLINGS",
-    "Function",
-    "Given",
-    "Named",
-    "Reference",
-    "identified",
-    "keys_of",
-    "overlap",
-    "plain_function",
-    "reference",
-]
-
 
 @dataclass(frozen=True)
 class Function:

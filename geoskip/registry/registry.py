@@ -14,20 +14,6 @@ from geoskip.clauses import Clause
 from geoskip.predicates import Call
 from geoskip.registry.functions import Given, Named, Reference, keys_of
 
-__all__ = [
-    "ConstantDeclaration",
-    "DenotationDeclaration",
-    "Mapping",
-    "FunctionProperties",
-    "Registry",
-    "constant_name",
-    "current",
-    "lasting",
-    "mappings",
-    "quarantined",
-    "release",
-]
-
 T = TypeVar("T")
 Rule = Callable[..., "Clause | None"]
 

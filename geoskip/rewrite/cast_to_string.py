@@ -20,8 +20,6 @@ import re
 from geoskip.predicates import And, Cast, Comparison, In, Literal, Opaque, Or, Predicate, StartsWith
 from geoskip.types import SqlType, sql_type
 
-__all__ = ["rewrite"]
-
 _NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,18})")
 _TIME = re.compile(
     r"(?P<year>\d{4})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d)"

@@ -54,8 +54,6 @@ from geoskip.predicates import (
 )
 from geoskip.types import sql_type
 
-__all__ = ["MOST_RECORDS", "choice", "is_builtin", "is_record", "record", "struct"]
-
 Test = Callable[[Predicate], Predicate]
 _CLASSES = {
     "if": ("If",),

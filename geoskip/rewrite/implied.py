@@ -40,8 +40,6 @@ from geoskip.predicates import (
 from geoskip.registry import current
 from geoskip.registry.fingerprint import is_unchanged
 
-__all__ = ["days", "invert", "need_arguments"]
-
 _HOUR = 3_600_000_000
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d?)(?::(\d\d))?$")
 

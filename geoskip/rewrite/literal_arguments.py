@@ -22,8 +22,6 @@ from typing import Any
 from geoskip.predicates import Call, Cast, Literal, Predicate, walk
 from geoskip.types import sql_type
 
-__all__ = ["evaluates_to", "solve"]
-
 Bound = Mapping[Predicate, Predicate]
 
 

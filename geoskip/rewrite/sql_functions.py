@@ -42,8 +42,6 @@ from geoskip.predicates import (
 from geoskip.rewrite.literal_arguments import evaluates_to, solve
 from geoskip.types import sql_type
 
-__all__ = ["Template", "group", "recognise"]
-
 Bound = dict[Predicate, Predicate]
 Match = tuple[Bound, tuple[tuple[Predicate, Literal], ...]]
 """What stands for markers, and what was folded to which constants."""

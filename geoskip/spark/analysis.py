@@ -45,19 +45,6 @@ from geoskip.spark.session import JvmBridge
 from geoskip.spark.settings import CHANGED, recorded_settings
 from geoskip.types import sql_type
 
-__all__ = [
-    "SPARKS_GEOMETRY",
-    "FileRelation",
-    "arrow_type",
-    "bind",
-    "columns_for",
-    "without_error_log",
-    "sentence",
-    "relation_of",
-    "texts_of",
-    "typed_columns",
-]
-
 Json = Mapping[str, Any]
 
 

@@ -22,8 +22,6 @@ from geoskip.stores.keyring import KeyKeeper, KeyRing
 from geoskip.stores.log_files import LocalFolder, local_path
 from geoskip.stores.parquet import ParquetStore
 
-__all__ = ["FOLDER", "KEYS", "DatasetCatalog"]
-
 FOLDER = "_geoskip"
 KEYS = "spark.geoskip.encryption.keyRing"
 _MOST_SNAPSHOTS = 64

@@ -32,11 +32,6 @@ from geoskip.registry import SPELLINGS, Function, current
 from geoskip.spark.analysis import without_error_log
 from geoskip.types import sql_type
 
-__all__ = [
-    "Argument", "LosingFile", "argument_values", "arguments_for", "collected", "indexed_expressions",
-    "likely_subjects", "literal_sql", "registered", "shrunk", "spellings_of", "sql_of",
-]  # fmt: skip
-
 _MOST = 3
 """Combinations of argument types that are tried."""
 _GUESSED = ("string", "double", "bigint", "date", "timestamp_ntz", "boolean")

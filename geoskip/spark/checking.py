@@ -63,8 +63,6 @@ from geoskip.spark.rule.evaluator import SparkEvaluator
 from geoskip.spark.rule.translate import Translator, inlined
 from geoskip.spark.session import disabled, java
 
-__all__ = ["check"]
-
 _ROWS = 60
 _CONSTANTS = 4
 _EVALUATED = 20

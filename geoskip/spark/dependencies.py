@@ -21,19 +21,6 @@ from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of
 from geoskip.spark.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
 from geoskip.stores.log_files import local_path
 
-__all__ = [
-    "Reader",
-    "corrupt_record",
-    "reason_declined",
-    "depends_on",
-    "reasons_of_functions",
-    "renamer",
-    "reasons_of_types",
-    "struct_tested_for_null",
-    "top_level_columns",
-    "reason_unusable",
-]
-
 Json = Mapping[str, Any]
 
 DEFAULT_OF = "default of "

@@ -47,8 +47,6 @@ from pyspark.sql import SparkSession
 
 from geoskip.stores.log_files import LocalFolder, local_path
 
-__all__ = ["HadoopFolder"]
-
 _RENAMES_EXCLUSIVELY = frozenset(["hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs", "abfs", "abfss"])
 _CREATES_EXCLUSIVELY = frozenset(["gs"])
 _PATH = "org.apache.hadoop.fs.Path"

@@ -17,8 +17,6 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Report, Scan
 from geoskip.spark.session import bridge, check_session, java
 
-__all__ = ["explain", "last_report", "report", "reports", "wait_for_audits"]
-
 _SEED = 0
 _SHUFFLED = 1 << 30
 """Bytes of a scan: of a larger one the first rows are taken, since random ones would need all of it."""

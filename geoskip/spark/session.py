@@ -36,20 +36,6 @@ from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.st_functions import candidates, register_functions
 from geoskip.stores.keyring import KeyKeeper
 
-__all__ = [
-    "ENABLED",
-    "JvmBridge",
-    "check_session",
-    "configure",
-    "disable",
-    "disabled",
-    "enable",
-    "is_enabled",
-    "jvm_of",
-    "known",
-    "session",
-]
-
 ENABLED = "spark.geoskip.enabled"
 _JAVAS = (17, 21)  # Spark 3.5 and 4.0 fail on Java 24 and newer, Spark 4 on 11 and older
 _PACKAGES = "spark.jars.packages"

@@ -21,23 +21,6 @@ from typing import Any
 
 from geoskip.metadata import BUDGET, bytes_of
 
-__all__ = [
-    "CHANGED",
-    "EXPRESSIONS",
-    "FORMATS",
-    "PYTHON",
-    "SETTINGS_OF",
-    "settings_difference",
-    "kind_of",
-    "cache_ttl",
-    "max_rechecks",
-    "of_scopes",
-    "recorded_settings",
-    "apply_cache_size",
-    "setting_problems",
-    "values_of",
-]
-
 _LOG = logging.getLogger("geoskip")
 _PREFIX = "spark.geoskip."
 _MOST_LOOKED_AT = 2000

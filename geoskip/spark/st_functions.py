@@ -23,8 +23,6 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem
 
-__all__ = ["candidates", "is_there", "register_functions", "release"]
-
 _FUNCTIONS = "org.apache.spark.sql.functions"
 _LINES = ("3.4", "3.5", "4.0")
 _RELEASES: dict[str, tuple[tuple[str, ...], str | None]] = {

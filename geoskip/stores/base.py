@@ -37,18 +37,6 @@ import pyarrow.compute as pc
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import BASE_SCHEMA, FORMAT, FileMetadata, Header, Snapshot, conform, files_schema
 
-__all__ = [
-    "MemoryStore",
-    "Store",
-    "entry_conflict",
-    "entry_json",
-    "header_json",
-    "is_late",
-    "new_identity",
-    "next_header",
-    "next_snapshot",
-]
-
 _REASONS = 1000
 """Reasons kept in a header, so that it stays small."""
 

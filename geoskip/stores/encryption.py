@@ -47,8 +47,6 @@ from geoskip.indexes.base import Index, index_kinds
 from geoskip.metadata import BASE_SCHEMA, FORMAT
 from geoskip.stores.keyring import KeyKeeper, decrypt, encrypt
 
-__all__ = ["DataKey", "Encryption", "PartKeys", "SnapshotProtection", "Vault", "is_sealed"]
-
 Json = Mapping[str, Any]
 _LARGEST = 128 << 20
 """Bytes of the largest entry, unpacked; longer texts are refused."""

@@ -24,8 +24,6 @@ from typing import Any, Protocol
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError, MissingKeyError
 
-__all__ = ["KeyKeeper", "KeyRing", "decrypt", "encrypt"]
-
 _LENGTHS = (16, 24, 32)
 _NONCE = 12
 _LARGEST = 1 << 20

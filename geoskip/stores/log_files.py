@@ -29,21 +29,6 @@ from geoskip.metadata.header import check_format
 from geoskip.stores.base import header_json
 from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, Vault, is_sealed
 
-__all__ = [
-    "Folder",
-    "LocalFolder",
-    "LogFiles",
-    "entry_content",
-    "entry_text",
-    "header_of",
-    "identity_of",
-    "identity_text",
-    "json_object",
-    "local_path",
-    "operation_name",
-    "snapshot_name",
-]
-
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 LARGEST_SNAPSHOT = 32 << 20
 LARGEST_OPERATION = 1 << 20

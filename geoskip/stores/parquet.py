@@ -83,8 +83,6 @@ from geoskip.stores.log_files import (
 from geoskip.stores.part_store import OWNER, PartStore, part_name
 from geoskip.stores.parts import PartReader, load_columns, write_part
 
-__all__ = ["ParquetStore"]
-
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 
 

@@ -20,8 +20,6 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import Header, PartFile, Snapshot, conform, files_schema
 from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
 
-__all__ = ["OWNER", "PartStore", "SnapshotCache", "merged_from", "part_name", "without"]
-
 _MOST_PARTS = 16
 _FANOUT = 4
 OWNER = 24

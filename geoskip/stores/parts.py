@@ -25,8 +25,6 @@ from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, 
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 
-__all__ = ["PartReader", "load_columns", "write_part"]
-
 _PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
 _ROW_GROUP = 1 << 20
 _ROWS_A_BYTE = 64

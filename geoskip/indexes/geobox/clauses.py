@@ -38,20 +38,6 @@ from geoskip.geometry.boxes import LARGEST, LOOSENESS, Boxes, Envelope, Mask
 from geoskip.geometry.shapes import ROUNDING, Shape, margin
 from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of, window
 
-__all__ = [
-    "BoxComesWithin",
-    "BoxCompares",
-    "BoxDiffers",
-    "BoxEncloses",
-    "BoxEquals",
-    "BoxGoesBeyond",
-    "BoxHasRows",
-    "BoxLeaves",
-    "BoxMeets",
-    "BoxTransform",
-    "GeoClause",
-]
-
 Integers = NDArray[np.int64]
 Table = BoxUnits | BoxFacts
 

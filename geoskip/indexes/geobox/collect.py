@@ -39,17 +39,6 @@ from numpy.typing import NDArray
 from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask, lacks_coordinates
 from geoskip.geometry.shapes import is_near_its_box
 
-__all__ = [
-    "GEOMETRY_TYPE",
-    "PAIR_TYPE",
-    "POINT_BIT",
-    "collect_geometries",
-    "collect_pairs",
-    "merge",
-    "DEFAULT_BOXES",
-    "split",
-]
-
 BOX_TYPE = pa.struct([(name, pa.float64()) for name in ("xmin", "ymin", "xmax", "ymax")])
 _COMMON = [("boxes", pa.list_(BOX_TYPE)), *((name, pa.int64()) for name in ("rows", "boxless", "nonfinite"))]
 PAIR_TYPE = pa.struct([*_COMMON, ("null_x", pa.int64()), ("null_y", pa.int64())])

@@ -30,8 +30,6 @@ from geoskip.types import SqlType, sql_type
 if TYPE_CHECKING:
     from geoskip.indexes.geobox.index import GeoBox
 
-__all__ = ["BoxPasses", "Coordinate", "UnitFiles", "bounds_of_type", "computed"]
-
 T = TypeVar("T")
 _MOST_WHOLE = 2.0**63 - 1024
 _MOST_UNSCALED = 10.0**18

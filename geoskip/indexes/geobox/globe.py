@@ -26,21 +26,6 @@ from geoskip.geometry.shapes import ROUNDING
 from geoskip.indexes.geobox.clauses import GeoClause, Integers, Table
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort, inside
 
-__all__ = [
-    "GLOBE",
-    "SPHEROID_LEAST",
-    "SPHEROID_MOST",
-    "Cap",
-    "Earth",
-    "GlobeComesWithin",
-    "GlobeGoesBeyond",
-    "haversine",
-    "lower_angle",
-    "on_sphere",
-    "upper_angle",
-    "windows",
-]
-
 SPHEROID_LEAST = 6335439.327
 """Metres on WGS84 per radian of central angle (of geodetic coordinates), at least."""
 SPHEROID_MOST = 6399593.626

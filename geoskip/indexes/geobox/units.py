@@ -23,8 +23,6 @@ from geoskip.conditions import AllOf, Among, Compare, Condition, UnitTable
 from geoskip.geometry.boxes import Boxes, Envelope, Mask
 from geoskip.indexes.geobox.collect import POINT_BIT
 
-__all__ = ["ENDS", "BoxFacts", "BoxUnits", "UnitSort", "inside", "units_of", "window"]
-
 Integers = NDArray[np.int64]
 
 ENDS = ("xmin", "ymin", "xmax", "ymax")

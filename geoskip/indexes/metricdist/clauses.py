@@ -37,18 +37,6 @@ from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate
 if TYPE_CHECKING:
     from geoskip.indexes.metricdist.index import MetricDist
 
-__all__ = [
-    "DistanceClause",
-    "DistanceLeaves",
-    "DistanceMeets",
-    "HasNullDistance",
-    "Distance",
-    "all_known",
-    "any_known",
-    "is_of_null",
-    "subject",
-]
-
 
 @dataclass(frozen=True)
 class DistanceClause(FileClause):

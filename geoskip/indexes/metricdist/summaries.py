@@ -24,18 +24,6 @@ from geoskip.conditions import AllOf, Among, UnitTable
 from geoskip.metrics import Metric
 from geoskip.metrics.base import Floats
 
-__all__ = [
-    "COUNTS",
-    "DistanceTable",
-    "OF_SCALE",
-    "Pivots",
-    "choose",
-    "collect",
-    "counter_example",
-    "merge",
-    "summary_type",
-]
-
 COUNTS = ("rows", "nulls", "blanks", "odd")
 _BINS = 64
 _LEAST_BINS = 8

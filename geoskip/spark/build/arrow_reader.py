@@ -32,20 +32,6 @@ from geoskip.spark.build.footers import (
     summary_from_footer,
 )
 
-__all__ = [
-    "SPARK",
-    "FileResult",
-    "ValueGatherer",
-    "RowSummaries",
-    "IndexPlan",
-    "store_summaries_of_files",
-    "collect_summary",
-    "one_array",
-    "store_summaries",
-    "read_files",
-    "cache_zip_directories",
-]
-
 SPARK = "spark"
 _ROWS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 256 << 20

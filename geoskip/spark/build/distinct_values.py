@@ -49,8 +49,6 @@ from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_e
 from geoskip.spark.build.spark_reader import arrow_columns, payload_batch, tasks_for
 from geoskip.stores.log_files import local_path
 
-__all__ = ["ExpressionPlan", "compute_expressions", "expression_plan"]
-
 _LARGEST = 32 << 20
 """Largest file in bytes that is read so: a larger one may have too many distinct values at once."""
 _GROUP = 64

@@ -20,19 +20,6 @@ import pyarrow.parquet as pq
 from geoskip.indexes.base import Index, Summary
 from geoskip.types import sql_type
 
-__all__ = [
-    "ReadersDiffer",
-    "Footer",
-    "SchemaLayout",
-    "SchemaLayouts",
-    "IndexPlan",
-    "may_be_julian",
-    "is_readable",
-    "least_value",
-    "summary_from_footer",
-    "unquoted",
-]
-
 _GREGORIAN = -141_427
 """The day (1582-10-15) from which both calendars agree."""
 _TIMES_AGREE = -2_208_988_800 * 10**6

@@ -30,9 +30,9 @@ from geoskip.metadata import FileRow, IndexEntry
 from geoskip.predicates import Column
 from geoskip.report import count_of, size_of
 from geoskip.spark.analysis import FileRelation, arrow_type, columns_for, texts_of
-from geoskip.spark.build.arrow_reader import SPARK, FileResult, IndexPlan, one_array
+from geoskip.spark.build.arrow_reader import SPARK, FileResult, one_array
 from geoskip.spark.build.distinct_values import compute_expressions, expression_plan
-from geoskip.spark.build.footers import is_readable
+from geoskip.spark.build.footers import IndexPlan, is_readable
 from geoskip.spark.build.listing import (
     UNNAMEABLE,
     ListedFile,
@@ -46,8 +46,6 @@ from geoskip.spark.build.listing import (
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
 from geoskip.spark.dependencies import ID_OF
 from geoskip.stores.log_files import local_path
-
-__all__ = ["BuildReport", "BuiltRows", "build", "choose_parameters", "details_of", "read"]
 
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 

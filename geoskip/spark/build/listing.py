@@ -26,27 +26,6 @@ from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java
 from geoskip.stores.log_files import local_path
 
-__all__ = [
-    "UNNAMEABLE",
-    "FileListing",
-    "ListedFile",
-    "SourceState",
-    "reason_of_change",
-    "etags_of",
-    "listing",
-    "reason_not_indexable",
-    "relative_path",
-    "below",
-    "glob_pattern",
-    "is_glob",
-    "literal_head",
-    "qualified",
-    "root_of",
-    "shared_folder",
-    "list_again",
-    "after_clock_tick",
-]
-
 _SUMMARIES = "/_(common_)?metadata$"
 _TICK_MS = 20
 """Clocks of local file systems advance every 4 to 10 ms."""

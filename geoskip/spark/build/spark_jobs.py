@@ -16,18 +16,6 @@ from pyspark.sql import SparkSession
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.metadata import IndexEntry
 
-__all__ = [
-    "OF_A_FILE",
-    "failing_expression",
-    "explain_worker_errors",
-    "first_line",
-    "show_progress",
-    "message_of",
-    "reason_of",
-    "check_not_cancelled",
-    "with_way_out",
-]
-
 _PATIENCE = 2.0
 _PACE = 10.0
 """Seconds between the lines of a log."""

@@ -31,13 +31,13 @@ from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, texts_of, without_error_log
 from geoskip.spark.build.arrow_reader import (
     FileResult,
-    IndexPlan,
     RowSummaries,
     ValueGatherer,
     cache_zip_directories,
     read_files,
     store_summaries,
 )
+from geoskip.spark.build.footers import IndexPlan
 from geoskip.spark.build.listing import ListedFile, SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
@@ -51,16 +51,6 @@ from geoskip.spark.build.spark_jobs import (
 )
 from geoskip.spark.session import java
 from geoskip.stores.log_files import local_path
-
-__all__ = [
-    "restricted_to",
-    "read_through_arrow",
-    "payload_batch",
-    "plain_uri",
-    "arrow_columns",
-    "tasks_for",
-    "read_through_spark",
-]
 
 _FILES_PER_TASK = 4000
 _BYTES_PER_TASK = 256 << 20

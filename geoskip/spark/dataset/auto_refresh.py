@@ -19,8 +19,6 @@ from geoskip.spark.dataset.create_refresh import files_without_metadata, refresh
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import known
 
-__all__ = ["QueryRefresher", "RefreshThread", "refresh_after_queries", "refresh_within"]
-
 _SHARE, _REST = 10, 1.0
 """A thread that refreshes after queries pauses ten times as long as a refresh took, at least one second."""
 

@@ -38,22 +38,6 @@ from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
 
-__all__ = [
-    "ENGINE",
-    "append",
-    "check_keys",
-    "check_same",
-    "create",
-    "drop",
-    "require_index",
-    "is_elsewhere",
-    "refresh",
-    "report",
-    "latest_with_index",
-    "files_without_metadata",
-    "with_latest",
-]
-
 ENGINE = f"pyspark {pyspark.__version__}"
 MODES = ("incremental", "full", "quick")
 T = TypeVar("T")

@@ -23,12 +23,10 @@ from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.dataset.verify import VerifyResult, datasets
+from geoskip.spark.dataset.verify import VerifyResult
 from geoskip.spark.session import check_session, java, known
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
-
-__all__ = ["Dataset", "dataset", "datasets"]
 
 
 def dataset(

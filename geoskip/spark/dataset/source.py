@@ -57,8 +57,6 @@ from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.log_files import local_path
 
-__all__ = ["DatasetSource", "SparkData"]
-
 _GONE = re.compile(r"does not exist|No such file")
 _NO_FOOTER = re.compile(r"footer|not a Parquet file|magic number|postscript", re.IGNORECASE)
 _SUFFIX = re.compile(r"[^/\s]+\.(csv|json|avro|orc|parquet)\b(\.(gz|bz2|zst|lz4|deflate|snappy)\b)?")

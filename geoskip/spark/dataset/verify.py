@@ -49,8 +49,6 @@ from geoskip.spark.dependencies import same_place
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
 
-__all__ = ["VerifyResult", "datasets", "describe", "history_frame", "repair", "verify"]
-
 
 @dataclass(frozen=True)
 class VerifyResult:

@@ -46,8 +46,6 @@ from geoskip.spark.rule.translate import Translator, inlined, parts_of
 from geoskip.spark.settings import apply_cache_size, cache_ttl, max_rechecks, setting_problems
 from geoskip.stores.log_files import local_path
 
-__all__ = ["Bridge"]
-
 Json = Mapping[str, Any]
 _LONGEST = 1000
 """So many characters of a reason are told, whatever lies in the metadata."""

@@ -26,8 +26,6 @@ from geoskip.registry import Registry, current
 from geoskip.rules import name_of
 from geoskip.spark.rule.translate import CATALYST, Translator, parts_of
 
-__all__ = ["Decisions", "DecisionCache", "has_rules_of_others", "is_reproducible", "lost_rows"]
-
 _LOG = logging.getLogger("geoskip")
 Json = Mapping[str, Any]
 Lasts = Callable[[], bool]

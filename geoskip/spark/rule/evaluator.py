@@ -55,8 +55,6 @@ from geoskip.spark.rule.python_udfs import called
 from geoskip.spark.rule.translate import Translator, type_name
 from geoskip.types import sql_type
 
-__all__ = ["Answers", "SparkEvaluator", "block", "unblocked"]
-
 Json = Mapping[str, Any]
 _MOST_BYTES = 64 << 20
 """Bytes of values that are sent to the JVM for one condition."""

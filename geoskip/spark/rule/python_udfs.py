@@ -45,8 +45,6 @@ from geoskip.predicates import Literal
 from geoskip.spark.rule.translate import UNIDENTIFIED, implementation_of
 from geoskip.types import sql_type
 
-__all__ = ["Rows", "call_in_worker", "called"]
-
 Json = Mapping[str, Any]
 _ROW_BY_ROW = (100, 101)
 """Spark's codes of plain functions, pickled and through Arrow."""

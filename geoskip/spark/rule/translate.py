@@ -52,8 +52,6 @@ from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
 from geoskip.types import sql_type
 
-__all__ = ["CATALYST", "SPATIAL", "UNIDENTIFIED", "Translator", "inlined", "parts_of", "quoted", "type_name"]
-
 Json = Mapping[str, Any]
 UNIDENTIFIED = "#unidentified"
 CATALYST = "org.apache.spark.sql.catalyst.expressions."

@@ -22,8 +22,6 @@ from typing import IO, Any
 from pyspark import BarrierTaskContext, SparkFiles, TaskContext
 from pyspark.sql.types import TimestampType
 
-__all__ = ["serve"]
-
 _PLAIN = (
     type(None), bool, int, float, str, bytes, bytearray, decimal.Decimal, dt.date, dt.datetime, dt.timedelta,
 )  # fmt: skip

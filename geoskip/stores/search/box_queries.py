@@ -38,8 +38,6 @@ from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, uni
 from geoskip.metadata import IndexEntry
 from geoskip.stores.search.queries import KeyField, Query, ServerKeys, TranslatedQuery, UnitKeys, any_of
 
-__all__ = ["BoxKeys", "fields_of", "keys_of", "unit_keys_of"]
-
 _BOOLEAN, _DOUBLE = {"type": "boolean"}, {"type": "double"}
 _FLAGS: dict[UnitSort, str] = {sort: sort.name.lower() for sort in UnitSort if sort != UnitSort.BOX}
 

@@ -46,8 +46,6 @@ from geoskip.metadata import FileMetadata, IndexEntry
 from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
 from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery, UnitKeys
 
-__all__ = ["conjuncts", "fields_of", "keys_of", "translate"]
-
 _MOST_QUERIES = 800
 """Simple queries in one query; servers refuse more than 1,024."""
 _DEEPEST = 8

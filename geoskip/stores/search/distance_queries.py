@@ -20,8 +20,6 @@ from geoskip.indexes.metricdist.summaries import DistanceTable, Pivots
 from geoskip.metadata import IndexEntry
 from geoskip.stores.search.queries import KeyField, ServerKeys, UnitKeys
 
-__all__ = ["fields_of", "keys_of", "units_of"]
-
 _BOOLEAN = {"type": "boolean"}
 _FLAGS = ("points", "nulls", "partly")
 _MOST_ORIGINS = 64

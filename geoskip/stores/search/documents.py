@@ -43,24 +43,6 @@ from geoskip.errors import MetadataError
 from geoskip.metadata import BASE_SCHEMA, IndexEntry, PartColumn, PartFile
 from geoskip.stores.search.clause_queries import fields_of, keys_of
 
-__all__ = [
-    "BLOCK",
-    "BLOCKS",
-    "KEYS",
-    "LARGEST",
-    "SOME",
-    "THERE",
-    "VALUES",
-    "Cells",
-    "PartWriter",
-    "SummaryField",
-    "checksum",
-    "decode",
-    "encode",
-    "key_properties",
-    "slots_of",
-]
-
 KEYS = "*keys"
 """The leaf of a part's column whose documents have keys; no field has such a name."""
 SOME = "*some"

@@ -13,8 +13,6 @@ from geoskip.metadata.header import check_format
 from geoskip.stores.base import new_identity
 from geoskip.stores.search.server import AlreadyExistsError, ForbiddenError, Json, NotFoundError, RefusedError, Server
 
-__all__ = ["DIGITS", "OF_ENTRIES", "OF_PARTS", "SearchIndex", "is_one_of"]
-
 DIGITS = "[0-9a-f]{32}"
 """The pattern of identities and names of parts."""
 _IDENTITY = re.compile(DIGITS)

@@ -57,8 +57,6 @@ from geoskip.stores.search.queries import (
     query_of,
 )
 
-__all__ = ["ListKeys", "fields_of", "keys_of", "units_of"]
-
 _MOST_LISTED = 1000
 """The most values of a file with keys."""
 _LONGEST = 500

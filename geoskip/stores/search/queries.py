@@ -30,23 +30,6 @@ from geoskip.conditions import (
 )
 from geoskip.metadata import FileMetadata, IndexEntry
 
-__all__ = [
-    "ALL",
-    "NONE",
-    "KeyField",
-    "Query",
-    "ServerKeys",
-    "TranslatedQuery",
-    "UnitKeys",
-    "all_of",
-    "any_of",
-    "negate",
-    "next_key",
-    "no_files",
-    "query_of",
-    "within",
-]
-
 Query = dict[str, Any]
 
 ALL: Query = {"match_all": {}}

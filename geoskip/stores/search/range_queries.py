@@ -35,17 +35,6 @@ from geoskip.indexes.range_clauses import BoundTable
 from geoskip.metadata import IndexEntry
 from geoskip.stores.search.queries import KeyField, ServerKeys, UnitKeys, no_files
 
-__all__ = [
-    "fields_of",
-    "keys_of",
-    "keys_of_bounds",
-    "segment_fields_of",
-    "segment_keys_of",
-    "types_of",
-    "units_of",
-    "units_of_segments",
-]
-
 _FIELDS = frozenset(["min", "max", "nulls", "rows"])
 _BOOLEAN = {"type": "boolean"}
 

@@ -45,8 +45,6 @@ from geoskip.stores.search.documents import (
 from geoskip.stores.search.queries import ALL, KeyField, TranslatedQuery
 from geoskip.stores.search.server import ForbiddenError, NotFoundError, RefusedError, Server
 
-__all__ = ["CellsOf", "Columns", "SearchFiles", "field_of", "is_typed", "of_documents", "read_parts"]
-
 Json = dict[str, Any]
 _LARGEST_PAGE = 8 << 20
 _BLOCKS = 4096

@@ -20,19 +20,6 @@ from urllib.parse import urlsplit
 
 from geoskip.errors import EnvironmentProblem, GeoskipError, InvalidSpecificationError, MetadataError
 
-__all__ = [
-    "AlreadyExistsError",
-    "ForbiddenError",
-    "Json",
-    "NotFoundError",
-    "RefusedError",
-    "Server",
-    "checked_url",
-    "headers_with",
-    "is_private",
-    "opensearch",
-]
-
 Json = dict[str, Any]
 
 _BUSY = frozenset([408, 429, 500, 502, 503, 504])

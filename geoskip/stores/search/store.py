@@ -26,8 +26,6 @@ from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchInde
 from geoskip.stores.search.search_files import SearchFiles, read_parts
 from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
 
-__all__ = ["ElasticsearchStore"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")

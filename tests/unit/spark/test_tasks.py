@@ -20,12 +20,12 @@ from geoskip.indexes.base import Index
 from geoskip.spark.build.arrow_reader import (
     SPARK,
     FileResult,
-    IndexPlan,
     ValueGatherer,
     collect_summary,
     read_files,
     store_summaries,
 )
+from geoskip.spark.build.footers import IndexPlan
 from geoskip.spark.build.job import misfit
 
 Write = Callable[..., str]
