@@ -229,6 +229,8 @@ class RefreshPlan:
         The indexes that existed when ``wanted`` was made. Default: those of the first attempt.
     diff
         The difference computed by the caller, used once if the snapshot is still the latest.
+    layout
+        The layout to record, as JSON. Default: the recorded one stays.
     """
 
     build: BuiltSummaries
@@ -237,6 +239,7 @@ class RefreshPlan:
     quick: bool = False
     known: Sequence[IndexEntry] | None = None
     diff: SnapshotDiff | None = None
+    layout: Mapping[str, Any] | None = None
 
     def __call__(self, attempt: CommitAttempt, distrusted: Mask | None = None) -> Commit | Amend | NoChange | None:
         """The next snapshot, None where the latest is as it should be.
@@ -395,6 +398,7 @@ class RefreshPlan:
             deleted=deleted,
             reasons=self.build.excluded,
             pending={},
+            layout=old.layout if self.layout is None else self.layout,
             built={name: about for name, about in old.built.items() if name in stored}
             | {entry.name: {"when": when, "reader": self.build.readers.get(entry.name, "")} for entry in built},
         )

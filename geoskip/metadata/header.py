@@ -160,6 +160,9 @@ class Header:
         By index, when it was built and by which reader.
     pending
         Count and names of the files without metadata that a quick refresh has found.
+    layout
+        The layout that the files were written in, as JSON (``geoskip.layout.Layout.to_json``); empty where none is
+        recorded, as in metadata of earlier versions. It says how to write further files, and never what to skip.
     """
 
     root: str
@@ -178,6 +181,7 @@ class Header:
     built: Mapping[str, Json] = field(default_factory=dict)
     pending: Json = field(default_factory=dict)
     unread_deleted: tuple[Json, ...] = ()
+    layout: Json = field(default_factory=dict)
 
     @property
     def stored(self) -> tuple[IndexEntry, ...]:
@@ -200,6 +204,7 @@ class Header:
             "built": {name: dict(about) for name, about in self.built.items()},
             "pending": dict(self.pending),
             "parts": [part.to_json() for part in self.parts],
+            **({"layout": dict(self.layout)} if self.layout else {}),
         }
 
     @classmethod
@@ -229,6 +234,7 @@ class Header:
             },
             pending=_optional(data, "pending", dict),
             unread_deleted=tuple(unread_deleted),
+            layout=_optional(data, "layout", dict),
         )
 
 

@@ -81,6 +81,7 @@ HEADER = Header(
     parts=(PartFile("parts/x.parquet", 2, 99, 2**32 - 1, {"i0": PartColumn("test_span(temp)", 10, 1, {"low": 7})}),),
     reasons={"bad \udcff.parquet": "truncated"},
     operation={"verb": "create", "rows": 5},
+    layout={"kind": "zorder", "expressions": ["lng", "lat"]},
 )
 
 
@@ -88,6 +89,12 @@ def test_a_header_comes_back_exactly():
     back = Header.from_json(through_json(HEADER.to_json()))
     assert back == HEADER
     assert [e.index.bound for e in back.entries] == [e.index.bound for e in HEADER.entries]
+
+
+def test_a_header_written_before_layouts_were_recorded_has_none():
+    earlier = {name: value for name, value in HEADER.to_json().items() if name != "layout"}
+    assert Header.from_json(earlier) == replace(HEADER, layout={})
+    assert replace(HEADER, layout={}).to_json() == earlier
 
 
 @given(st.dictionaries(texts, texts, max_size=3), texts, texts)

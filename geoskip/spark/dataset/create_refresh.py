@@ -45,8 +45,8 @@ _PASSES = 2
 """Passes over files that arrived during a build; what a steady writer adds later is left to the next refresh."""
 
 
-def create(source: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
-    """Build indexes, beside the existing ones."""
+def create(source: DatasetSource, indexes: Sequence[Index], layout: Mapping[str, Any] | None = None) -> BuildReport:
+    """Build indexes, beside the existing ones; ``layout`` is recorded in place of what the metadata say."""
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
     state, store = data.state, data.store
@@ -83,7 +83,8 @@ def create(source: DatasetSource, indexes: Sequence[Index]) -> BuildReport:
     others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
     changed = data.changed(others) if diff is not None and diff.stale else {}
     entries = choose_parameters(state, entries)
-    plan = RefreshPlan(BuiltSummaries(data), entries, known=snapshot.header.entries if snapshot else (), diff=diff)
+    before = snapshot.header.entries if snapshot else ()
+    plan = RefreshPlan(BuiltSummaries(data), entries, known=before, diff=diff, layout=layout)
     committed = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=ENGINE, since=_number(snapshot))
     _catch_up(store, data, committed, _number(snapshot))
     data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})

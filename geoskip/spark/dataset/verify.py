@@ -196,7 +196,7 @@ def _move_here(data: SparkData, header: Header) -> BuildReport:
     drop(data.store, header)
     empty = Commit(replace(data.header(), entries=entries), build_table(entries, []))
     perform(data.store, Verb.REPAIR, lambda attempt: empty if attempt.snapshot is None else None, by=ENGINE)
-    return create(source, indexes)
+    return create(source, indexes, header.layout)
 
 
 def _rebuild(source: DatasetSource, store: Store, header: Header, started: float) -> BuildReport:
@@ -205,7 +205,7 @@ def _rebuild(source: DatasetSource, store: Store, header: Header, started: float
     data = SparkData(source, source.current_state())
     state = data.state
     entries = bind(java(source.spark), state.frame, state.relation, [entry.index for entry in header.entries])
-    plan = RefreshPlan(BuiltSummaries(data), entries)
+    plan = RefreshPlan(BuiltSummaries(data), entries, layout=header.layout)
 
     def replace_everything(attempt: CommitAttempt) -> Commit | Amend | NoChange | None:
         if attempt.after:
