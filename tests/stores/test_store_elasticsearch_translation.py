@@ -22,11 +22,10 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.registry import declare, mappings
-from geoskip.stores.search import box_queries, distance_queries, listed_values
-from geoskip.stores.search.clause_queries import translate
+from geoskip.stores.search import listed_values
+from geoskip.stores.search.clause_queries import box_keys_of, keys_of_bounds, ring_keys_of, translate
 from geoskip.stores.search.queries import NONE, KeyField
 from geoskip.stores.search.queries import any_of as any_of_queries
-from geoskip.stores.search.range_queries import keys_of_bounds
 from tests.soundness.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
 from tests.support import geobox_oracle as geo
 from tests.support.harness import COLUMNS, TYPES, World, canned, leaves
@@ -239,11 +238,11 @@ def test_wrong_translations_of_boxes_and_distances_are_noticed(monkeypatch: pyte
     two = p.And((at_zero, p.IsNull(geo.LAT)))
     assert checked(geo.PAIR, zeros, two)
     with monkeypatch.context() as patch:
-        function(patch, box_queries.keys_of, lambda original, *given: _without_sorts(original(*given)))
+        function(patch, box_keys_of, lambda original, *given: _without_sorts(original(*given)))
         with pytest.raises(AssertionError, match="differs"):
             checked(geo.PAIR, zeros, two)
     with monkeypatch.context() as patch:
-        function(patch, distance_queries.keys_of, lambda original, *given: _without_ends(original(*given)))
+        function(patch, ring_keys_of, lambda original, *given: _without_ends(original(*given)))
         with pytest.raises(AssertionError, match="differs"):
             test_distances_are_translated_rightly("euclidean")
 

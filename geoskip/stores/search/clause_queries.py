@@ -1,19 +1,45 @@
 """Translate clauses into queries of a search server, over the keys of summaries.
 
-**Keys** order on the server as values do in Spark. There is a module for each sort of summary:
-:mod:`~geoskip.stores.search.range_queries` (bounds and segments), :mod:`~geoskip.stores.search.listed_values` (lists of
-values, prefixes and suffixes), :mod:`~geoskip.stores.search.box_queries` and
-:mod:`~geoskip.stores.search.distance_queries`. Each defines the fields of its keys, makes the keys from the unit tables
-that clauses compare when geoskip evaluates them, and gives a table without units (:class:`UnitKeys
-<geoskip.stores.search.queries.UnitKeys>`). A user's index has keys if its summaries have the members of one of
-geoskip's.
+**Keys** order on the server as values do in Spark. Each sort of summary defines the fields of its keys, makes the keys
+from the unit tables that clauses compare when geoskip evaluates them, and gives a table without units
+(:class:`UnitKeys <geoskip.stores.search.queries.UnitKeys>`). A user's index has keys if its summaries have the members
+of one of geoskip's. A document without an index's keys is kept by every clause over it.
+
+*Bounds* (MinMax and its like: ``min``, ``max``, ``nulls`` and ``rows``). A server's doubles have no NaN, its strings
+have another order than bytes, and it has no decimals. So documents get the columns of
+:class:`~geoskip.indexes.range_clauses.BoundTable`:
+
+* ``low`` and ``high``: for types of fixed width the order-preserving 64-bit keys of :mod:`geoskip.bounds.sort_keys`,
+  for strings and binary the bytes as hexadecimal digits, which order as the bytes do whatever is in them; a bound of
+  strings that is missing is open;
+* ``present``, if the file may have a value; ``values``, if some value is not NULL; ``nulls``, if some value is NULL;
+* for floats ``nan`` and ``numbers``, if it may have NaN and other values; for strings ``exact``, if neither bound was
+  shortened.
+
+*Segments* (GapList), and one more each for NULL and NaN, are *nested* objects with the keys of bounds, so that
+``x BETWEEN 4 AND 6`` becomes a query for one segment that meets both ends.
+
+*Boxes* (GeoBox) are nested objects too: AND becomes a query for one box that passes everything. Beside ``boxes``
+(doubles as stored; ``point`` if the file has points alone) a document has a flag for each other sort of
+:mod:`units <geoskip.indexes.geobox.units>`. A server compares coordinates, and has no polygons: clauses about a shape
+become a query for boxes that meet the shape's envelope, or the envelope of its surroundings for distances, and geoskip
+then compares the boxes of those files. Clauses that only skip files wholly inside a shape or near a point (NOT
+Intersects, a distance above a number) keep nearly every file, and are not translated. The margins against rounding
+follow from the snapshot's largest coordinate, which is kept beside the keys.
+
+*Distances* (MetricDist): for each pivot the *rings* in which a file's rows lie, the columns of
+:class:`~geoskip.indexes.metricdist.summaries.DistanceTable`. The rings of the first pivot are the ranges ``r0``, one
+more than it has gaps, and so on; they have the margins of the clauses. A file with a row that is no point, or with too
+little known, has no keys. Stored outlines of texts, as for Levenshtein's distance, and the rings of further pivots are
+compared by geoskip afterwards.
+
+*Lists of values*: :mod:`~geoskip.stores.search.listed_values`.
 
 **Clauses** state a condition on the columns of a unit table (:mod:`geoskip.conditions`), which becomes the query. AND
 and OR become the server's. For clauses over the *units* of one index (values, segments, boxes) the conditions on a unit
-are merged first, as geoskip evaluates them. No clause is ever negated. A document without an index's keys is kept by
-every clause over it. A clause that cannot be translated is left out of an AND, and makes an OR
-untranslatable: the server then keeps more files, and geoskip evaluates the clause on these
-(:attr:`TranslatedQuery.exact <geoskip.stores.search.queries.TranslatedQuery>`).
+are merged first, as geoskip evaluates them. No clause is ever negated. A clause that cannot be translated, such as one
+on a computed expression, is left out of an AND, and makes an OR untranslatable: the server then keeps more files, and
+geoskip evaluates the clause on these (:attr:`TranslatedQuery.exact <geoskip.stores.search.queries.TranslatedQuery>`).
 
 Bloom filters have no keys. A clause tests some bits of a long string, and servers' queries know no bits: as terms, the
 numbers of the set bits are half of a filter's bits, eight to sixteen times its bytes, and more in the server's index;
@@ -23,12 +49,15 @@ query keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from geoskip.bounds.interpret import indexed
+from geoskip.bounds.interval import ByteStrings, Interval, kind_of
 from geoskip.clauses import (
     KEEP_ALL,
     KEEP_NONE,
@@ -41,10 +70,284 @@ from geoskip.clauses import (
     parts_of,
     size_of,
 )
-from geoskip.conditions import FileClause, condition_of
+from geoskip.conditions import (
+    ALWAYS,
+    NEVER,
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    FileClause,
+    Negation,
+    all_hold,
+    any_holds,
+    condition_of,
+    is_exact,
+    necessary,
+)
+from geoskip.errors import InvalidSpecificationError
+from geoskip.geometry.boxes import Envelope
+from geoskip.indexes.gaplist import SegmentTable, segments_of
+from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of
+from geoskip.indexes.metricdist.clauses import DistanceClause
+from geoskip.indexes.metricdist.index import MetricDist
+from geoskip.indexes.metricdist.summaries import DistanceTable, Pivots
+from geoskip.indexes.range_clauses import BoundTable
 from geoskip.metadata import FileMetadata, IndexEntry
-from geoskip.stores.search import box_queries, distance_queries, listed_values, queries, range_queries
-from geoskip.stores.search.queries import KeyField, ServerKeys, TranslatedQuery, UnitKeys
+from geoskip.stores.search import listed_values, queries
+from geoskip.stores.search.queries import KeyField, Query, ServerKeys, TranslatedQuery, UnitKeys, no_files
+
+Fields = dict[str, Any]
+Row = dict[str, Any]
+_BOOLEAN, _DOUBLE = {"type": "boolean"}, {"type": "double"}
+
+
+# --- bounds and segments ----------------------------------------------------------------------------------------------
+
+_OF_BOUNDS = frozenset(["min", "max", "nulls", "rows"])
+
+
+def range_fields_of(entry: IndexEntry) -> Fields | None:
+    """The server's types of the keys; None where the summaries have no bounds."""
+    if not {field.name for field in entry.arrow} >= _OF_BOUNDS:
+        return None
+    bound = entry.arrow.field("min").type
+    return types_of(bound) if bound == entry.arrow.field("max").type else None
+
+
+def types_of(bound: pa.DataType) -> Fields | None:
+    """The server's types of the keys of bounds of this type; None for those that have no keys."""
+    flags: tuple[str, ...]
+    if pa.types.is_binary(bound) or pa.types.is_large_binary(bound):
+        types, flags = {"type": "keyword"}, ("present", "values", "nulls", "exact")
+    elif pa.types.is_floating(bound):
+        types, flags = {"type": "long"}, ("present", "values", "nulls", "nan", "numbers")
+    elif pa.types.is_decimal(bound) or kind_of(bound) is not None:
+        types, flags = {"type": "long"}, ("present", "values", "nulls")
+    else:
+        return None
+    return {"low": types, "high": types, **dict.fromkeys(flags, _BOOLEAN)}
+
+
+def range_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
+    """The keys of all files; None where decimals are too long for them."""
+    found = keys_of_bounds(files, entry.name, entry.arrow.field("min").type)
+    return None if found is None else ServerKeys(found)
+
+
+def keys_of_bounds(files: Files, name: str, bound: pa.DataType) -> list[Row] | None:
+    """The keys of bounds of this type, an entry a file."""
+    table, names = BoundTable(files, indexed(name)), types_of(bound)
+    interval = table.interval
+    scale = bound.scale if pa.types.is_decimal(bound) else 0
+    if interval is None or names is None or (isinstance(interval, Interval) and interval.scale != scale):
+        return None
+    columns = [_cells_of(table.column(name)) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _cells_of(column: Any) -> list[Any]:
+    if isinstance(column, np.ndarray):
+        return list(column.tolist())
+    return [None if bound is None else bound.hex() for bound in column.to_pylist()]
+
+
+def range_units_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
+    """The keys of bounds, a unit a document; None for clauses over other columns."""
+    files = no_files(field.entry)
+    if not isinstance(clause.units(files), BoundTable):
+        return None
+    table = BoundTable(files, indexed(field.entry.name))
+    textual = isinstance(table.interval, ByteStrings)
+    return UnitKeys(field, table, "values", nullable=("low", "high") if textual else ())
+
+
+_MOST_SEGMENTS = 64
+"""The most units of a file with keys."""
+
+
+def segment_fields_of(entry: IndexEntry) -> Fields | None:
+    """The server's types of the keys; None where the summaries have no segments."""
+    names = {field.name for field in entry.arrow}
+    types = types_of(_bound_of(entry)) if names >= {"segments", "nulls", "rows"} else None
+    if types is None:
+        return None
+    return {"there": {"type": "boolean"}, "units": {"type": "nested", "dynamic": False, "properties": types}}
+
+
+def _bound_of(entry: IndexEntry) -> pa.DataType:
+    return entry.arrow.field("segments").type.value_type.field("low").type
+
+
+def segment_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
+    """The keys of all files; None where decimals are too long for them."""
+    segments = segments_of(files, entry.name)
+    found = keys_of_bounds(segments, entry.name, _bound_of(entry))
+    if found is None:
+        return None
+    counts = np.bincount(segments.owner, minlength=len(files))
+    rows: list[Row] = [{"there": True, "units": []} if count <= _MOST_SEGMENTS else {} for count in counts.tolist()]
+    for at, unit in zip(segments.owner.tolist(), found, strict=True):
+        if rows[at]:
+            rows[at]["units"].append(unit)
+    return ServerKeys(rows, whole=bool((counts <= _MOST_SEGMENTS).all()))
+
+
+def segment_units_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
+    """The keys of segments, which are nested objects; None for clauses over other columns."""
+    table = clause.units(no_files(field.entry))
+    return UnitKeys(field, table, "there", nested="units") if isinstance(table, SegmentTable) else None
+
+
+# --- boxes ------------------------------------------------------------------------------------------------------------
+
+_SORT_FLAGS: dict[UnitSort, str] = {sort: sort.name.lower() for sort in UnitSort if sort != UnitSort.BOX}
+
+
+def box_fields_of(entry: IndexEntry) -> Fields | None:
+    """The server's types of the keys; None where the summaries have no boxes."""
+    if not {field.name for field in entry.arrow} >= {"boxes", "rows", "boxless", "nonfinite"}:
+        return None
+    box = {**dict.fromkeys(ENDS, _DOUBLE), "point": _BOOLEAN}
+    return {
+        "boxes": {"type": "nested", "dynamic": False, "properties": box},
+        **dict.fromkeys(_SORT_FLAGS.values(), _BOOLEAN),
+    }
+
+
+def box_keys_of(files: Files, entry: IndexEntry) -> ServerKeys:
+    """The keys of all files."""
+    units = units_of(files, entry.name, tuple(field.name for field in entry.arrow if field.name != "boxes"))
+    none = dict.fromkeys(_SORT_FLAGS.values(), False)
+    unknown = set(units.unknown_file.tolist())
+    rows: list[Row] = [{} if at in unknown else {"boxes": [], **none} for at in range(len(files))]
+    for at, box in zip(units.box_file.tolist(), _boxes(units), strict=True):
+        rows[at]["boxes"].append(box)
+    lacking = slice(len(units.box_file), None)
+    for at, sort in zip(units.unit_file[lacking].tolist(), units.column("sort")[lacking].tolist(), strict=True):
+        rows[at][_SORT_FLAGS[UnitSort(sort)]] = True
+    return ServerKeys(rows, largest=units.scale)
+
+
+def _boxes(units: BoxUnits) -> Iterable[Row]:
+    ends = [(getattr(units.boxes, end) + 0.0).tolist() for end in ENDS]  # -0.0 is below 0.0 on a server
+    points = units.only_points(np.arange(len(units.boxes))).tolist()
+    return (dict(zip((*ENDS, "point"), box, strict=True)) for box in zip(*ends, points, strict=True))
+
+
+def box_units_of(clause: Clause, field: KeyField) -> UnitKeys:
+    """The keys of boxes, which all lie within the largest coordinate."""
+    extent = Envelope(-field.largest, -field.largest, field.largest, field.largest)
+    return BoxKeys(field, BoxFacts(extent), known="wild", nested="boxes")
+
+
+class BoxKeys(UnitKeys):
+    """The keys of units: nested objects of boxes, and flags for the other sorts."""
+
+    def translate(self, condition: Condition) -> TranslatedQuery | None:
+        """The query for documents with a unit that satisfies a condition; None if only code drops boxes."""
+        vague = not is_exact(condition) and _of_sort(necessary(condition), UnitSort.BOX) == ALWAYS
+        return None if vague else super().translate(condition)
+
+    def query_of(self, condition: Condition) -> Query:
+        weaker = necessary(condition)
+        found = [super().query_of(_of_sort(weaker, UnitSort.BOX))]
+        found += [self.field.is_true(flag) for sort, flag in _SORT_FLAGS.items() if _of_sort(weaker, sort) == ALWAYS]
+        return queries.any_of(found)
+
+
+def _of_sort(condition: Condition, sort: UnitSort) -> Condition:
+    """The condition, without code, for the units of one sort; only boxes have other columns."""
+    match condition:
+        case Compare("sort", _, value):
+            return ALWAYS if value == sort else NEVER
+        case AllOf(parts):
+            return all_hold(_of_sort(part, sort) for part in parts)
+        case AnyOf(parts):
+            joined = any_holds(_of_sort(part, sort) for part in parts)
+            return ALWAYS if isinstance(joined, AnyOf) and _has_complement(joined.parts) else joined
+        case Negation(part):
+            found = _of_sort(part, sort)
+            return NEVER if found == ALWAYS else ALWAYS if found == NEVER else Negation(found)
+    return condition if sort is UnitSort.BOX else NEVER
+
+
+def _has_complement(parts: tuple[Condition, ...]) -> bool:
+    """True if one of some alternatives negates others: elsewhere than in windows, or in one of them."""
+    negated = [part.part for part in parts if isinstance(part, Negation)]
+    return any({*(one.parts if isinstance(one, AnyOf) else (one,))} <= {*parts} for one in negated)
+
+
+# --- distances --------------------------------------------------------------------------------------------------------
+
+_DISTANCE_FLAGS = ("points", "nulls", "partly")
+_MOST_PIVOTS = 64
+"""The most pivots with rings."""
+
+
+def ring_fields_of(entry: IndexEntry) -> Fields | None:
+    """The server's types of the keys; None for other indexes, and where the pivots are not known here."""
+    origins = _pivots_of(entry)
+    if origins is None:
+        return None
+    rings = {f"r{number}": {"type": "double_range"} for number in range(_rings_of(origins))}
+    return {**dict.fromkeys(_DISTANCE_FLAGS, _BOOLEAN), "reach": _DOUBLE, **rings}
+
+
+def _pivots_of(entry: IndexEntry) -> Pivots | None:
+    index = entry.index
+    if not (isinstance(index, MetricDist) and index.is_resolved and index.origins):
+        return None
+    try:
+        return index.pivots()
+    except InvalidSpecificationError:  # the declared function has changed
+        return None
+
+
+def _rings_of(origins: Pivots) -> int:
+    return min(len(origins.points), _MOST_PIVOTS)
+
+
+def ring_keys_of(files: Files, entry: IndexEntry) -> ServerKeys | None:
+    """The keys of all files."""
+    origins = _pivots_of(entry)
+    if origins is None:
+        return None
+    table = DistanceTable(origins, files).distances
+    known = ~table.unclear & np.isfinite(table.reach)
+    flags = {name: getattr(table, name).tolist() for name in _DISTANCE_FLAGS}
+    reach = table.reach.tolist()
+    rows: list[Row] = [
+        {"reach": reach[at], **{name: found[at] for name, found in flags.items()}} if known[at] else {}
+        for at in range(len(files))
+    ]
+    for number in range(_rings_of(origins)):
+        gaps: dict[int, list[tuple[float, float]]] = {}
+        for owner, inner, outer in zip(*(ends.tolist() for ends in table.gaps[number]), strict=True):
+            gaps.setdefault(owner, []).append((inner, outer))
+        low, high = table.low[number].tolist(), table.high[number].tolist()
+        for at in np.flatnonzero(known & table.points).tolist():
+            rows[at][f"r{number}"] = list(_between_gaps(low[at], high[at], sorted(gaps.get(at, ()))))
+    return ServerKeys(rows, bool(known[~table.unclear].all()) and len(origins.points) <= _MOST_PIVOTS)
+
+
+def _between_gaps(low: float, high: float, gaps: list[tuple[float, float]]) -> Any:
+    """The parts of a range between its gaps, which are open intervals."""
+    for inner, outer in gaps:
+        if low <= inner < outer:
+            yield {"gte": low, "lte": inner}
+            low = outer
+    yield {"gte": low, "lte": max(low, high)}
+
+
+def ring_units_of(clause: Clause, field: KeyField) -> UnitKeys | None:
+    """The keys that a clause over distances compares; None for others."""
+    if not isinstance(clause, DistanceClause):
+        return None
+    return UnitKeys(field, DistanceTable(clause.origins, rings=_rings_of(clause.origins)), "points")
+
+
+# --- clauses ----------------------------------------------------------------------------------------------------------
 
 _MOST_QUERIES = 800
 """Simple queries in one query; servers refuse more than 1,024."""
@@ -99,8 +402,6 @@ def _unit_keys_of(clause: FileClause, field: KeyField) -> UnitKeys | None:
     return next((units(clause, field) for fields, _, units in _KINDS if fields(field.entry) is not None), None)
 
 
-Fields = dict[str, Any]
-
 _KINDS: tuple[
     tuple[
         Callable[[IndexEntry], Fields | None],
@@ -109,11 +410,11 @@ _KINDS: tuple[
     ],
     ...,
 ] = (
-    (range_queries.fields_of, range_queries.keys_of, range_queries.units_of),
+    (range_fields_of, range_keys_of, range_units_of),
     (listed_values.fields_of, listed_values.keys_of, listed_values.units_of),
-    (range_queries.segment_fields_of, range_queries.segment_keys_of, range_queries.units_of_segments),
-    (box_queries.fields_of, box_queries.keys_of, box_queries.unit_keys_of),
-    (distance_queries.fields_of, distance_queries.keys_of, distance_queries.units_of),
+    (segment_fields_of, segment_keys_of, segment_units_of),
+    (box_fields_of, box_keys_of, box_units_of),
+    (ring_fields_of, ring_keys_of, ring_units_of),
 )
 """For each sort of keys: what documents have of them, the keys of files, and those that a clause compares."""
 
