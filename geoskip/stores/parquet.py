@@ -80,8 +80,7 @@ from geoskip.stores.log_files import (
     operation_name,
     snapshot_name,
 )
-from geoskip.stores.part_store import OWNER, PartStore, part_name
-from geoskip.stores.parts import PartReader, load_columns, write_part
+from geoskip.stores.parts import OWNER, PartReader, PartStore, load_columns, part_name, write_part
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 

@@ -1,8 +1,12 @@
-"""Parts: immutable Parquet files with rows of the files table (see :mod:`geoskip.stores.parquet`).
+"""Parts of snapshots, and the stores that keep them: a small change is a small write.
 
-The footer of a part is checked when it is opened, and the bytes of each read: of single fields if the header has their
-checksums, else of whole columns. Encryption (:mod:`geoskip.stores.encryption`) authenticates columns instead, and a
-cryptographic digest the footer.
+A part is an immutable Parquet file with rows of the files table (see :mod:`geoskip.stores.parquet`). Its footer is
+checked when it is opened, and the bytes of each read: of single fields if the header has their checksums, else of whole
+columns. Encryption (:mod:`geoskip.stores.encryption`) authenticates columns instead, and a cryptographic digest the
+footer.
+
+A header names parts and the rows removed from each. A commit writes one part; :func:`without` and
+:func:`merged_from` choose the parts that the next snapshot keeps, and those that are merged into the new one.
 """
 
 from __future__ import annotations
@@ -11,17 +15,21 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Wanted, conform, files_schema
+from geoskip.metadata import BASE_SCHEMA, Header, PartColumn, PartFile, Snapshot, Wanted, conform, files_schema
+from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 
@@ -34,7 +42,7 @@ _LARGEST_READ = 16 << 30
 
 
 def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = None) -> PartFile:
-    """Write a files table as a local Parquet file.
+    """Write a files table as a local Parquet file, and return the part's description for headers.
 
     Parameters
     ----------
@@ -46,11 +54,6 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
         Rows of the files table.
     keys
         The encryption of the part, None for a part in clear.
-
-    Returns
-    -------
-    PartFile
-        The part's description for headers.
     """
     logical = table.schema.names
     physical = [n if n in BASE_SCHEMA.names else f"i{i - len(BASE_SCHEMA)}" for i, n in enumerate(logical)]
@@ -100,9 +103,7 @@ class PartReader:
     """An opened part with a verified footer, which reads and verifies columns."""
 
     def __init__(self, folder: Folder, part: PartFile, keys: PartKeys | None = None) -> None:
-        self.part = part
-        self.keys = keys
-        self.folder = folder
+        self.part, self.keys, self.folder = part, keys, folder
         self.what = f"{part.name} in {folder.location}"
         if not _PART.fullmatch(part.name):
             raise MetadataError(f"{self.what} is no name of a part")
@@ -141,7 +142,6 @@ class PartReader:
         return table.filter(self.left) if self.part.removed else table
 
     def _unpacked_bytes(self, columns: Iterable[str]) -> int:
-        """The unpacked bytes of some columns."""
         numbers = [number for key in columns for number in self.leaves.get(key, {}).values()]
         groups = [self.footer.row_group(place) for place in range(self.footer.num_row_groups)]
         return sum(abs(group.column(number).total_uncompressed_size) for group in groups for number in numbers)
@@ -167,12 +167,15 @@ class PartReader:
         return pa.table(columns)
 
     def _verified_paths(self, file: BinaryIO, key: str, column: PartColumn, kind: pa.DataType) -> list[str]:
-        """Verify the leaves of a column that a type needs; returns their paths.
+        """Verify the leaves of a column that a type needs, and return their paths.
 
-        Encrypted columns are not verified: pyarrow ends the process if asked for the position of one without its key.
+        All are needed where the type has no fields, or names with dots. Encrypted columns are not verified: pyarrow
+        ends the process if asked for the position of one without its key.
         """
         leaves = self.leaves.get(key, {})
-        needed = _leaves_of_type(leaves, kind)
+        fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
+        dotted = not fields or any("." in name for name in fields)
+        needed = [leaf for leaf in leaves if dotted or leaf.split(".", 1)[0] in fields]
         if self.keys is not None and self.keys.covers(column.name):
             return [f"{key}.{leaf}" if leaf else key for leaf in needed]
         if set(needed) <= set(column.leaves):
@@ -216,14 +219,6 @@ def _narrow(column: pa.Field, wanted: Sequence[Wanted]) -> pa.Field | None:
     names = {what[1] for what in wanted if not isinstance(what, str) and what[0] == column.name}
     fields = [field for field in column.type if field.name in names] if pa.types.is_struct(column.type) else []
     return column.with_type(pa.struct(fields)) if fields else None
-
-
-def _leaves_of_type(leaves: Collection[str], kind: pa.DataType) -> list[str]:
-    """The leaves of a column that hold the fields of a type; all if it has no fields, or names with dots."""
-    names = [field.name for field in kind] if pa.types.is_struct(kind) else []
-    if not names or any("." in name for name in names):
-        return list(leaves)
-    return [leaf for leaf in leaves if leaf.split(".", 1)[0] in names]
 
 
 def _metadata(file: BinaryIO, keys: PartKeys | None) -> pq.FileMetaData:
@@ -283,3 +278,172 @@ def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int,
         file.seek(start)
         crc = zlib.crc32(file.read(length), crc)
     return crc
+
+
+_MOST_PARTS = 16
+_FANOUT = 4
+OWNER = 24
+"""Digits of an operation's id that begin the names of its parts, so that a sweep knows whose leftovers they are."""
+_OPERATION = re.compile(r"[0-9a-f]{24,32}")
+_KEPT = 2
+"""Snapshots kept: the latest, and the one before it for queries that began with that."""
+
+
+class SnapshotCache:
+    """A thread-safe cache of snapshots by log identity and number, which keeps the last two used."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._stale: dict[tuple[str, int], Snapshot] = {}
+        self._lock = threading.Lock()
+
+    def peek(self, identity: str, number: int) -> Snapshot | None:
+        """A cached or stale snapshot, None for others."""
+        with self._lock:
+            return self._snapshots.get((identity, number)) or self._stale.get((identity, number))
+
+    def get(self, identity: str, number: int, read: Callable[[str, int], Snapshot]) -> Snapshot:
+        """A snapshot, from the cache or read; two threads may read the same one."""
+        key = identity, number
+        with self._lock:
+            cached = self._snapshots.pop(key, None)
+            if cached is not None:
+                self._snapshots[key] = cached  # the most recently used
+                return cached
+        snapshot = read(identity, number)
+        with self._lock:
+            self._snapshots[key] = snapshot
+            self._trim(self._snapshots)
+        return snapshot
+
+    def forget(self, identity: str, numbers: Iterable[int]) -> None:
+        """Drop snapshots that were removed."""
+        with self._lock:
+            for number in numbers:
+                self._snapshots.pop((identity, number), None)
+                self._stale.pop((identity, number), None)
+
+    def expire(self) -> None:
+        """Make :meth:`get` read again; :meth:`peek` still returns the snapshots read before."""
+        with self._lock:
+            self._stale, self._snapshots = {**self._stale, **self._snapshots}, {}
+            self._trim(self._stale)
+
+    @staticmethod
+    def _trim(snapshots: dict[tuple[str, int], Snapshot]) -> None:
+        while len(snapshots) > _KEPT:
+            del snapshots[next(iter(snapshots))]
+
+    def clear(self) -> None:
+        """Drop all snapshots."""
+        with self._lock:
+            self._snapshots, self._stale = {}, {}
+
+
+class PartStore(Store):
+    """A store that keeps snapshots as parts; a subclass reads and writes these."""
+
+    def __init__(self) -> None:
+        self._snapshots = SnapshotCache()
+
+    @abstractmethod
+    def _read(self, identity: str, number: int) -> Snapshot:
+        """Read a snapshot, its columns lazily."""
+
+    @abstractmethod
+    def _read_parts(self, base: Header, parts: Sequence[PartFile], header: Header) -> pa.Table:
+        """Read the rows of some parts of ``base``, with the columns of the new ``header``."""
+
+    @abstractmethod
+    def _commit_parts(self, header: Header, kept: tuple[PartFile, ...], table: pa.Table) -> Header:
+        """Write a part of the table and commit; returns the header with its parts."""
+
+    def _log(self) -> str | None:
+        """The identity of the log that this thread reads, see :meth:`of_log`."""
+        return self.identity()
+
+    def _header_of(self, identity: str, number: int) -> Header:
+        return self.load(number).header
+
+    def load(self, number: int) -> Snapshot:
+        identity = self._log()
+        if identity is None:
+            raise MetadataError(f"there is no snapshot {number} in {self.location}")
+        return self._snapshots.get(identity, number, self._read)
+
+    def reread(self) -> None:
+        self._snapshots.expire()
+
+    def commit(self, header: Header, table: pa.Table, *, expected: int | None) -> Header:
+        """Create the next snapshot; see :meth:`Store.commit`.
+
+        Parameters
+        ----------
+        header, table, expected
+            As there.
+        """
+        with self.patiently():
+            self.check(header, expected)
+            identity = header.identity if expected is not None else self.begin()
+            header, table = next_snapshot(header, table, number=(expected or 0) + 1, identity=identity)
+            return self._commit_parts(header, (), table)
+
+    def amend(self, header: Header, removed: pa.Array, added: pa.Table, *, expected: int) -> Header:
+        """Create the next snapshot by removing and adding rows, in proportion to the change.
+
+        Parameters
+        ----------
+        header, removed, added, expected
+            As for :meth:`Store.amend`.
+        """
+        with self.patiently():
+            self.check(header, expected)
+            base = self._header_of(header.identity, expected)
+            if len(removed) != base.files:
+                raise MetadataError(f"snapshot {expected} has {base.files} files, {len(removed)} were looked at")
+            schema = files_schema(header.stored)
+            kept = without(base.parts, np.asarray(removed.to_numpy(zero_copy_only=False), dtype=bool))
+            first = merged_from(kept, added.num_rows)
+            table = conform(added, schema)
+            if first < len(kept):
+                merged = self._read_parts(base, kept[first:], header)
+                table = pa.concat_tables([conform(merged, schema), table])
+            files = sum(part.left for part in kept[:first]) + table.num_rows
+            header = next_header(header, files=files, number=expected + 1, identity=header.identity)
+            return self._commit_parts(header, tuple(kept[:first]), table)
+
+
+def part_name(header: Header) -> str:
+    """A random name of a part, 32 hexadecimal digits that begin with those of the header's operation."""
+    operation = str(header.operation.get("id", ""))
+    owner = operation[:OWNER] if _OPERATION.fullmatch(operation) else ""
+    return owner + new_identity()[len(owner) :]
+
+
+def without(parts: Sequence[PartFile], gone: np.ndarray[Any, np.dtype[np.bool_]]) -> list[PartFile]:
+    """The parts without some rows, a boolean for each row of all parts; empty parts are left out."""
+    kept = []
+    start = 0
+    for part in parts:
+        here = gone[start : start + part.left]
+        start += part.left
+        if here.any():
+            rows = np.setdiff1d(np.arange(part.rows), np.array(part.removed, dtype=np.int64))
+            part = replace(part, removed=tuple(sorted({*part.removed, *map(int, rows[here])})))
+        if part.left:
+            kept.append(part)
+    return kept
+
+
+def merged_from(parts: Sequence[PartFile], added: int) -> int:
+    """The number of the first part to merge with those after it and the added rows into one part."""
+    wasteful = [number for number, part in enumerate(parts) if len(part.removed) > part.left]
+    first = min(wasteful, default=len(parts))
+    if len(parts) >= _MOST_PARTS:
+        after = added
+        for number in range(len(parts) - 1, -1, -1):
+            if parts[number].left >= _FANOUT * after and number < len(parts) - 1:
+                return min(first, number + 1)
+            after += parts[number].left
+        return 0
+    return first

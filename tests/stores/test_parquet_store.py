@@ -18,7 +18,7 @@ from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import Header, PartFile
 from geoskip.stores import Folder, LocalFolder, ParquetStore
 from geoskip.stores.base import header_json, new_identity
-from geoskip.stores.part_store import merged_from
+from geoskip.stores.parts import merged_from
 from tests.support.crashes import appended_elsewhere
 from tests.support.storing import HEADER, begun, content, table
 

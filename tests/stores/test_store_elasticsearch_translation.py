@@ -22,9 +22,8 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.registry import declare, mappings
-from geoskip.stores.search import listed_values
 from geoskip.stores.search.clause_queries import box_keys_of, keys_of_bounds, ring_keys_of, translate
-from geoskip.stores.search.queries import NONE, KeyField
+from geoskip.stores.search.queries import NONE, KeyField, list_keys_of
 from geoskip.stores.search.queries import any_of as any_of_queries
 from tests.soundness.test_geobox_soundness import coordinates, pair_geometry, seen_through, spatial, trees
 from tests.support import geobox_oracle as geo
@@ -201,7 +200,7 @@ def _listed(**changed: Any) -> Patch:
         rows = [row | {name: value for name, value in changed.items() if name in row} for row in found.rows]
         return replace(found, rows=rows)
 
-    return lambda patch: function(patch, listed_values.keys_of, keys)
+    return lambda patch: function(patch, list_keys_of, keys)
 
 
 def _a_clause_is_negated(patch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ more than it has gaps, and so on; they have the margins of the clauses. A file w
 little known, has no keys. Stored outlines of texts, as for Levenshtein's distance, and the rings of further pivots are
 compared by geoskip afterwards.
 
-*Lists of values*: :mod:`~geoskip.stores.search.listed_values`.
+*Lists of values*: :mod:`~geoskip.stores.search.queries`.
 
 **Clauses** state a condition on the columns of a unit table (:mod:`geoskip.conditions`), which becomes the query. AND
 and OR become the server's. For clauses over the *units* of one index (values, segments, boxes) the conditions on a unit
@@ -94,7 +94,7 @@ from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.metricdist.summaries import DistanceTable, Pivots
 from geoskip.indexes.range_clauses import BoundTable
 from geoskip.metadata import FileMetadata, IndexEntry
-from geoskip.stores.search import listed_values, queries
+from geoskip.stores.search import queries
 from geoskip.stores.search.queries import KeyField, Query, ServerKeys, TranslatedQuery, UnitKeys, no_files
 
 Fields = dict[str, Any]
@@ -411,7 +411,7 @@ _KINDS: tuple[
     ...,
 ] = (
     (range_fields_of, range_keys_of, range_units_of),
-    (listed_values.fields_of, listed_values.keys_of, listed_values.units_of),
+    (queries.list_fields_of, queries.list_keys_of, queries.list_units_of),
     (segment_fields_of, segment_keys_of, segment_units_of),
     (box_fields_of, box_keys_of, box_units_of),
     (ring_fields_of, ring_keys_of, ring_units_of),

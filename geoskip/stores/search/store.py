@@ -20,7 +20,7 @@ from geoskip.stores.base import (
     is_late,
 )
 from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, entry_content, entry_text, header_of
-from geoskip.stores.part_store import OWNER, PartStore, part_name
+from geoskip.stores.parts import OWNER, PartStore, part_name
 from geoskip.stores.search.documents import PartWriter, key_properties, slots_of
 from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchIndex, is_one_of
 from geoskip.stores.search.search_files import SearchFiles, read_parts
