@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from geoskip.bounds.interpret import uncast
+from geoskip.bounds import uncast
 from geoskip.clauses import Clause, Files, all_of, answered, any_of, guard, leaves_of
 from geoskip.indexes.base import Index
 from geoskip.indexes.minmax import MinMax, clause_of_several

@@ -36,7 +36,7 @@ import numpy as np
 import shapely
 from shapely.geometry.base import BaseGeometry
 
-from geoskip.bounds.interpret import uncast
+from geoskip.bounds import uncast
 from geoskip.clauses import Clause, any_of
 from geoskip.geometry import Point, SameGeometry
 from geoskip.indexes.affix import Prefix

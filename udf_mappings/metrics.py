@@ -29,7 +29,7 @@ from typing import Any
 
 import shapely
 
-from geoskip.bounds.interpret import uncast
+from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.geometry import Point, SameGeometry
 from geoskip.indexes.metricdist.index import Distance, MetricDist, subject

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 
-from geoskip.bounds.patterns import literal_prefix
+from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.bounds.time_zones import NO_OFFSET
 from geoskip.clauses import KEEP_NONE, Clause, any_of
 from geoskip.evaluation import clocks_of

@@ -14,7 +14,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from geoskip.bounds.patterns import literal_prefix, literal_suffix
+from geoskip.bounds.sort_keys import literal_prefix, literal_suffix
 from geoskip.clauses import KEEP_NONE, Clause
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index

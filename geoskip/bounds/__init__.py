@@ -3,19 +3,211 @@
 A unit is what bounds are stored of: a file for MinMax, a segment of a file for GapList, a box for GeoBox.
 ``year(day) = 2024`` becomes a verdict for each unit by these modules, each with the tests that cover it most closely:
 
-============== ============================================================ ==============================
+============== ============================================================ =================================
 module         content                                                      tests
-============== ============================================================ ==============================
+============== ============================================================ =================================
 ``interval``   intervals of all units, read from stored bounds              ``test_minmax``
 ``transfer``   transfer functions by Catalyst class: ``Year`` is monotone   ``test_monotone``
-``interpret``  intervals of an expression from those of the columns         ``test_minmax_pairs``
+here           intervals of an expression from those of the columns         ``test_minmax_pairs``
 ``arithmetic`` sums, products and curves of intervals                       ``test_geobox_arithmetic``
 ``monotone``   monotone functions, evaluated at both ends by Spark          ``test_monotone``
 ``time_zones`` functions of local time, parts of dates, remainders          ``test_clocks``
-``sort_keys``  comparisons and IN of intervals with literals, as integers   ``test_minmax``
-``patterns``   the texts that matches of LIKE begin and end with            ``test_affixes``
-============== ============================================================ ==============================
+``sort_keys``  comparisons with literals as integers; the ends of LIKE      ``test_minmax``, ``test_affixes``
+============== ============================================================ =================================
 
 Most of these tests compare lists with an entry for each file: True where the file is kept. A True instead of a False
 is a file that is read for nothing; a False instead of a True is a row that is lost.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from geoskip.bounds.interval import ByteStrings, Interval, bounds_of
+from geoskip.bounds.sort_keys import IncomparableError, SortKeys
+from geoskip.bounds.transfer import Transfer, transfer_of
+from geoskip.clauses import Files
+from geoskip.predicates import Call, Cast, Column, Literal, Predicate
+from geoskip.types import sql_type
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """The derivation of an expression's intervals from stored bounds.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The indexes whose bounds are read, each once.
+    node : Predicate or None
+        The expression; None stands for what the index is over.
+    transfer : Transfer or None
+        The function of the operands; None for a leaf.
+    operands : tuple of Derivation
+        One for each of the transfer function's operands.
+    is_constant, is_partial, is_total, takes_null, asks_engine : bool
+        As of :class:`geoskip.bounds.transfer.Transfer`, of the whole expression.
+    """
+
+    names: tuple[str, ...]
+    node: Predicate | None = None
+    transfer: Transfer | None = field(default=None, compare=False)
+    operands: tuple[Derivation, ...] = field(default=(), compare=False)
+    is_constant: bool = field(default=False, compare=False)
+    is_partial: bool = field(default=False, compare=False)
+    is_total: bool = field(default=True, compare=False)
+    takes_null: bool = field(default=False, compare=False)
+    asks_engine: bool = field(default=False, compare=False)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for what the index is over, itself."""
+        return self.transfer is None
+
+    @property
+    def is_strict(self) -> bool:
+        """True if the expression is NULL where its operand is, and nowhere else but in unknown units."""
+        return not (self.is_partial or self.takes_null)
+
+    def shown(self, end: str) -> str:
+        """The text of one end, ``"min"`` or ``"max"``: ``CAST(min(temp) AS double)``, ``max((a - b))``."""
+        if len(self.names) > 1:
+            return f"{end}({self.node})"
+        if self.transfer is None:
+            name = self.names[0]
+            return f"{end}{name[name.index('(') :]}" if "(" in name else f"{end}({name})"
+        operands = [operand.shown(end) for operand in self.operands]
+        text = "" if self.node is None else str(_with_holes(self.node, self.transfer.operands))
+        for number, operand in enumerate(operands):
+            text = text.replace(f"\0{number}\0", operand)
+        return text
+
+
+def indexed(name: str) -> Derivation:
+    """The leaf of what an index is over."""
+    return Derivation((name,))
+
+
+def _with_holes(node: Predicate, operands: tuple[Predicate, ...]) -> Predicate:
+    """The expression with numbered marks in place of operands, whatever columns are called."""
+    if node in operands:
+        return Column(f"\0{operands.index(node)}\0")
+    if isinstance(node, Call):
+        return replace(node, args=tuple(_with_holes(arg, operands) for arg in node.args))
+    return replace(node, child=_with_holes(node.child, operands)) if isinstance(node, Cast) else node
+
+
+def derive(node: Predicate, leaf: Callable[[Predicate], str | None]) -> Derivation | None:
+    """Derive an expression's intervals from those of indexed ones.
+
+    Parameters
+    ----------
+    node : Predicate
+        The expression.
+    leaf : Callable
+        The name of the index over an expression, or None.
+
+    Returns
+    -------
+    Derivation or None
+        None where a function has no transfer function, or an operand no index.
+    """
+    name = leaf(node)
+    if name is not None:
+        return indexed(name)
+    if isinstance(node, Literal | Column):
+        return None
+    transfer = transfer_of(node)
+    if transfer is None:
+        return None
+    operands: list[Derivation] = []
+    for number, operand in enumerate(transfer.operands):
+        same = transfer.operands.index(operand)
+        derived = operands[same] if same < number else derive(operand, leaf)
+        if derived is None:
+            return None
+        operands.append(derived)
+    return Derivation(
+        tuple(dict.fromkeys(name for operand in operands for name in operand.names)),
+        node,
+        transfer,
+        tuple(operands),
+        is_constant=transfer.is_constant or any(operand.is_constant for operand in operands),
+        is_partial=transfer.is_partial or any(operand.is_partial for operand in operands),
+        is_total=transfer.is_total and all(operand.is_total for operand in operands),
+        takes_null=transfer.takes_null or any(operand.takes_null for operand in operands),
+        asks_engine=transfer.asks_engine or any(operand.asks_engine for operand in operands),
+    )
+
+
+def interval_of(files: Files, derived: Derivation) -> Interval | ByteStrings | None:
+    """The intervals of an expression; None where there are no stored bounds.
+
+    They are kept for the files, except those that a literal of a query takes part in: there is no end of these.
+    Raises IncomparableError where a transfer function does not fit its operands.
+    """
+    if derived.transfer is None:
+        name = derived.names[0]
+        return files.cached((name, "bounds"), lambda: bounds_of(files, name))
+    if derived.is_constant:
+        return _transferred(files, derived, derived.transfer)
+    transfer = derived.transfer
+    return files.cached(_key(derived, "bounds"), lambda: _transferred(files, derived, transfer))
+
+
+def _transferred(files: Files, derived: Derivation, transfer: Transfer) -> Interval | None:
+    intervals: list[Interval] = []
+    for number, operand in enumerate(derived.operands):
+        same = derived.operands.index(operand)
+        interval = intervals[same] if same < number else interval_of(files, operand)
+        if interval is None:
+            return None
+        if not isinstance(interval, Interval):
+            raise IncomparableError(f"no function of {operand.names[0]} has bounds")
+        intervals.append(interval)
+    return transfer.take(*intervals)
+
+
+def keys_of(files: Files, derived: Derivation, interval: Interval) -> SortKeys:
+    """The order-preserving keys of an expression's intervals."""
+    if derived.is_constant:
+        return interval.keys()
+    return files.cached(_key(derived, "keys"), interval.keys)
+
+
+def _key(derived: Derivation, kind: str) -> tuple[object, ...]:
+    return (*derived.names, kind) if derived.is_leaf else (*derived.names, kind, derived.node)
+
+
+def uncast(node: Predicate) -> Predicate:
+    """An expression without casts that keep every number, or round it to a double as collecting does."""
+    while isinstance(node, Cast) and keeps_numbers(node):
+        node = node.child
+    return node
+
+
+def rounds(node: Predicate) -> bool:
+    """True for a number that one of the casts over it may round to a double.
+
+    >>> from geoskip.predicates import Column
+    >>> [rounds(Cast(Column("n", kind), "double", kind)) for kind in ("int", "bigint", "decimal(5,2)")]
+    [False, True, True]
+    """
+    while isinstance(node, Cast) and keeps_numbers(node):
+        if node.type == "double" and sql_type(node.source).kind in ("bigint", "decimal"):
+            return True
+        node = node.child
+    return False
+
+
+def keeps_numbers(cast: Cast) -> bool:
+    """True for a cast that keeps every number, or rounds it to the next double.
+
+    >>> from geoskip.predicates import Column
+    >>> d = Column("d", "decimal(10,2)")
+    >>> [keeps_numbers(Cast(d, kind, d.type)) for kind in ("decimal(12,4)", "decimal(12,5)", "double", "float")]
+    [True, False, True, False]
+    """
+    source, target = sql_type(cast.source), sql_type(cast.type)
+    return source.is_numeric if target.kind == "double" else target.holds(source)

@@ -1,34 +1,188 @@
 """Geometry without an engine: boxes, the shapes that queries name, and what expressions denote.
 
-* :mod:`~geoskip.geometry.boxes` -- closed boxes, many at once;
-* :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared to be tested against many boxes;
-* :mod:`~geoskip.geometry.raster` -- the same for very many boxes;
-* here: denotations of calls, ``Point(x, y)``, ``InsideBox(child)``, ...
+* here: closed boxes, many at once, as four arrays of doubles; denotations of calls, ``Point(x, y)``, ...
+* :mod:`~geoskip.geometry.shapes` -- a query's constant geometry, prepared to be tested against many boxes.
+
+>>> two = Boxes.of([(0, 0, 1, 1), (5, 5, 6, 7)])
+>>> two.meeting(Envelope(1, 1, 2, 2)).tolist(), two.inside(Envelope(4, 4, 9, 9)).tolist()
+([True, False], [False, True])
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from geoskip.geometry.boxes import Boxes, Envelope
-from geoskip.geometry.shapes import Shape
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
 from geoskip.predicates import Predicate
 
-__all__ = [
-    "Boxes",
-    "CentroidOf",
-    "Denotation",
-    "Envelope",
-    "Flipped",
-    "Grown",
-    "InsideBox",
-    "Point",
-    "SameBox",
-    "SameGeometry",
-    "Shape",
-    "Shifted",
-    "Vertex",
-]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+LOOSENESS = 1e-9
+"""Relative growth of a box before it is tested exactly (SEMANTICS section 8): far above rounding, far below data."""
+LARGEST = 1e150
+"""Coordinates beyond it count as infinite: their squares overflow in whatever computes with them."""
+LEAST = 1e-150
+"""Lengths below it count as nothing: their squares underflow."""
+
+
+class Envelope(NamedTuple):
+    """One closed box, in shapely's order of bounds."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+    def grown(self, distance: float) -> Envelope:
+        """The box moved outward by a distance on every side.
+
+        >>> Envelope(0, 0, 1, 1).grown(2)
+        Envelope(xmin=-2, ymin=-2, xmax=3, ymax=3)
+        """
+        return Envelope(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
+
+    def contains(self, other: Envelope) -> bool:
+        """True if another box lies in this one."""
+        lower = self.xmin <= other.xmin and self.ymin <= other.ymin
+        return lower and self.xmax >= other.xmax and self.ymax >= other.ymax
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute coordinate."""
+        return max(map(abs, self))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Boxes:
+    """n closed boxes; every coordinate is finite and ``xmin <= xmax``, ``ymin <= ymax``."""
+
+    xmin: Floats
+    ymin: Floats
+    xmax: Floats
+    ymax: Floats
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[float, float, float, float]]) -> Boxes:
+        """Boxes from rows of (xmin, ymin, xmax, ymax)."""
+        table = np.array(list(rows), dtype=np.float64).reshape(-1, 4)
+        return cls(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
+
+    def __len__(self) -> int:
+        return len(self.xmin)
+
+    def take(self, places: Any) -> Boxes:
+        """The boxes at some places (an index array, a slice or a mask)."""
+        return Boxes(self.xmin[places], self.ymin[places], self.xmax[places], self.ymax[places])
+
+    def meeting(self, other: Envelope) -> Mask:
+        """Mark boxes that share a point with a box."""
+        mask = self.xmin <= other.xmax
+        mask &= self.xmax >= other.xmin
+        mask &= self.ymin <= other.ymax
+        mask &= self.ymax >= other.ymin
+        return mask
+
+    def inside(self, other: Envelope) -> Mask:
+        """Mark boxes that lie in a box."""
+        return (
+            (self.xmin >= other.xmin)
+            & (self.xmax <= other.xmax)
+            & (self.ymin >= other.ymin)
+            & (self.ymax <= other.ymax)
+        )
+
+    def containing(self, other: Envelope) -> Mask:
+        """Mark boxes that contain a box."""
+        return (
+            (self.xmin <= other.xmin)
+            & (self.xmax >= other.xmax)
+            & (self.ymin <= other.ymin)
+            & (self.ymax >= other.ymax)
+        )
+
+    def flipped(self) -> Boxes:
+        """The boxes with x and y exchanged."""
+        return Boxes(self.ymin, self.xmin, self.ymax, self.xmax)
+
+    def shifted(self, dx: float, dy: float) -> Boxes:
+        """The boxes moved by (dx, dy)."""
+        return Boxes(self.xmin + dx, self.ymin + dy, self.xmax + dx, self.ymax + dy)
+
+    def grown(self, distance: Floats | float) -> Boxes:
+        """The boxes with every side moved outward."""
+        return Boxes(self.xmin - distance, self.ymin - distance, self.xmax + distance, self.ymax + distance)
+
+    def scale(self) -> Floats:
+        """The largest absolute coordinate of each box."""
+        across = np.maximum(np.abs(self.xmin), np.abs(self.xmax))
+        return np.asarray(np.maximum(across, np.maximum(np.abs(self.ymin), np.abs(self.ymax))))
+
+    def extent(self) -> Envelope:
+        """The box around all boxes, the origin for no boxes."""
+        if len(self) == 0:
+            return Envelope(0.0, 0.0, 0.0, 0.0)
+        return Envelope(*map(float, (self.xmin.min(), self.ymin.min(), self.xmax.max(), self.ymax.max())))
+
+    def loosened(self) -> Boxes:
+        """The boxes grown by 1e-9 of their scale, none of them degenerate any more."""
+        return self.grown(self.scale() * LOOSENESS + LEAST)
+
+    def polygons(self) -> NDArray[np.object_]:
+        """The loosened boxes as shapely polygons."""
+        loose = self.loosened()
+        return np.asarray(shapely.box(loose.xmin, loose.ymin, loose.xmax, loose.ymax), dtype=object)
+
+    def sides(self) -> Iterator[Boxes]:
+        """The western, eastern, southern and northern side of each box, as boxes without a width or a height."""
+        yield Boxes(self.xmin, self.ymin, self.xmin, self.ymax)
+        yield Boxes(self.xmax, self.ymin, self.xmax, self.ymax)
+        yield Boxes(self.xmin, self.ymin, self.xmax, self.ymin)
+        yield Boxes(self.xmin, self.ymax, self.xmax, self.ymax)
+
+    def nearest(self, x: float, y: float) -> Floats:
+        """The distance from a point to each box."""
+        across = np.maximum(np.maximum(self.xmin - x, x - self.xmax), 0)
+        along = np.maximum(np.maximum(self.ymin - y, y - self.ymax), 0)
+        return np.asarray(np.hypot(across, along))
+
+    def farthest(self, x: Floats | float, y: Floats | float) -> Floats:
+        """The distance from a point to the farthest corner of each box."""
+        across = np.maximum(np.abs(self.xmin - x), np.abs(self.xmax - x))
+        along = np.maximum(np.abs(self.ymin - y), np.abs(self.ymax - y))
+        return np.asarray(np.hypot(across, along), dtype=np.float64)
+
+    def diagonal(self) -> Floats:
+        """The length of each box's diagonal."""
+        return np.asarray(np.hypot(self.xmax - self.xmin, self.ymax - self.ymin))
+
+
+def lacks_coordinates(geometries: NDArray[np.object_]) -> Mask:
+    """Mark geometries that are, or contain at any depth, a point without coordinates.
+
+    ``POINT EMPTY`` and ``POINT (NaN NaN)`` are the same bytes in WKB, and JTS holds the latter to intersect polygons.
+
+    >>> lacks_coordinates(np.array([shapely.from_wkt("MULTIPOINT ((1 1), EMPTY)"), shapely.box(0, 0, 1, 1)])).tolist()
+    [True, False]
+    """
+    lacks = np.zeros(len(geometries), dtype=bool)
+    parts, owner = geometries, np.arange(len(geometries))
+    while len(parts):
+        kind = np.asarray(shapely.get_type_id(parts))
+        lacks[owner[(kind == _POINT) & np.asarray(shapely.is_empty(parts))]] = True
+        several = (kind == _MULTIPOINT) | (kind == _COLLECTION)
+        owner = owner[several]
+        parts, inner = shapely.get_parts(parts[several], return_index=True)
+        owner = owner[inner]
+    return lacks
+
+
+_POINT, _MULTIPOINT, _COLLECTION = 0, 4, 7  # shapely's type numbers
 
 
 class Denotation:

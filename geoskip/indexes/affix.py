@@ -36,16 +36,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoskip.bounds.interval import encoded
-from geoskip.bounds.patterns import literal_prefix, literal_suffix
-from geoskip.bounds.sort_keys import IncomparableError
+from geoskip.bounds.sort_keys import IncomparableError, literal_prefix, literal_suffix
 from geoskip.clauses import Clause, Files
 from geoskip.conditions import Condition, Interval, complement, union
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.evaluation.values import beginning, exactly, interval_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of
-from geoskip.indexes.stored_bounds import bound_type, ordered
-from geoskip.indexes.summary_cache import distinct
+from geoskip.indexes.stored_bounds import bound_type, distinct, ordered
 from geoskip.predicates import (
     Comparison,
     Contains,

@@ -1,4 +1,6 @@
-"""Canonical 64-bit hashes of values: equal in Spark, equal here, whatever width a column has.
+"""Canonical 64-bit hashes of values, and the Bloom filters that are made of them.
+
+Values that are equal in Spark have one hash, whatever width a column has:
 
 =============================== =====================================================================================
 integers, decimals              the number itself: 1 of any width and 1.00 are one value
@@ -12,13 +14,18 @@ The two families of numbers are apart, as an integer is compared with a double a
 on the other side of such a cast means for the column is worked out by :func:`keys_of` (SEMANTICS, sections 3 and 5).
 
 The hash is fixed for good by :data:`VERSION`, which metadata records: another version is another hash.
+
+A filter of m bits holds a value whose hash is h when the bits at k places that follow from h are set (Bloom 1970; the
+k places are an arithmetic progression in the hash, as Kirsch and Mitzenmacher showed suffices). k depends on the
+rate of false positives alone; m on the number of distinct values too, rounded up to 64 or 96 times a power of two: two
+sizes an octave cost at most half again the bits, and leave few sizes in a dataset.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -29,9 +36,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.bounds.interval import encoded
-from geoskip.bounds.sort_keys import IncomparableError, comparable, physical
-from geoskip.indexes.stored_bounds import ordered
-from geoskip.indexes.summary_cache import distinct, is_shared, share
+from geoskip.bounds.sort_keys import IncomparableError, Ints, comparable, physical
+from geoskip.indexes.stored_bounds import distinct, is_shared, ordered, share
 from geoskip.predicates import Literal
 from geoskip.types import SqlType, sql_type
 
@@ -47,6 +53,14 @@ _MOST_NEAR = 16
 """Numbers that round to one double, at most: each that is probed adds its rate of false positives."""
 _LONG = 512
 """Strings above this many bytes are hashed by BLAKE2b, one by one."""
+
+LARGEST = 1 << 26
+"""Bits of the largest filter: 8 MB, seven million distinct values at a rate of 0.01."""
+_SMALL = 1 << 18
+"""Bits of the largest filter that is made together with others: its bits are bytes first."""
+_WORD = (1 << 64) - 1
+AT_ONCE = 1 << 22
+"""Bits or hashes that are worked on at once."""
 
 
 def hashes_of(array: pa.Array) -> Words | None:
@@ -323,3 +337,75 @@ def _of_bytes(values: pa.Array) -> Words:
         text = padded[starts[number] : starts[number] + lengths[number]].tobytes()
         found[number] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return found
+
+
+def probes_for(fpp: float) -> int:
+    """Return the number k of bits that a value sets.
+
+    >>> probes_for(0.01), probes_for(0.5)
+    (7, 1)
+    """
+    return max(1, round(-math.log2(fpp)))
+
+
+def bits_for(distinct: int, fpp: float) -> int:
+    """Return the size in bits of a filter of so many distinct values.
+
+    >>> bits_for(0, 0.01), bits_for(1, 0.01), bits_for(1000, 0.01), bits_for(1100, 0.01)
+    (0, 64, 12288, 12288)
+    """
+    if not distinct:
+        return 0
+    probes = probes_for(fpp)
+    needed = math.ceil(-probes * distinct / math.log1p(-(fpp ** (1 / probes))))
+    size = 64
+    while size < needed:
+        size *= 2
+    return size * 3 // 4 if size > 64 and size * 3 // 4 >= needed and size * 3 // 4 % 32 == 0 else size
+
+
+def filter_of(hashes: Words, fpp: float) -> bytes | None:
+    """Return the filter of distinct hashes; None if it would be larger than :data:`LARGEST`."""
+    bits = bits_for(len(hashes), fpp)
+    if bits > LARGEST:
+        return None
+    chosen = np.zeros(bits, dtype=np.uint8)
+    for at in range(0, len(hashes), AT_ONCE):
+        for places in places_of(hashes[at : at + AT_ONCE], probes_for(fpp), bits):
+            chosen[places] = 1
+    return np.packbits(chosen, bitorder="little").tobytes()
+
+
+def filters_for(hashes: Sequence[Words], fpp: float) -> list[bytes | None]:
+    """Return several filters; small ones are made together, since calls dominate the work on one of them."""
+    sizes = [bits_for(len(each), fpp) for each in hashes]
+    small = [number for number, size in enumerate(sizes) if size <= _SMALL]
+    bits = np.array([sizes[number] for number in small], dtype=np.int64)
+    ends = np.cumsum(bits)
+    chosen = np.zeros(int(bits.sum()), dtype=np.uint8)
+    if len(chosen):
+        lengths = [len(hashes[number]) for number in small]
+        words, starts = np.concatenate([hashes[number] for number in small]), np.repeat(ends - bits, lengths)
+        for places in places_of(words, probes_for(fpp), np.repeat(bits, lengths).astype(np.uint64)):
+            chosen[places + starts] = 1
+    packed = np.packbits(chosen, bitorder="little").tobytes()
+    made = {
+        n: packed[(end - size) >> 3 : end >> 3]
+        for n, end, size in zip(small, ends.tolist(), bits.tolist(), strict=True)
+    }
+    return [made[number] if number in made else filter_of(each, fpp) for number, each in enumerate(hashes)]
+
+
+def places_of(hashes: Words, probes: int, bits: int | Words) -> Iterator[Ints]:
+    """Iterate over the first places of all hashes, the second ones, and so on."""
+    step = (hashes * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+    range_of = np.asarray(bits, dtype=np.uint64)
+    for _ in range(probes):
+        yield (((hashes >> np.uint64(32)) * range_of) >> np.uint64(32)).astype(np.int64)
+        hashes = hashes + step
+
+
+def places_of_one(value: int, probes: int, bits: int) -> list[int]:
+    """Return the places of one hash, those of :func:`places_of`."""
+    step = (value * 0x9E3779B97F4A7C15) | 1
+    return [((((value + number * step) & _WORD) >> 32) * bits) >> 32 for number in range(probes)]

@@ -12,7 +12,7 @@ overlap and the widest gaps between them stay.
 
 *Why skipping is sound*: every value that is neither NULL nor NaN lies in one of the segments; NaN, NULL and a file of
 which nothing is known are one segment more each. The clauses are MinMax's, with every segment as a file, and so are the
-intervals of computed expressions (:mod:`geoskip.bounds.interpret`); a file is kept for one segment that passes. Clauses
+intervals of computed expressions (:mod:`geoskip.bounds`); a file is kept for one segment that passes. Clauses
 joined by AND are evaluated segment by segment (:class:`geoskip.clauses.UnitClause`), because the row that makes all of
 them TRUE lies in one: ``x BETWEEN 4 AND 6`` skips where both ends lie in one gap, although ``x >= 4`` alone does not,
 nor ``x <= 6``.
@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from geoskip.bounds.interpret import indexed
+from geoskip.bounds import indexed
 from geoskip.bounds.interval import counts_of
 from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import KEEP_NONE, Clause, Files, Mask

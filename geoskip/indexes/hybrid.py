@@ -39,7 +39,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.bloom import BloomFilter, HashedPart
 from geoskip.indexes.bloom_hash import hashes_of
-from geoskip.indexes.summary_cache import CachedSummary
+from geoskip.indexes.stored_bounds import CachedSummary
 from geoskip.indexes.valuelist import bytes_of, list_clause, list_of, list_type, merged_list, sort_values
 from geoskip.predicates import Predicate
 

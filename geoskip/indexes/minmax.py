@@ -9,7 +9,7 @@ shortened), ``nulls``, ``nans`` (floats) and ``rows``.
 order (numbers as numbers, strings by unsigned bytes), NaN lies above all, and a comparison with NULL is never TRUE. So
 ``v > 5`` needs ``max > 5``, ``v = 5`` needs ``min <= 5 <= max``, and ``NOT v = 5`` needs anything but
 ``min = max = 5`` (never ``min > 5 OR max < 5``: the negation of a clause is not the clause of a negation). What is
-computed from the expression lies in the interval that :mod:`geoskip.bounds.interpret` derives.
+computed from the expression lies in the interval that :mod:`geoskip.bounds` derives.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from geoskip.bounds.interpret import Derivation, derive
-from geoskip.bounds.patterns import literal_prefix
+from geoskip.bounds import Derivation, derive
+from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index

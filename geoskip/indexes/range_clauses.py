@@ -1,6 +1,6 @@
 """Clauses on stored bounds, of one index or of several that an expression mixes.
 
-What is computed from indexed expressions lies in the intervals that :mod:`geoskip.bounds.interpret` derives, so that a
+What is computed from indexed expressions lies in the intervals that :mod:`geoskip.bounds` derives, so that a
 unit is kept where some value between the ends may make the predicate TRUE.
 """
 
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from geoskip.bounds.interpret import Derivation, indexed, interval_of, keys_of
+from geoskip.bounds import Derivation, indexed, interval_of, keys_of
 from geoskip.bounds.interval import (
     ByteStrings,
     Interval,

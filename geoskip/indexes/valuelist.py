@@ -37,8 +37,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.evaluation import IS_FALSE, IS_TRUE, decided, outcomes, physical, reads_only
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of, reals_as_bits
-from geoskip.indexes.stored_bounds import bound_type
-from geoskip.indexes.summary_cache import distinct
+from geoskip.indexes.stored_bounds import bound_type, distinct
 from geoskip.predicates import And, Comparison, In, IsNull, Not, Or, Predicate
 from geoskip.types import sql_type
 

@@ -11,108 +11,228 @@ angular    an array of numbers                           the angle between two v
 jaccard    an array, as a set                            ``1 - |a and b| / |a or b|``
 ========== ============================================= =====================================================
 
-:func:`metric_named` finds one; for well-known distances that are no metrics it raises an error with an alternative.
+A *point* is one row's value as plain Python: a tuple of floats, a text, a whole number, a tuple of elements. Many
+points are kept in whatever form their metric computes with.
 """
 
 from __future__ import annotations
 
-import re
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from geoskip.errors import InvalidSpecificationError
-from geoskip.metrics.base import Metric, Points, UserMetric
-from geoskip.metrics.strings import Hamming, Levenshtein
-from geoskip.metrics.vectors import Angular, Chebyshev, Euclidean, Haversine, Jaccard, Manhattan
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-__all__ = [
-    "METRICS",
-    "Angular",
-    "Chebyshev",
-    "UserMetric",
-    "Euclidean",
-    "Hamming",
-    "Haversine",
-    "Jaccard",
-    "Levenshtein",
-    "Manhattan",
-    "Metric",
-    "Points",
-    "metric_named",
-    "refusal",
-]
+from geoskip.types import SqlType, sql_type
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Euclidean(), Manhattan(), Chebyshev(), Haversine(), Levenshtein(), Hamming(), Angular(), Jaccard(),
-    )
-}  # fmt: skip
+@dataclass(frozen=True)
+class Points:
+    """Some rows as points in the metric's own form, and the counts of rows that have no distance."""
 
-_NONE_BECAUSE = {
-    "cosine": "an angle of 90 degrees costs 1 and each half of it 0.29, so a detour is shorter; use metric='angular', "
-    "the angle itself, and ask for acos of the similarity",
-    "squared euclidean": "0 to 2 costs 4, by way of 1 it costs 2; use metric='euclidean', its root",
-    "jaro": "a to ba costs 1, by way of aa it costs 1/2; use metric='levenshtein'",
-    "jaro winkler": "a to ba costs 1, by way of aa it costs 0.48; use metric='levenshtein'",
-    "osa": "ca to abc costs 3, by way of ac it costs 2; use metric='levenshtein', or declare "
-    "a true Damerau-Levenshtein",
-    "dice": "{a} to {b} costs 1, by way of {a, b} it costs 2/3; use metric='jaccard'",
-    "bray curtis": "(1, 0) to (0, 1) costs 1, by way of (1, 1) it costs 2/3; use metric='manhattan'",
-    "dtw": "time warping makes a detour shorter; use metric='euclidean' on arrays of one length, declared as a metric",
-    "kl": "it is not the same both ways; declare the root of Jensen-Shannon's divergence as a metric",
-    "haversine squared": "a detour may be shorter; use metric='haversine'",
-    "normalized levenshtein": "ab to ba costs 1, by way of aba it costs 2/3; use metric='levenshtein'",
-    "ratio": "ab to ba costs 1/2, by way of aba it costs 2/5; use metric='levenshtein', or indel, declared as a metric",
-    "partial ratio": "a to b costs 1, by way of ab it costs nothing; use metric='levenshtein'",
-}
-_ALSO = {
-    "cosine distance": "cosine", "cosine similarity": "cosine", "sqeuclidean": "squared euclidean",
-    "squared l2": "squared euclidean", "l2 squared": "squared euclidean", "euclidean squared": "squared euclidean",
-    "jaro winkler distance": "jaro winkler", "jarowinkler": "jaro winkler",
-    "optimal string alignment": "osa", "restricted damerau levenshtein": "osa", "damerau levenshtein osa": "osa",
-    "sorensen": "dice", "sorensen dice": "dice", "dice sorensen": "dice", "overlap": "dice",
-    "braycurtis": "bray curtis", "dynamic time warping": "dtw", "kullback leibler": "kl",
-    "normalised levenshtein": "normalized levenshtein", "normalized indel": "ratio", "indel ratio": "ratio",
-    "levenshtein ratio": "normalized levenshtein", "fuzz ratio": "ratio",
-    "l2": "euclidean", "euclid": "euclidean", "l1": "manhattan", "cityblock": "manhattan", "taxicab": "manhattan",
-    "linf": "chebyshev", "edit": "levenshtein", "great circle": "haversine", "angle": "angular",
-}  # fmt: skip
+    data: Any
+    rows: int
+    nulls: int
+    """Rows in which an expression is NULL."""
+    blanks: int
+    """Rows in which every expression is NULL."""
+    odd: int
+    """Rows without NULL that are no points of the metric: NaN, too large, a latitude of 91, not UTF-8, ..."""
 
 
-def refusal(name: str) -> str | None:
-    """Reason why the distance of this name is no metric, or None if it is unknown.
+class Metric(ABC):
+    """One distance; obeys d(a, b) = d(b, a), d(a, a) = 0 and d(a, c) <= d(a, b) + d(b, c)."""
 
-    >>> refusal("JaroWinkler.distance").partition(",")[0]
-    'JaroWinkler.distance is no metric (it breaks the triangle inequality)'
-    """
-    why = _NONE_BECAUSE.get(_normalise(name))
-    if why is None:
+    name: ClassVar[str]
+    whole: ClassVar[bool] = False
+    """True if all distances are whole numbers, computed exactly."""
+    outlined: ClassVar[Mapping[str, pa.DataType]] = {}
+    """The fields of a file's outline, which is kept beside distances, and their types."""
+    relative: ClassVar[float] = 1e-9
+    """The relative error of a distance as a query computes it."""
+    slack: ClassVar[float] = 1e-140
+    """The absolute error of a distance as a query computes it."""
+    opaque: ClassVar[bool] = False
+    """True if nothing is known of a query's arithmetic but its result, the distance."""
+
+    @abstractmethod
+    def refusal(self, types: Sequence[str]) -> str | None:
+        """Reason why expressions of these types (Spark's names) are no points, or None."""
+
+    @abstractmethod
+    def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
+        """Points of the rows of some arrays, one an expression.
+
+        ``like`` is a pivot; points of other dimensions are odd.
+        """
+
+    @abstractmethod
+    def point(self, constants: Sequence[Any], like: Any = None) -> Any:
+        """Return the point of some constants, or None."""
+
+    @abstractmethod
+    def of(self, points: Sequence[Any]) -> Any:
+        """Points in the metric's own form."""
+
+    @abstractmethod
+    def take(self, data: Any, places: Sequence[int]) -> list[Any]:
+        """Single points out of many."""
+
+    @abstractmethod
+    def distances(self, origin: Any, data: Any) -> Floats:
+        """Return the distances from one point to each of many."""
+
+    def table(self, origins: Sequence[Any], data: Any) -> Floats:
+        """Return the distances from each of some points, a row each, to each of many."""
+        return np.stack([self.distances(origin, data) for origin in origins])
+
+    @abstractmethod
+    def count(self, data: Any) -> int:
+        """Number of points."""
+
+    def scale(self, point: Any) -> float:
+        """Return the largest coordinate, to which rounding is relative; 0 for points without coordinates."""
+        return 0.0
+
+    def ends(self, low: float, high: float) -> tuple[float, float]:
+        """Widen a range of distances where a query computes them inexactly."""
+        return low, high
+
+    def outline(self, data: Any) -> dict[str, Any]:
+        """Summarise a file's points beyond distances; the result holds for all of them."""
+        return {}
+
+    def outline_of(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the outline of a file, given those of its parts."""
+        return {}
+
+    def outlines(self, fields: Sequence[pa.Array]) -> Any:
+        """Return the outlines of all files in the form that :meth:`between` takes."""
         return None
-    return f"{name} is no metric (it breaks the triangle inequality), so an index on it would lose rows: {why}"
+
+    def between(self, outlines: Any, point: Any, low: float, high: float) -> Mask | None:
+        """Mark files that may hold a point at a distance in a range, by their outlines; None if unknown.
+
+        Parameters
+        ----------
+        outlines
+            The outlines of all files, as :meth:`outlines` returns them.
+        point
+            The constant of the query.
+        low, high
+            The range of distances, both ends included.
+        """
+        return None
+
+    def default_origins(self, dimensions: int) -> Sequence[Any]:
+        """Return pivots for a dataset without rows to choose from."""
+        return ()
 
 
-def _normalise(name: str) -> str:
-    """Normalise a name: ``jaro_winkler_distance`` and ``JaroWinkler.distance`` are one."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.strip())
-    plain = re.sub(r"[\s_.-]+", " ", words).lower()
-    short = re.sub(r" (distance|similarity)$", "", plain)
-    return _ALSO.get(plain, _ALSO.get(short, plain if plain in METRICS else short))
+def null_rows(values: Sequence[pa.Array]) -> tuple[Mask, Mask]:
+    """Return the masks of the rows in which any expression is NULL, and in which all are."""
+    some = np.zeros(len(values[0]), dtype=bool)
+    every = np.ones(len(values[0]), dtype=bool)
+    for value in values:
+        if value.null_count:
+            null = np.asarray(value.is_null())
+            some |= null
+            every &= null
+        else:
+            every[:] = False
+    return some, every
 
 
-def metric_named(name: str) -> Metric:
-    """The built-in metric of this name; raises InvalidSpecificationError with the way out.
+class UserMetric(Metric):
+    """The metric of a Python function that was declared to be one.
 
-    >>> metric_named("levenshtein").whole
-    True
+    It takes the coordinates of one point and then those of the other, as a query calls it: ``f(a, b)`` over one
+    expression, ``f(x1, y1, x2, y2)`` over two. A build calls it once a distinct point and pivot, with finite numbers
+    only: rows with NaN or an infinity are odd, as they are to the metrics over numbers. Many points are a list of
+    tuples, one entry an expression.
     """
-    if name in METRICS:
-        return METRICS[name]
-    meant = _normalise(name)
-    if meant in METRICS:
-        raise InvalidSpecificationError(f"there is no metric {name!r}; it is called {meant!r} here")
-    if why := refusal(name):
-        raise InvalidSpecificationError(why)
-    raise InvalidSpecificationError(
-        f"there is no metric {name!r}; known are {', '.join(METRICS)}, and functions of your own that are declared to "
-        f"be metrics: geoskip.declare(function, metric=True)"
-    )
+
+    relative: ClassVar[float] = 1e-6
+    """Six digits, since it may compute in single precision."""
+    slack: ClassVar[float] = 1e-12
+    opaque: ClassVar[bool] = True
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name  # type: ignore[misc]
+        self.function = function
+
+    def refusal(self, types: Sequence[str]) -> str | None:
+        for kind in types:
+            if not _is_plain(sql_type(kind)):
+                return (
+                    f"{self.name} over {kind} values cannot be kept, since what the function is given of them differs "
+                    "with how it is called; index numbers, strings, booleans or arrays of them, such as unix_micros(t)"
+                )
+        return None
+
+    def points(self, values: Sequence[pa.Array], like: Any = None) -> Points:
+        some, every = null_rows(values)
+        good = pa.array(~some)
+        columns = [value.filter(good) for value in values]
+        try:
+            rows = list(zip(*(map(_hashable, column.to_pylist()) for column in columns), strict=True))
+        except UnicodeDecodeError:  # a string that is not UTF-8: all are odd then
+            return Points([], len(some), int(some.sum()), int(every.sum()), len(columns[0]))
+        distinct = list(dict.fromkeys(rows))
+        finite = [row for row in distinct if _is_finite(row)]
+        odd = 0 if len(finite) == len(distinct) else sum(not _is_finite(row) for row in rows)
+        return Points(finite, len(some), int(some.sum()), int(every.sum()), odd)
+
+    def point(self, constants: Sequence[Any], like: Any = None) -> tuple[Any, ...] | None:
+        point = tuple(map(_hashable, constants))
+        return point if self._measured(like if like is not None else point, point) is not None else None
+
+    def of(self, points: Sequence[Any]) -> list[Any]:
+        return list(points)
+
+    def take(self, data: list[Any], places: Sequence[int]) -> list[Any]:
+        return [data[place] for place in places]
+
+    def distances(self, origin: Any, data: list[Any]) -> Floats:
+        found = [self._measured(origin, point) for point in data]
+        return np.array([math.nan if distance is None else distance for distance in found], dtype=np.float64)
+
+    def count(self, data: list[Any]) -> int:
+        return len(data)
+
+    def _measured(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> float | None:
+        try:
+            distance = float(self.function(*map(_given, a), *map(_given, b)))
+        except Exception:
+            return None
+        return distance if 0 <= distance < math.inf else None
+
+
+def _is_plain(kind: SqlType) -> bool:
+    """True for types whose values a build, a literal and Spark pass to Python alike."""
+    while kind.kind == "array":
+        kind = kind.element
+    return kind.is_integral or kind.is_floating or kind.kind in ("boolean", "string")
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def _is_finite(value: Any) -> bool:
+    """True without NaN and infinities, which have no distance from themselves by most functions."""
+    if isinstance(value, tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _given(value: Any) -> Any:
+    """Return a value as Spark passes it to a Python function: an array is a list."""
+    return list(map(_given, value)) if isinstance(value, tuple) else value

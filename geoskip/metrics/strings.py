@@ -33,7 +33,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import Hamming as _HammingOfTexts
 from rapidfuzz.distance import Levenshtein as _LevenshteinOfTexts
 
-from geoskip.metrics.base import Floats, Metric, Points
+from geoskip.metrics import Floats, Metric, Points
 from geoskip.types import sql_type
 
 _LONGEST_STRING = 1 << 30

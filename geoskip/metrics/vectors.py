@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geoskip.metrics.base import Floats, Metric, Points, null_rows
+from geoskip.metrics import Floats, Metric, Points, null_rows
 from geoskip.types import sql_type
 
 _SHORTEST, _LARGEST = 1e-100, 1e150

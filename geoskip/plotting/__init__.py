@@ -2,8 +2,381 @@
 
 Needs matplotlib and geopandas (``pip install 'geoskip[plot]'``), which are imported when a picture is asked for.
 Borders come with the package: no tiles, no network.
+
+One picture of a scan: its files' boxes, kept and skipped, the query's shape, the matching rows. The two colours are
+orange and blue of Okabe and Ito, *Color Universal Design* (2008), which people tell apart whatever their colour vision;
+kept boxes are drawn heavier besides.
 """
 
-from geoskip.plotting.maps import plot_map
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import shapely
+from numpy.typing import NDArray
+from shapely.geometry.base import BaseGeometry
+
+from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
+from geoskip.geometry import Boxes
+from geoskip.planner import Decision
+from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 __all__ = ["plot_map"]
+
+
+Window = tuple[float, float, float, float]
+"""West, south, east, north."""
+Rows = Callable[[Sequence[str], int], list[tuple[Any, ...]]]
+"""The values of some expressions for so many of the rows that matched, at most."""
+
+KEPT, SKIPPED, SHAPE, ROWS = "#d55e00", "#0072b2", "#111111", "#111111"
+SEA, LAND, COAST = "#e9eff4", "#fbfaf6", "#a9adb0"
+_WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT = 9.0, 3.5, 9.0
+"""Inches."""
+_MOST_LAYERS = 4.0
+_LEAST_BOX = 0.004
+"""Of the map's width."""
+_ROOM = 0.6
+"""What a map shows around what it is about, of that one's size."""
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """All that is drawn."""
+
+    boxes: FileBoxes
+    shapes: list[BaseGeometry]
+    limits: list[Limit]
+    rows: list[BaseGeometry]
+    more: bool
+    """Are there more matching rows than those drawn?"""
+
+
+def plot_map(
+    decisions: Sequence[Decision],
+    kept: Sequence[str],
+    skipped: Sequence[str],
+    rows: Rows,
+    *,
+    title: str,
+    condition: str,
+    ax: Axes | None = None,
+    index: str | None = None,
+    most_rows: int = 2000,
+    extent: str | Window = "query",
+    beneath: Sequence[BaseGeometry] | None = None,
+) -> Axes:
+    """Draw a scan's decisions: see :meth:`geoskip.report.Scan.plot_map`.
+
+    Parameters
+    ----------
+    decisions
+        The decisions of the scan, one a dataset.
+    kept, skipped
+        Full paths of files.
+    rows
+        Reads matching rows.
+    title, condition
+        Texts above the map.
+    most_rows
+        The most matching rows to draw.
+    ax, index, extent, beneath
+        As for :meth:`geoskip.report.Scan.plot_map`.
+
+    Raises
+    ------
+    EnvironmentProblem
+        Without matplotlib or geopandas.
+    InvalidSpecificationError
+        Without a GeoBox.
+    """
+    decision, geobox = geobox_of(decisions, index)
+    if not (extent in ("query", "all") or (isinstance(extent, tuple) and len(extent) == 4)):
+        raise InvalidSpecificationError(
+            f'plot_map(extent=) takes "query", "all" or (west, south, east, north), got {extent!r}'
+        )
+    plt = _pyplot()
+    found = rows(geobox.expressions(), most_rows + 1) if most_rows > 0 else []
+    picture = _Picture(
+        boxes_of(decision, geobox, kept, skipped),
+        shapes_of(decision.clause, geobox),
+        limits_of(decision.clause, geobox),
+        _geometries(found[:most_rows]),
+        len(found) > most_rows,
+    )
+    window = _window(picture, extent)
+    degrees = max(abs(window[0]), abs(window[2])) <= 360 and max(abs(window[1]), abs(window[3])) <= 90
+    if ax is None:
+        ax = plt.subplots(figsize=_size(window, degrees), layout="constrained")[1]
+    if degrees or beneath is not None:
+        _draw_land(ax, window, beneath)
+    _draw(ax, picture, len(kept), len(skipped), _LEAST_BOX * (window[2] - window[0]))
+    _finish(ax, window, degrees, f"{title}\n{_condition(condition, ax)}" if condition else title)
+    return ax
+
+
+def _pyplot() -> Any:
+    try:
+        import geopandas  # noqa: F401 - it draws the geometries; said here what is missing
+        import matplotlib.pyplot
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"plot_map() draws with matplotlib and geopandas, and {error.name} is not installed: "
+            "pip install 'geoskip[plot]'"
+        ) from None
+    return matplotlib.pyplot
+
+
+def _geometries(rows: Sequence[tuple[Any, ...]]) -> list[BaseGeometry]:
+    """The matching rows' places: of two numbers, of WKB, or geometries already."""
+    found: list[BaseGeometry] = []
+    for row in rows:
+        if len(row) == 2:
+            if row[0] is not None and row[1] is not None and np.isfinite(float(row[0]) + float(row[1])):
+                found.append(shapely.Point(float(row[0]), float(row[1])))
+            continue
+        value = shapely.from_wkb(bytes(row[0])) if isinstance(row[0], bytes | bytearray) else row[0]
+        if isinstance(value, BaseGeometry) and not value.is_empty:
+            found.append(value)
+    return found
+
+
+# ---- where
+
+
+def _window(picture: _Picture, extent: str | Window) -> Window:
+    """Return the window of the map: the region of the query with a margin, as far as boxes reach."""
+    if isinstance(extent, tuple):
+        return extent
+    kept, skipped = _usual(picture.boxes.kept), _usual(picture.boxes.skipped)
+    everything = _bounds(picture.boxes.kept, picture.boxes.skipped) if extent == "all" else _bounds(kept, skipped)
+    shapes = picture.shapes
+    about = [b for b in (_bounds(kept), *(shape.bounds for shape in shapes)) if b is not None]
+    if everything is None:
+        everything = _joined(about) if about else (-180.0, -90.0, 180.0, 90.0)
+    if extent == "all" or not about:
+        return _grown(everything, 0.03)
+    west, south, east, north = _grown(_joined(about), _ROOM)
+    whole = _grown(_joined([everything, _joined(about)]), 0.03)
+    return max(west, whole[0]), max(south, whole[1]), min(east, whole[2]), min(north, whole[3])
+
+
+def _usual(boxes: Boxes) -> Boxes:
+    """Most boxes: of many, without those of the few files far away from all others."""
+    if len(boxes) < 100:
+        return boxes
+    x, y = (boxes.xmin + boxes.xmax) / 2, (boxes.ymin + boxes.ymax) / 2
+    least, most = np.quantile([x, y], 0.02, axis=1), np.quantile([x, y], 0.98, axis=1)
+    usual: Boxes = boxes.take((x >= least[0]) & (x <= most[0]) & (y >= least[1]) & (y <= most[1]))
+    return usual
+
+
+def _bounds(*several: Boxes) -> Window | None:
+    ends = [
+        (float(boxes.xmin.min()), float(boxes.ymin.min()), float(boxes.xmax.max()), float(boxes.ymax.max()))
+        for boxes in several
+        if len(boxes)
+    ]
+    return _joined(ends) if ends else None
+
+
+def _joined(windows: Sequence[Window]) -> Window:
+    west, south, east, north = zip(*windows, strict=True)
+    return min(west), min(south), max(east), max(north)
+
+
+def _grown(window: Window, share: float) -> Window:
+    west, south, east, north = window
+    room = share * max(east - west, north - south, 1e-6)
+    return west - room, south - room, east + room, north + room
+
+
+def _shrinking(window: Window, degrees: bool) -> float:
+    """Ratio of a degree of longitude to one of latitude, in the middle of the map."""
+    return float(np.cos(np.radians(min(abs(window[1] + window[3]) / 2, 80.0)))) if degrees else 1.0
+
+
+def _size(window: Window, degrees: bool) -> tuple[float, float]:
+    """Width and height of a figure in inches that the map fills."""
+    west, south, east, north = window
+    height = _WIDTH * (north - south) / ((east - west) * _shrinking(window, degrees))
+    if height > _MOST_HEIGHT:
+        return max(_WIDTH * _MOST_HEIGHT / height, 4.5), _MOST_HEIGHT
+    return _WIDTH, max(height, _LEAST_HEIGHT) + 0.8  # the title
+
+
+# ---- what
+
+
+def _draw_land(ax: Axes, window: Window, beneath: Sequence[BaseGeometry] | None) -> None:
+    from geopandas import GeoSeries
+
+    layers = [beneath] if beneath is not None else borders_within(*window)
+    ax.set_facecolor(SEA if beneath is None else "white")
+    for layer in layers:
+        if len(layer):
+            GeoSeries(layer).plot(ax=ax, facecolor=LAND, edgecolor=COAST, linewidth=0.6, zorder=0, aspect=None)
+
+
+def _draw(ax: Axes, picture: _Picture, kept: int, skipped: int, least: float) -> None:
+    """Boxes, shapes, rows and the legend; a box is drawn at least so large."""
+    from geopandas import GeoSeries
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    legend: list[Any] = []
+    without = picture.boxes.kept_without
+    alone = f", {without:,} of them without a box" if without else ""
+    styles = (
+        (picture.boxes.skipped, SKIPPED, 0.10, 0.5, 1, f"skipped: {_files(skipped)}", skipped),
+        (picture.boxes.kept, KEPT, 0.22, 1.0, 2, f"kept: {_files(kept)}{alone}", kept),
+    )
+    for boxes, colour, opacity, width, order, label, count in styles:
+        _draw_boxes(ax, _enlarged(boxes, least), colour, opacity, width, order)
+        if count:
+            legend.append(Patch(facecolor=(colour, 2 * opacity), edgecolor=colour, label=label))
+    for shape in picture.shapes:
+        for part in shapely.get_parts([shape]):
+            outline = part.boundary if part.geom_type == "Polygon" else part
+            GeoSeries([outline]).plot(
+                ax=ax, color=SHAPE, linewidth=1.6, markersize=60, marker="+", zorder=4, aspect=None
+            )
+    for limit in picture.limits:
+        across = ax.axvline if limit.axis == 0 else ax.axhline
+        across(limit.value, color=SHAPE, linewidth=1.2, linestyle=(0, (6, 3)), zorder=4)
+    if picture.shapes or picture.limits:
+        line = Line2D([], [], color=SHAPE, linewidth=1.6, label="the query")
+        line.set_linestyle("solid" if picture.shapes else "dashed")
+        legend.append(line)
+    if picture.rows:
+        dots = GeoSeries(picture.rows)
+        size = float(np.clip(3000 / len(picture.rows), 2.0, 12.0))  # many must not hide the boxes below
+        dots.plot(ax=ax, color=ROWS, markersize=size, linewidth=0, alpha=0.75, zorder=5, aspect=None)
+        some = f"{len(picture.rows):,} of the matching rows" if picture.more else f"{len(picture.rows):,} matching rows"
+        dot = Line2D([], [], linestyle="none", marker="o", markersize=4, color=ROWS, label=some)
+        legend.append(dot)
+    if legend:
+        ax.legend(handles=legend, loc="best", framealpha=0.92, fontsize=9).set_zorder(6)
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file" + ("" if count == 1 else "s")
+
+
+def _draw_boxes(ax: Axes, boxes: Boxes, colour: str, opacity: float, width: float, order: float) -> None:
+    from geopandas import GeoSeries
+    from matplotlib.collections import PolyCollection
+
+    layers = _layers(boxes)
+    if layers > _MOST_LAYERS:  # all of them together, for one upon the other they would hide what is beneath
+        together = shapely.union_all(shapely.box(boxes.xmin, boxes.ymin, boxes.xmax, boxes.ymax))
+        GeoSeries([together]).plot(ax=ax, facecolor=(colour, 2 * opacity), linewidth=0, zorder=order, aspect=None)
+    corners = np.stack(
+        [
+            np.stack([boxes.xmin, boxes.xmin, boxes.xmax, boxes.xmax], axis=1),
+            np.stack([boxes.ymin, boxes.ymax, boxes.ymax, boxes.ymin], axis=1),
+        ],
+        axis=2,
+    )
+    ax.add_collection(
+        PolyCollection(
+            list(corners),
+            facecolor=(colour, opacity if layers <= _MOST_LAYERS else 0),
+            edgecolor=(colour, 0.8),
+            linewidth=width if layers <= _MOST_LAYERS else width / 10,
+            zorder=order,
+        ),
+        autolim=False,
+    )
+
+
+def _enlarged(boxes: Boxes, least: float) -> Boxes:
+    """The boxes, those of single points large enough to be seen."""
+    across, along = (np.maximum(least - size, 0) / 2 for size in (boxes.xmax - boxes.xmin, boxes.ymax - boxes.ymin))
+    return Boxes(boxes.xmin - across, boxes.ymin - along, boxes.xmax + across, boxes.ymax + along)
+
+
+def _layers(boxes: Boxes) -> float:
+    """Number of boxes that lie over a point of their region, on average."""
+    whole = _bounds(_usual(boxes))
+    if whole is None:
+        return 0.0
+    area = (whole[2] - whole[0]) * (whole[3] - whole[1])
+    return float(((boxes.xmax - boxes.xmin) * (boxes.ymax - boxes.ymin)).sum() / area) if area > 0 else 0.0
+
+
+def _finish(ax: Axes, window: Window, degrees: bool, title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    ax.set_xlim(window[0], window[2])
+    ax.set_ylim(window[1], window[3])
+    ax.set_aspect(1 / _shrinking(window, degrees))
+    ax.set_xlabel("")
+    ax.set_ylabel("")
+    ax.set_title(title, loc="left", fontsize=9.5)
+    ax.tick_params(labelsize=8, color=COAST)
+    ax.spines[:].set_color(COAST)
+    for axis, signs in ((ax.xaxis, "EW"), (ax.yaxis, "NS")):
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        if degrees:
+            axis.set_major_formatter(FuncFormatter(lambda value, _, signs=signs: _degrees(value, signs)))
+
+
+_LETTERS_AN_INCH = 12.5
+
+
+def _condition(text: str, ax: Axes) -> str:
+    """A query's condition in two lines as wide as the axes."""
+    width = max(int(ax.bbox.width / ax.figure.dpi * _LETTERS_AN_INCH), 30)
+    lines = textwrap.wrap(text, width)
+    return "\n".join(lines[:2]) + ("…" if len(lines) > 2 else "")
+
+
+def _degrees(value: float, signs: str) -> str:
+    """A coordinate as on a map.
+
+    >>> _degrees(-87.5, "EW"), _degrees(40.0, "NS"), _degrees(0.0, "NS")
+    ('87.5°W', '40°N', '0°')
+    """
+    sign = "" if value == 0 else signs[int(value < 0)]
+    return f"{abs(value):.6g}°{sign}"
+
+
+def borders_within(west: float, south: float, east: float, north: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Polygons of the countries and states that meet a window.
+
+    ``python -m datasets.borders`` makes that file: countries by Natural Earth (1:50 million, public domain) and, in
+    place of the United States, their states by the Census Bureau; both are simplified for display.
+
+    Parameters
+    ----------
+    west, south, east, north
+        The window, in degrees.
+
+    >>> countries, states = borders_within(-88.5, 41, -87, 42.5)  # around Chicago
+    >>> len(countries), len(states)
+    (2, 4)
+    """
+    window = shapely.box(west, south, east, north)
+    shown = [shapes[shapely.intersects(shapely.envelope(shapes), window)] for shapes in _borders()]
+    return shown[0], shown[1]
+
+
+@cache
+def _borders() -> tuple[NDArray[Any], NDArray[Any]]:
+    with as_file(files(__package__).joinpath("borders.parquet")) as path:
+        table = pq.read_table(path)
+    shapes = np.asarray(shapely.from_wkb(table["geometry"].to_pylist()), dtype=object)
+    is_state = np.asarray(table["level"].to_pylist()) == "state"
+    return shapes[~is_state], shapes[is_state]

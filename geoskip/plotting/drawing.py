@@ -17,7 +17,7 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.clauses import Clause, leaves_of
 from geoskip.errors import InvalidSpecificationError
-from geoskip.geometry.boxes import Boxes
+from geoskip.geometry import Boxes
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.geobox.clauses import BoxCompares, BoxTransform, GeoClause
 from geoskip.indexes.geobox.globe import SPHEROID_LEAST, GlobeComesWithin, GlobeGoesBeyond

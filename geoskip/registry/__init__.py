@@ -195,7 +195,7 @@ def declare(
             raise MappingError(f"declare(..., inverse=) takes a function, got {inverse!r}")
         _check_arguments(inverse, 1, "declare(..., inverse=) takes a function of the value")
         with suppress(Unidentifiable):  # then nothing tells whether it changes
-            own_identity(inverse)  # as it is now: see implied.invert
+            own_identity(inverse)  # as it is now: see rewrite.invert
     if version is not None and not isinstance(version, str):
         raise MappingError(f"declare(..., version=) takes a text such as {str(version)!r}, got {version!r}")
     found = reference(function)

@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 from geoskip import BloomFilter, Hybrid, Index, ValueList
 from geoskip.clauses import Clause, keep_mask
 from geoskip.indexes.base import SourceColumn
-from geoskip.indexes.bloom_filters import bits_for, places_of, probes_for
-from geoskip.indexes.bloom_hash import VERSION, hash_integers
+from geoskip.indexes.bloom_hash import VERSION, bits_for, hash_integers, places_of, probes_for
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Column, Comparison, Literal
 from tests.bench.measure import console, interleaved, milliseconds, table

@@ -19,7 +19,7 @@ import pytest
 import shapely
 
 from geoskip.clauses import Files
-from geoskip.geometry.boxes import Boxes, Envelope
+from geoskip.geometry import Boxes, Envelope
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.geobox.clauses import BoxDiffers, BoxMeets, BoxTransform, margin
 from geoskip.indexes.geobox.collect import is_near_its_box, lacks_coordinates

@@ -12,8 +12,7 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.bounds.interval import encoded
-from geoskip.bounds.patterns import literal_prefix, literal_suffix
-from geoskip.bounds.sort_keys import IncomparableError
+from geoskip.bounds.sort_keys import IncomparableError, literal_prefix, literal_suffix
 from geoskip.clauses import Clause
 from geoskip.evaluation.values import exactly, interval_of
 from geoskip.indexes.affix import Affix, EntryPasses, Prefix, Suffix

@@ -15,10 +15,10 @@ from geoskip import predicates as p
 from geoskip.clauses import KEEP_ALL, all_of
 from geoskip.conditions import Compare
 from geoskip.indexes.metricdist.clauses import DistanceLeaves, DistanceMeets, HasNullDistance
-from geoskip.indexes.metricdist.index import MetricDist, subject
-from geoskip.metrics import METRICS, Euclidean, Haversine, Levenshtein
-from geoskip.metrics.base import Metric, Points
-from geoskip.metrics.strings import MOST, StringHeads, StringLists, few
+from geoskip.indexes.metricdist.index import METRICS, MetricDist, subject
+from geoskip.metrics import Metric, Points
+from geoskip.metrics.strings import MOST, Levenshtein, StringHeads, StringLists, few
+from geoskip.metrics.vectors import Euclidean, Haversine
 from tests.support.metric_worlds import (
     D,
     World,

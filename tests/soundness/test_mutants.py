@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from geoskip import predicates as p
-from geoskip.bounds.patterns import literal_prefix
+from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.stored_bounds import LONGEST, shortened

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from geoskip.bounds.interval import encoded
-from geoskip.bounds.patterns import literal_prefix
+from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.indexes import affix, minmax
 from geoskip.indexes.minmax import MinMax
 from tests.support import planting

@@ -24,9 +24,8 @@ from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.geobox.index import Earth
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.planner import Decision
-from geoskip.plotting import plot_map
+from geoskip.plotting import KEPT, SEA, SKIPPED, plot_map
 from geoskip.plotting.drawing import Limit, limits_of, shapes_of
-from geoskip.plotting.maps import KEPT, SEA, SKIPPED
 from geoskip.predicates import Column, Comparison, Literal
 
 LNG, LAT = Column("lng", "double"), Column("lat", "double")

@@ -34,7 +34,7 @@ from geoskip.conditions import (
     any_holds,
     evaluate,
 )
-from geoskip.geometry.boxes import LARGEST, LOOSENESS, Boxes, Envelope, Mask
+from geoskip.geometry import LARGEST, LOOSENESS, Boxes, Envelope, Mask
 from geoskip.geometry.shapes import ROUNDING, Shape, margin
 from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of, window
 

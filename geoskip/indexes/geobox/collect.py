@@ -36,7 +36,7 @@ import pyarrow as pa
 import shapely
 from numpy.typing import NDArray
 
-from geoskip.geometry.boxes import LARGEST, Boxes, Floats, Mask, lacks_coordinates
+from geoskip.geometry import LARGEST, Boxes, Floats, Mask, lacks_coordinates
 from geoskip.geometry.shapes import is_near_its_box
 
 BOX_TYPE = pa.struct([(name, pa.float64()) for name in ("xmin", "ymin", "xmax", "ymax")])

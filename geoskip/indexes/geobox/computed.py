@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from geoskip.bounds.interpret import uncast
+from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_NONE, Clause, keep_mask
 from geoskip.conditions import ALWAYS, Condition
-from geoskip.geometry.boxes import Floats, Mask
+from geoskip.geometry import Floats, Mask
 from geoskip.indexes.geobox.clauses import BoxTransform, GeoClause, Integers, Table
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort
 from geoskip.indexes.minmax import BoundClauses

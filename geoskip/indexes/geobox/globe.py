@@ -21,7 +21,7 @@ import numpy as np
 
 from geoskip.clauses import Mask
 from geoskip.conditions import NEVER, AllOf, Condition, Negation, any_holds
-from geoskip.geometry.boxes import Boxes, Envelope, Floats
+from geoskip.geometry import Boxes, Envelope, Floats
 from geoskip.geometry.shapes import ROUNDING
 from geoskip.indexes.geobox.clauses import GeoClause, Integers, Table
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort, inside

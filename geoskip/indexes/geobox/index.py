@@ -31,10 +31,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from geoskip import geometry as d
-from geoskip.bounds.interpret import rounds, uncast
+from geoskip.bounds import rounds, uncast
 from geoskip.clauses import Clause, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.geometry.boxes import LARGEST
+from geoskip.geometry import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
 from geoskip.indexes.geobox.clauses import (

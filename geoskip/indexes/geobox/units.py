@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Files
 from geoskip.conditions import AllOf, Among, Compare, Condition, UnitTable
-from geoskip.geometry.boxes import Boxes, Envelope, Mask
+from geoskip.geometry import Boxes, Envelope, Mask
 from geoskip.indexes.geobox.collect import POINT_BIT
 
 Integers = NDArray[np.int64]

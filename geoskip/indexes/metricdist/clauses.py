@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from geoskip.bounds.interpret import uncast
+from geoskip.bounds import uncast
 from geoskip.clauses import Clause, Files, Mask, all_of, any_of
 from geoskip.conditions import (
     AllOf,
@@ -31,7 +31,7 @@ from geoskip.conditions import (
     any_holds,
 )
 from geoskip.indexes.metricdist.summaries import OF_SCALE, DistanceTable, Pivots
-from geoskip.metrics.base import Floats
+from geoskip.metrics import Floats
 from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate
 
 if TYPE_CHECKING:

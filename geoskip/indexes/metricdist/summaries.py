@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Among, UnitTable
-from geoskip.metrics import Metric
-from geoskip.metrics.base import Floats
+from geoskip.metrics import Floats, Metric
 
 COUNTS = ("rows", "nulls", "blanks", "odd")
 _BINS = 64

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
-from geoskip.indexes.summary_cache import CachedSummary, sharing
+from geoskip.indexes.stored_bounds import CachedSummary, sharing
 from geoskip.spark.build.footers import (
     Footer,
     IndexPlan,

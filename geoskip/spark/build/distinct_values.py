@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from geoskip.indexes.base import Index, SourceColumn, Summary
-from geoskip.indexes.summary_cache import sharing
+from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Predicate
 from geoskip.spark.analysis import arrow_type, texts_of, typed_columns

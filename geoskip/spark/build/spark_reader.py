@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
 from geoskip.errors import GeoskipError
-from geoskip.indexes.summary_cache import sharing
+from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import IndexEntry
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, texts_of, without_error_log
 from geoskip.spark.build.arrow_reader import (

@@ -56,7 +56,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoskip.bounds.interpret import indexed
+from geoskip.bounds import indexed
 from geoskip.bounds.interval import ByteStrings, Interval, kind_of
 from geoskip.clauses import (
     KEEP_ALL,
@@ -86,7 +86,7 @@ from geoskip.conditions import (
     necessary,
 )
 from geoskip.errors import InvalidSpecificationError
-from geoskip.geometry.boxes import Envelope
+from geoskip.geometry import Envelope
 from geoskip.indexes.gaplist import SegmentTable, segments_of
 from geoskip.indexes.geobox.units import ENDS, BoxFacts, BoxUnits, UnitSort, units_of
 from geoskip.indexes.metricdist.clauses import DistanceClause

@@ -20,7 +20,7 @@ from geoskip.planner import clause_for
 from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from geoskip.registry import constant, current, declare, mappings
 from geoskip.registry.fingerprint import identity
-from geoskip.rewrite.implied import invert
+from geoskip.rewrite import invert
 from tests.support.strategies import examples
 
 X = Column("x", "int")

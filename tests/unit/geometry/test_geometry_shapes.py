@@ -8,8 +8,8 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoskip.geometry import Boxes, Envelope, Shape
-from geoskip.geometry.raster import Raster
+from geoskip.geometry import Boxes, Envelope
+from geoskip.geometry.shapes import Raster, Shape
 from tests.support.strategies import examples
 
 

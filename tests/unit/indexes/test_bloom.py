@@ -18,10 +18,9 @@ from geoskip import predicates as p
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.indexes import bloom_filters
+from geoskip.indexes import bloom
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.indexes.bloom_filters import LARGEST, bits_for, filter_of
-from geoskip.indexes.bloom_hash import hashes_of, hashes_of_keys, keys_of
+from geoskip.indexes.bloom_hash import LARGEST, bits_for, filter_of, hashes_of, hashes_of_keys, keys_of, places_of
 from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from tests.support.evaluator import compare
@@ -294,16 +293,16 @@ def test_a_column_without_hashable_values_is_refused_with_the_way_out(kind: str)
     assert isinstance(caught.value, GeoskipError)
 
 
-@pytest.mark.parametrize("words", [1, bloom_filters._SHORT - 1, bloom_filters._SHORT, 3 * bloom_filters._SHORT])
+@pytest.mark.parametrize("words", [1, bloom._SHORT - 1, bloom._SHORT, 3 * bloom._SHORT])
 def test_few_words_and_many_have_the_same_bits(words: int) -> None:
     random = np.random.default_rng(words)
     table = random.integers(0, 2**64, (96, words), dtype=np.uint64) | random.integers(0, 2**64, words, dtype=np.uint64)
-    group = bloom_filters.FilterGroup(96, np.arange(64 * words), table, True)
+    group = bloom.FilterGroup(96, np.arange(64 * words), table, True)
     for value in random.integers(0, 2**64, 20, dtype=np.uint64):
         hashes = np.array([value])
-        places = [int(some[0]) for some in bloom_filters.places_of(hashes, 7, 96)]
+        places = [int(some[0]) for some in places_of(hashes, 7, 96)]
         before, found = table.copy(), group.slices(hashes, 7)
         assert found.tolist() == np.bitwise_and.reduce(table[places], axis=0).tolist()
         assert (table == before).all()
         holds = [64 * at + bit for at, word in enumerate(found.tolist()) for bit in range(64) if word >> bit & 1]
-        assert sorted(bloom_filters._places_in(found).tolist()) == holds
+        assert sorted(bloom._places_in(found).tolist()) == holds

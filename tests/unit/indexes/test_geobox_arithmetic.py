@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from geoskip.bounds import derive
 from geoskip.bounds.arithmetic import absolute, corners, square, within
-from geoskip.bounds.interpret import derive
 from geoskip.bounds.interval import Interval
 from geoskip.clauses import keep_mask
 from geoskip.indexes.geobox.computed import Coordinate, UnitFiles, bounds_of_type

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoskip.bounds import derive, interval_of
 from geoskip.bounds.arithmetic import of_function, of_wave
-from geoskip.bounds.interpret import derive, interval_of
 from geoskip.bounds.interval import Interval
-from geoskip.geometry.boxes import Boxes
+from geoskip.geometry import Boxes
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import Call, Column, Literal, Predicate
 from tests.support.mapped import spark

@@ -18,9 +18,8 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import SourceColumn, index_from_json
-from geoskip.indexes.metricdist.index import MetricDist
+from geoskip.indexes.metricdist.index import METRICS, MetricDist
 from geoskip.metadata import FileMetadata
-from geoskip.metrics import METRICS
 from geoskip.registry import mappings
 from tests.support.metric_worlds import (
     NAN,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geoskip.bounds.interpret import indexed
+from geoskip.bounds import indexed
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import UNKNOWN
 from geoskip.conditions import evaluate

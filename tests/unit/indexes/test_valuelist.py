@@ -20,11 +20,10 @@ from geoskip import predicates as p
 from geoskip.clauses import keep_mask
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index_from_json
-from geoskip.indexes.bloom_filters import bits_for, filter_of
-from geoskip.indexes.bloom_hash import hashes_of
+from geoskip.indexes.bloom_hash import bits_for, filter_of, hashes_of
 from geoskip.indexes.hybrid import list_costs_less
 from geoskip.indexes.postings import postings_of
-from geoskip.indexes.summary_cache import sharing
+from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from tests.support.harness import COLUMNS, POOLS, TYPES, array_of

@@ -15,7 +15,7 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Column, Comparison, Literal, Not, Predicate
-from geoskip.rewrite.implied import days
+from geoskip.rewrite import days
 
 ZONES = ["UTC", "America/New_York", "America/St_Johns", "Pacific/Apia", "Asia/Kolkata", "Europe/Amsterdam"]
 OFFSETS = {"+05:30": 330, "-03:00": -180, "GMT+14:00": 840, "UTC": 0, "Z": 0}
