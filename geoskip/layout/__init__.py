@@ -1,0 +1,1 @@
+"""Layouts: in what order rows are written to files, and how well files cluster."""
