@@ -1,4 +1,4 @@
-"""How well the files of a dataset cluster a column: overlap, depth and expected files of points and ranges.
+"""Clustering of a column by its files: overlap, depth, and expected files of points and ranges.
 
 Only each file's least and greatest value and its number of rows are known (:class:`FileRanges`). The rows of a file
 are taken to be spread evenly over its range: over its whole numbers, days, or microseconds, or over a continuous range
@@ -160,7 +160,7 @@ def _ranked(low: Ints, high: Ints, at: tuple[Doubles, Doubles], step: float, val
 
 @dataclass(frozen=True)
 class Clustering:
-    """How well files cluster one column.
+    """Figures of how well files cluster one column.
 
     Attributes
     ----------
