@@ -23,7 +23,8 @@ Imports point downwards only; import-linter checks it.
   that change them under concurrent writers.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
-  Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle.
+  Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
+  ``spark.advisor`` says what queries read and what would help them.
 * ``udf_mappings``, beside this package: mappings of function libraries, found by entry point.
 
 The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::

@@ -219,7 +219,7 @@ public final class Geoskip {
         try {
             frame.queryExecution().optimizedPlan();
             if (((List) captured.get()).isEmpty()) {
-                optimizeUncached(frame);
+                optimizedUncached(frame.queryExecution().analyzed(), frame.sparkSession());
             }
             return Json.text(captured.get());
         } finally {
@@ -227,11 +227,9 @@ public final class Geoskip {
         }
     }
 
-    /** Optimize a frame's plan as if nothing of it were cached: what is cached has no files any more. */
-    private static void optimizeUncached(Dataset frame) {
-        final SparkSession session = frame.sparkSession();
-        final LogicalPlan plan = frame.queryExecution().analyzed();
-        SQLConf$.MODULE$.withExistingConf(session.sessionState().conf(), new AbstractFunction0() {
+    /** An analysed plan, optimized as if nothing of it were cached: what is cached has no files any more. */
+    static LogicalPlan optimizedUncached(final LogicalPlan plan, final SparkSession session) {
+        return (LogicalPlan) SQLConf$.MODULE$.withExistingConf(session.sessionState().conf(), new AbstractFunction0() {
             public Object apply() { return session.sessionState().optimizer().execute((LogicalPlan) plan.clone()); }
         });
     }
@@ -338,6 +336,17 @@ public final class Geoskip {
 
     /** Waits until the skipped files that were to be audited are read; false if that took too long. */
     public boolean audited(long budgetMs) throws InterruptedException { return Audit.finished(budgetMs); }
+
+    /** The scans of files that an SQL text's query would read; null for a command. */
+    public List scansOf(String text, SparkSession session) throws Exception {
+        LogicalPlan plan = PlannedScan.analysed(text, session);
+        return plan == null ? null : PlannedScan.of(plan, session);
+    }
+
+    /** The scans of files that a frame's query would read. */
+    public List scansOf(Dataset frame) {
+        return PlannedScan.of(frame.queryExecution().analyzed(), frame.sparkSession());
+    }
 
     /** What a query's plan reads, planned now if it was not yet. */
     public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution, false); }

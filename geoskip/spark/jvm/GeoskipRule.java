@@ -48,11 +48,12 @@ class GeoskipRule extends Rule {
         if (Geoskip.captured.get() != null) {
             return capture((LogicalPlan) plan);
         }
-        if (Geoskip.planning.get() != null || !SupportedRelations.enabled(conf)) {
+        boolean isRecorded = PlannedScan.recording.get() != null;
+        if (!isRecorded && (Geoskip.planning.get() != null || !SupportedRelations.enabled(conf))) {
             return plan;
         }
         try {
-            if (!concerns((LogicalPlan) plan)) {
+            if (!isRecorded && !concerns((LogicalPlan) plan)) {
                 return plan;
             }
             List originals = locations((LogicalPlan) plan, false); // before partition pruning makes lists of partitions of some
@@ -146,8 +147,9 @@ class GeoskipRule extends Rule {
             if (conditions.isEmpty() && barriers.isEmpty() || !SupportedRelations.mayTouch(relation)) {
                 return plan;
             }
-            List datasets = indexed(original);
-            return datasets.isEmpty() ? plan : skip(relation, original, datasets, conditions, barriers);
+            boolean isRecorded = PlannedScan.recording.get() != null;
+            List datasets = isRecorded ? new ArrayList() : indexed(original);
+            return datasets.isEmpty() && !isRecorded ? plan : skip(relation, original, datasets, conditions, barriers);
         }
         List below = new ArrayList();
         String barrier = null;
@@ -208,7 +210,11 @@ class GeoskipRule extends Rule {
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
         Decision decision;
-        if (conditions.isEmpty()) {
+        if (PlannedScan.recording.get() != null) {
+            ScanQuestion asked = new ScanQuestion(
+                    relation, directories, datasets, conditions, barriers, 0, new QueryDecisions(), session);
+            decision = new PlannedScan(asked, relation, original, directories, conditions, session);
+        } else if (conditions.isEmpty()) {
             decision = Decision.none(barriers);
         } else {
             try {
@@ -232,20 +238,11 @@ class GeoskipRule extends Rule {
     private Decision decide(
             LogicalRelation relation, List directories, List datasets, List conditions, List barriers)
             throws Exception {
-        Names names = new Names(relation);
-        Slots slots = new Slots(((HadoopFsRelation) relation.relation()).partitionSchema(), names);
-        List written = new ArrayList();
-        for (Expression condition : conditions) {
-            written.add(ExpressionJson.expression(condition, names, slots));
-        }
-        for (PartitionDirectory directory : directories) {
-            slots.add(directory.values());
-        }
         long budget = budget(session.sessionState().conf());
         QueryDecisions planned = QueryDecisions.current();
-        Json asked = new Json().with("datasets", datasets).with("conditions", written).with("vectors", slots.vectors())
-                .with("barriers", barriers).with("budget", budget / 1000.0);
-        String question = asked + "\n" + planned.environment(relation, session);
+        ScanQuestion asked = new ScanQuestion(
+                relation, directories, datasets, conditions, barriers, budget, planned, session);
+        String question = asked.text;
         List scan = QueryDecisions.scan(question, conditions, relation);
         Decision first = planned.decision(scan);
         if (first != null) {
@@ -259,7 +256,7 @@ class GeoskipRule extends Rule {
         } finally {
             Evaluation.release(number);
         }
-        return planned.keep(scan, Decision.of(answer, budget, datasets, slots));
+        return planned.keep(scan, Decision.of(answer, budget, datasets, asked.slots));
     }
 
     /** The table with statistics of the kept files, so that small reads can be broadcast. */

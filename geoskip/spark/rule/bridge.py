@@ -237,7 +237,7 @@ class Bridge:
         deadline = time.monotonic() + float(request["budget"]) / 2
         last = time.monotonic() + float(request["budget"]) * _EVALUATION
         answers: Answers = {}
-        templates = self._templates(request, java)
+        templates = self.templates(request, java)
         for number, slots in enumerate(request["vectors"]):
             if number and time.monotonic() > deadline:
                 reasons.append("too many different partitions for the planning budget: the files of some are all read")
@@ -270,7 +270,7 @@ class Bridge:
                 reasons.append(f"{entry.name} is not used: {why}")
         return tuple(usable)
 
-    def _templates(self, request: Json, java: Any) -> list[Template]:
+    def templates(self, request: Json, java: Any) -> list[Template]:
         """The functions of SQL that mappings name, as what Spark replaces them by in this session."""
         found = [self._template(name, request, java) for name in current().bare_names()] if java is not None else []
         return [template for template in found if template is not None]

@@ -1,0 +1,276 @@
+"""Scans of a query with the conditions that the planner would get, found without running it.
+
+Spark optimizes the query's plan in the session, with geoskip's rule (``jvm/GeoskipRule.java``) in a mode in which it
+writes down what it would ask, in the place of a decision (``jvm/PlannedScan.java``). So conditions pass through
+projections, joins and subqueries exactly as they do for a query that is run; dynamic filters, whose values are known
+only at run time, are not among them. Neither reports nor caches of decisions see any of it, no metadata are needed, and
+it does not matter whether geoskip is switched on. Cached data are taken for the files that they were read from.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.clauses import Mask
+from geoskip.errors import InvalidSpecificationError
+from geoskip.indexes.base import Index
+from geoskip.metadata import Snapshot
+from geoskip.planner import decide
+from geoskip.predicates import And, Predicate
+from geoskip.rewrite.sql_functions import Template
+from geoskip.spark.analysis import sentence, without_error_log
+from geoskip.spark.dependencies import renamer
+from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
+from geoskip.spark.rule.translate import Translator, parts_of
+from geoskip.spark.session import ENABLED, bridge, check_session, java
+
+_LONGEST = 200
+_BUDGET = 10.0
+"""Seconds in which Spark may evaluate conditions for single values, for each scan and set of indexes."""
+
+
+@dataclass(frozen=True)
+class PlannedScan:
+    """A scan on the Java side, which holds Spark's own expressions."""
+
+    java: Any
+    scan: Any
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Context in which the conditions can be evaluated, under a number."""
+        number = int(self.scan.hold())
+        try:
+            yield number
+        finally:
+            self.java.release(number)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanCondition:
+    """A scan over files in the plan of a query, with the conditions that reach it."""
+
+    roots: tuple[str, ...]
+    """The URIs that the relation was read from."""
+    condition: str
+    """The condition in Spark's SQL, over the relation's columns; empty where there is none."""
+    files: int
+    """Files of the whole listing, before Spark's own partition pruning."""
+    bytes: int
+    """Their size."""
+    request: Mapping[str, Any] = field(repr=False)
+    """What the rule asks: conditions, vectors of partition values, format, options and settings."""
+    folders: Mapping[str, int] = field(repr=False)
+    """Of each partition's folder that Spark's pruning leaves, the place of its vector of values in ``predicates``.
+
+    Empty where the relation has no partition columns; -1 for one past the first thousand vectors.
+    """
+    templates: tuple[Template, ...] = field(default=(), repr=False)
+    """Bodies of SQL functions that mappings name, as the planner takes them."""
+    planned: PlannedScan | None = field(default=None, repr=False)
+    """The scan on the Java side, with which Spark evaluates conditions for single values; None without it."""
+    _answers: Answers = field(default_factory=dict, repr=False)
+
+    @property
+    def root(self) -> str:
+        """The first root."""
+        return self.roots[0] if self.roots else ""
+
+    @cached_property
+    def predicate(self) -> Predicate:
+        """The condition as the planner gets it, on partition columns too; AND of nothing where there is none."""
+        return self.predicates_over()[0] if len(self.vectors) == 1 else self._predicate((), _same)
+
+    @property
+    def vectors(self) -> Sequence[Sequence[Mapping[str, Any] | None]]:
+        """The different vectors of values that the expressions over partition columns take."""
+        found: Sequence[Sequence[Mapping[str, Any] | None]] = self.request["vectors"]
+        return found
+
+    def predicates_over(self, snapshot: Snapshot | None = None) -> tuple[Predicate, ...]:
+        """The condition for each vector of partition values, which stand in it as Spark's own answers.
+
+        With a snapshot its columns have the names that they have there, whose case may differ from the query's.
+        """
+        names = _same if snapshot is None else renamer(snapshot.header, self.request)
+        return tuple(self._predicate(slots, names) for slots in self.vectors)
+
+    def place_of(self, path: str) -> int | None:
+        """The place of a file's vector in ``predicates_over``; None where Spark's pruning skips it.
+
+        Parameters
+        ----------
+        path
+            The whole path of the file, as Spark writes it.
+
+        Returns
+        -------
+        int | None
+            -1 where there are too many vectors to say: then the file is read.
+        """
+        return self.folders.get(path.rpartition("/")[0]) if self.folders else 0
+
+    def kept(self, snapshot: Snapshot, indexes: Sequence[Index] | None = None) -> Mask:
+        """The files of a snapshot that the query would read with some of its bound indexes.
+
+        Decides as the planner does for a query, so that all of its rules and mappings take part. An index is taken as
+        it is: whether it was built under other settings or reader options is not checked.
+
+        Parameters
+        ----------
+        snapshot
+            Summaries of files, all of the dataset's or a sample.
+        indexes
+            The indexes that may be used; all of the snapshot's by default.
+
+        Returns
+        -------
+        Mask
+            One entry a file: False is skipped, by an index or by Spark's partition pruning.
+        """
+        places = self._places(snapshot)
+        kept: Mask = places == -1
+        with nullcontext(None) if self.planned is None else self.planned.held() as number:
+            for place, predicate in enumerate(self.predicates_over(snapshot)):
+                if (of_place := places == place).any():
+                    evaluator = self._evaluator(snapshot, number, self.vectors[place])
+                    made = decide(snapshot, predicate, indexes, evaluator=evaluator, templates=self.templates)
+                    kept |= of_place & made.keep
+        return kept
+
+    def _places(self, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if not self.folders:
+            return np.zeros(len(snapshot.files), dtype=np.int64)
+        root = snapshot.header.root.rstrip("/") + "/"
+        paths = snapshot.files.cached("names", lambda: snapshot.files.column("path").to_pylist())
+        found = (self.place_of(path if ":/" in path else root + path) for path in paths)
+        return np.array([-2 if place is None else place for place in found], dtype=np.int64)
+
+    def _evaluator(
+        self, snapshot: Snapshot, number: int | None, slots: Sequence[Mapping[str, Any] | None]
+    ) -> SparkEvaluator | None:
+        if self.planned is None or number is None:
+            return None
+        return SparkEvaluator(
+            self.planned.java,
+            {**self.request, "number": number},
+            slots=slots,
+            names=renamer(snapshot.header, self.request),
+            deadline=time.monotonic() + _BUDGET,
+            answers=self._answers,
+        )
+
+    def _predicate(self, slots: Sequence[Mapping[str, Any] | None], names: Callable[[str], str]) -> Predicate:
+        parts = tuple(parts_of(self.request["conditions"], Translator(slots=slots, names=names), []))
+        return parts[0] if len(parts) == 1 else And(parts)
+
+
+def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondition]:
+    """The scans over files of a query and their conditions; plans the query, and never runs it.
+
+    Parameters
+    ----------
+    spark
+        A classic session, in which an SQL text is understood. A DataFrame is planned in its own.
+    query
+        The text of a query in SQL, or a DataFrame.
+
+    Returns
+    -------
+    list[ScanCondition]
+        Each scan of files that geoskip could skip, in the plan's order: of a join each side, of a subquery its own.
+        One without a condition is among them.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For a command, which would have to be run, a stream, a text that Spark cannot analyse and what is no query.
+    """
+    session = query.sparkSession if isinstance(query, DataFrame) else spark
+    check_session(session)
+    connected = java(session)
+    if not connected.geoskip.installed(session._jsparkSession):
+        switched = session.conf.get(ENABLED, None)
+        connected.geoskip.install(session._jsparkSession)
+        session.conf.set(ENABLED, "false" if switched is None else switched)  # nobody has enabled it
+    scans = _scans(connected.geoskip, session, query)
+    return [_condition(PlannedScan(connected.geoskip, scans.get(number))) for number in range(scans.size())]
+
+
+def scan_condition(summary: Mapping[str, Any], question: str, planned: PlannedScan | None = None) -> ScanCondition:
+    """The condition of a scan from what the Java side writes of it.
+
+    Parameters
+    ----------
+    summary
+        Its roots, condition, files, bytes and folders.
+    question
+        The request: the question and what the relation is read under, each on a line.
+    planned
+        The scan on the Java side, if it is still there.
+    """
+    asked, _, environment = question.partition("\n")
+    request = {**json.loads(environment), **json.loads(asked), "environment": environment}
+    templates: list[Template] = []
+    if planned is not None and request["conditions"]:
+        with planned.held() as number:
+            templates = bridge.templates({**request, "number": number}, planned.java)
+    return ScanCondition(
+        tuple(summary["roots"]),
+        summary["condition"],
+        summary["files"],
+        summary["bytes"],
+        request,
+        summary["folders"],
+        tuple(templates),
+        planned,
+    )
+
+
+def _condition(planned: PlannedScan) -> ScanCondition:
+    return scan_condition(json.loads(planned.scan.summary()), planned.scan.question(), planned)
+
+
+def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:
+    """The scans on the Java side, a list of Java's."""
+    if not isinstance(query, str | DataFrame):
+        raise InvalidSpecificationError(
+            f"a query is a text in SQL or a DataFrame, got {query!r}, a {type(query).__name__}"
+        )
+    shown = query if isinstance(query, str) else "the DataFrame"
+    shown = shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    if isinstance(query, DataFrame) and query.isStreaming:
+        raise InvalidSpecificationError(
+            "a query is over files that are there, got a stream; read the same files with spark.read"
+        )
+    try:
+        with without_error_log():
+            found = (
+                geoskip.scansOf(query, session._jsparkSession)
+                if isinstance(query, str)
+                else geoskip.scansOf(query._jdf)
+            )
+    except (AnalysisException, ParseException) as error:
+        raise InvalidSpecificationError(
+            f"Spark cannot analyse the query {shown}: {sentence(error)}; a query is a text that spark.sql takes in "
+            "this session, or a DataFrame"
+        ) from None
+    if found is None:
+        raise InvalidSpecificationError(
+            f"a query only reads, got the command {shown}, which would have to be run; give the SELECT in it"
+        )
+    return found
+
+
+def _same(name: str) -> str:
+    return name
