@@ -123,8 +123,22 @@ class BuiltRows:
         }
 
 
-def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> BuiltRows:
-    """Summaries of some files of a dataset; raises GeoskipError where an index fails on all of them."""
+def build(
+    state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_driver: bool = False
+) -> BuiltRows:
+    """Summaries of some files of a dataset; raises GeoskipError where an index fails on all of them.
+
+    Parameters
+    ----------
+    state
+        The dataset.
+    entries
+        The indexes, all of which each file gets.
+    files
+        The files to read.
+    in_driver
+        Read the files that Python tasks would open in the driver, without a job.
+    """
     root = state.relation.root
     built = BuiltRows(excluded={relative_path(file.uri, root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
@@ -132,7 +146,7 @@ def build(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[Lis
         return built
     files = after_clock_tick(state, files)
     etags = etags_of(files)
-    results = read(state, entries, files)
+    results = read(state, entries, files, in_driver=in_driver)
     now = list_again(state, files)
     for file in files:
         result, etag = results[file.uri], etags.get(file.uri)
@@ -207,6 +221,12 @@ def read(
         declined = read_through_spark(state, entries, left)
         results |= {each.path: each for each in declined}
     return results
+
+
+def needs_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> bool:
+    """True unless the driver could open the files itself and collect the summaries of all these indexes."""
+    plans = _plans(state.relation, entries, files)
+    return plans is None or len(plans) < len(entries)
 
 
 def details_of(entries: Iterable[IndexEntry], table: pa.Table) -> dict[str, str]:

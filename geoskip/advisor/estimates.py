@@ -1,0 +1,239 @@
+"""Estimates of files, bytes, metadata and time from a simple random sample of a dataset's files.
+
+A sample of n of N files is drawn without replacement, so the number of sampled files that a query keeps is
+hypergeometric, and inverting its two tests gives an interval that holds the truth with at least the confidence asked
+for, whatever the sizes (Clopper and Pearson 1934; Buonaccorsi, "A note on confidence intervals for proportions in
+finite populations", The American Statistician 41, 1987). Of files that a query leaves alone already, by partitions or
+by indexes that exist, nothing is estimated: the population of a query is the files that it reads now, and the sampled
+ones among them are a simple random sample too.
+
+The bytes follow from the files: the sampled ones are known, and those that the interval of files adds are at least its
+smallest and at most its largest other files. So the truth lies in the interval of bytes wherever it lies in that of
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.errors import InvalidSpecificationError
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number that was estimated, with the interval that holds it at the confidence asked for.
+
+    >>> str(Estimate(12, 4, 30)), str(Estimate(7, 7, 7))
+    ('12 (4 to 30)', '7')
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
+
+    def __contains__(self, truth: object) -> bool:
+        return isinstance(truth, int | float) and self.low <= truth <= self.high
+
+    @property
+    def is_exact(self) -> bool:
+        """True if nothing was left to chance."""
+        return self.low == self.high
+
+    def text(self, shown: Callable[[float], str]) -> str:
+        """The value and its interval, each number written by a function."""
+        value, low, high = map(shown, (self.value, self.low, self.high))
+        return value if low == high else f"{value} ({low} to {high})"
+
+    def to_dict(self) -> dict[str, float]:
+        """Value, low and high, ready for JSON."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+    def __str__(self) -> str:
+        return self.text(lambda number: f"{number:,.0f}")
+
+    @classmethod
+    def exactly(cls, value: float) -> Estimate:
+        """A number that is known."""
+        return cls(value, value, value)
+
+
+NOTHING = Estimate.exactly(0)
+
+
+def total(estimates: Iterable[Estimate]) -> Estimate:
+    """The sum of estimates; its interval, the sum of theirs, is wider than the confidence needs."""
+    return sum(estimates, NOTHING)
+
+
+def check_share(sample: object, confidence: object) -> None:
+    """Raise InvalidSpecificationError for a share outside (0, 1] or a confidence outside (0, 1)."""
+    for name, given, closed, example in (("sample", sample, True, "0.05"), ("confidence", confidence, False, "0.9")):
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not is_number or not (0 < given < 1 or (closed and given == 1)):  # type: ignore[operator]
+            interval = "above 0 and up to 1" if closed else "between 0 and 1"
+            raise InvalidSpecificationError(f"{name}= takes a number {interval}, such as {example}, got {given!r}")
+
+
+def population_interval(kept: int, sampled: int, files: int, confidence: float = 0.9) -> tuple[int, int]:
+    """Return the interval of how many files have a property, given how many sampled ones do.
+
+    Parameters
+    ----------
+    kept
+        Number of sampled files with the property.
+    sampled
+        Number of files drawn at random, without replacement.
+    files
+        Number of files in the population.
+    confidence
+        Probability, before the draw, that the interval holds the truth; the exact interval holds it at least so often.
+
+    Returns
+    -------
+    tuple of int
+        The least and the greatest number. They are equal where all files were sampled; with none sampled, everything
+        is possible.
+
+    Examples
+    --------
+    >>> population_interval(0, 20, 400), population_interval(20, 20, 400), population_interval(5, 20, 400)
+    ((0, 54), (346, 400), (43, 180))
+    """
+    if sampled == 0:
+        return 0, files
+    tail = (1 - confidence) / 2
+    least, most = kept, files - (sampled - kept)
+    # the more files have it, the likelier are many sampled ones, and the less likely are few
+    low = _first_true(least, most, lambda with_it: _share_above(kept, sampled, files, with_it) > tail)
+    high = most - _first_true(0, most - least, lambda fewer: _share_below(kept, sampled, files, most - fewer) > tail)
+    return low, high
+
+
+def _first_true(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The least number of a range from which on a condition holds; the last one if it never does."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _share_above(kept: int, sampled: int, files: int, with_it: int) -> float:
+    """The probability that at least ``kept`` sampled files have what ``with_it`` of all have."""
+    return _probability(kept, min(sampled, with_it), sampled, files, with_it)
+
+
+def _share_below(kept: int, sampled: int, files: int, with_it: int) -> float:
+    """The probability that at most ``kept`` sampled files have what ``with_it`` of all have."""
+    return _probability(max(0, sampled - files + with_it), kept, sampled, files, with_it)
+
+
+def _probability(first: int, last: int, sampled: int, files: int, with_it: int) -> float:
+    """The hypergeometric probability of the numbers from ``first`` to ``last``."""
+    drawn = np.arange(first, last + 1)
+    logs = _log_factorials(1 << files.bit_length())
+
+    def choices(n: int, k: NDArray[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = logs[n] - logs[k] - logs[n - k]
+        return found
+
+    ways = choices(with_it, drawn) + choices(files - with_it, sampled - drawn)
+    return float(np.exp(ways - choices(files, np.array([sampled]))).sum())
+
+
+@lru_cache(maxsize=4)
+def _log_factorials(most: int) -> NDArray[Any]:
+    """Logarithms of the factorials of 0 to ``most``."""
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, most + 1)))])
+
+
+@dataclass(frozen=True)
+class SampledKept:
+    """A population of files, some of which were sampled, and those that a query would keep.
+
+    Attributes
+    ----------
+    sizes
+        Bytes of all files of the population.
+    is_sampled
+        A boolean a file: it was sampled.
+    is_kept
+        A boolean a file: it was sampled, and the query would read it.
+    """
+
+    sizes: Sequence[int]
+    is_sampled: Sequence[bool]
+    is_kept: Sequence[bool]
+
+    def estimates(self, confidence: float = 0.9) -> tuple[Estimate, Estimate]:
+        """Files and bytes that the query would read of the population."""
+        sizes = np.asarray(self.sizes, dtype=np.float64)
+        sampled, kept = np.asarray(self.is_sampled, dtype=bool), np.asarray(self.is_kept, dtype=bool)
+        files, drawn, found = len(sizes), int(sampled.sum()), int(kept.sum())
+        low, high = population_interval(found, drawn, files, confidence)
+        others = np.concatenate([[0.0], np.cumsum(np.sort(sizes[~sampled]))])
+        known, left = float(sizes[kept].sum()), float(others[-1])
+        fewest = known + float(others[low - found])
+        most = known + left - float(others[len(others) - 1 - (high - found)])
+        seen = float(sizes[sampled].sum())
+        share = 0.5 if drawn == 0 else found / drawn
+        of_bytes = known / seen if seen else share
+        value = min(max(found + share * (files - drawn), low), high)
+        return (
+            Estimate(value, low, high),
+            Estimate(min(max(known + of_bytes * left, fewest), most), fewest, most),
+        )
+
+
+def scaled_size(sizes: Sequence[tuple[int, int]], files: int) -> int:
+    """Bytes of a column of the metadata for all files, from its bytes for some numbers of rows.
+
+    Encoded columns have a fixed part (headers of pages, a dictionary) beside what grows with the rows, so the line
+    through the last two measurements is continued.
+
+    Parameters
+    ----------
+    sizes
+        Pairs of a number of rows and the encoded bytes, ascending.
+    files
+        The rows of the real column.
+
+    Examples
+    --------
+    >>> scaled_size([(10, 300), (20, 500)], 100), scaled_size([(1, 70)], 2), scaled_size([], 5)
+    (2100, 140, 0)
+    """
+    measured = [(0, 0), *sizes]
+    if len(measured) == 1:
+        return 0
+    (fewer, small), (more, large) = measured[-2], measured[-1]
+    return round(large + max(0.0, (large - small) / (more - fewer)) * (files - more))
+
+
+def build_seconds(seconds: float, sampled: float, size: float, fixed: float = 0.0) -> float:
+    """Seconds of a build, from those of building a sample.
+
+    Parameters
+    ----------
+    seconds
+        What the sample took.
+    sampled, size
+        The bytes of the sampled files and of all files.
+    fixed
+        Seconds that a build takes however little it reads; at least half of ``seconds`` are taken for reading, since
+        what is fixed depends on the machine.
+
+    Examples
+    --------
+    >>> build_seconds(2.0, 1e6, 4e6), build_seconds(2.0, 1e6, 4e6, fixed=0.5), build_seconds(2.0, 1e6, 4e6, fixed=9)
+    (8.0, 6.5, 5.0)
+    """
+    return seconds + max(seconds / 2, seconds - fixed) * max(0.0, size / sampled - 1) if sampled else seconds
