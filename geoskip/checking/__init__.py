@@ -134,8 +134,7 @@ def _search(
     subjects: Sequence[FunctionUnderTest], indexes: Sequence[Index], tally: Tally, deadline: float, seed: int
 ) -> CounterExample | None:
     """Check the declarations of each subject once, then its mappings in rounds until the deadline."""
-    from geoskip.checking.declarations import constants, denotations, monotone, repeated
-    from geoskip.checking.search import lost_row
+    from geoskip.checking.search import constants, denotations, lost_row, monotone, repeated
 
     for number in range(_ROUNDS):
         for place, subject in enumerate(subjects):

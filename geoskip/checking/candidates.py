@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoskip.checking import CounterExample, Effect, MappingCheck
+from geoskip.checking import CounterExample, Effect, MappingCheck, UnquotedText
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.clauses import Clause, Mask
+from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import GeoskipError
 from geoskip.evaluation import IS_TRUE, CandidateValues, outcomes, physical
 from geoskip.indexes.base import Index, SourceColumn, index_kinds
@@ -31,6 +31,7 @@ from geoskip.planner import Labeller
 from geoskip.predicates import Call, IsNull, Not, Predicate
 from geoskip.registry import FunctionProperties, Registry, current
 from geoskip.registry import Mapping as Rule
+from geoskip.rules import calls_of
 
 # ---- synthetic files
 
@@ -73,6 +74,11 @@ class SyntheticFiles:
         if key not in self._metadata:
             self._metadata[key] = metadata_of(indexes, self.expressions, self.files)
         return self._metadata[key]
+
+    def summaries(self, indexes: Sequence[Index], number: int) -> dict[str, Any]:
+        """The metadata of one file, by index."""
+        metadata = self.metadata(indexes)
+        return {str(index): metadata.column(str(index))[number].as_py() for index in indexes}
 
 
 def metadata_of(
@@ -194,6 +200,30 @@ class Candidate:
         """The indexes as a text."""
         return ", ".join(map(str, self.indexes))
 
+    def counter_example(
+        self,
+        query: str,
+        rows: Sequence[Mapping[str, Any]],
+        lost: Sequence[int],
+        summaries: Mapping[str, Any],
+        clause: str,
+    ) -> CounterExample:
+        """A file that the candidate skips, as it is shown.
+
+        Parameters
+        ----------
+        query, clause
+            The condition, and what the candidate makes of it.
+        rows, lost
+            The rows of the file, and the numbers of those that match.
+        summaries
+            The metadata of the file, by index.
+        """
+        said = (UnquotedText("TRUE" if number in lost else "not TRUE") for number in range(len(rows)))
+        shown = tuple({**row, "the query says": text} for row, text in zip(rows, said, strict=True))
+        why = f"a file that {self.over} summarises is skipped, though a row of it matches"
+        return CounterExample(self.name, why, query, shown, tuple(lost), summaries, clause)
+
 
 @dataclass
 class Tally:
@@ -216,12 +246,8 @@ class Tally:
 
         Parameters
         ----------
-        function
-            The function's name.
-        counter_example
-            The rows that a mapping loses, or None.
-        seconds
-            The time that the check took.
+        function, counter_example, seconds
+            The function's name, the rows that a mapping loses, if any, and the time that the check took.
         """
         effects = tuple(self.effects.values())
         return MappingCheck(
@@ -235,28 +261,44 @@ class Tally:
             seconds=seconds,
         )
 
-    def count_condition(self, candidate: Candidate, files: int) -> None:
-        """Count a condition that was tried on some files."""
+    def clause(self, candidate: Candidate, node: Predicate, files: int) -> Clause | None:
+        """The clause of a candidate for a normalised condition that is tried on some files.
+
+        As in a query, a rule is asked about its functions alone. An exception is a problem of its mapping.
+        """
         effect = self.effect(candidate.name)
         effect.asked += 1
         effect.trials += files
+        if candidate.rule is not None and not candidate.rule.concerns(calls_of(node)):
+            return None
+        try:
+            clause = candidate.ask(node)
+        except Exception as error:
+            problem = f"{candidate.name} raises for {node} over {candidate.over}: {type(error).__name__}: {error}"
+            self.problems[problem] = None
+            return None
+        if clause is not None and not isinstance(clause, Clause):
+            self.problems[f"{candidate.name} returns {clause!r} for {node} instead of a clause or None"] = None
+            return None
+        return clause
 
-    def count_clause(self, candidate: Candidate, matching: Mask, keep: Mask) -> None:
-        """Count the files that match a condition, and those that its clause keeps.
+    def lost_file(self, candidate: Candidate, clause: Clause, files: SyntheticFiles, matching: Mask) -> int | None:
+        """The smallest file that a clause skips although it matches, by number; None without one.
 
         Parameters
         ----------
-        candidate
-            The mapping or declaration that made the clause.
-        matching
-            Marks of files that hold a matching row.
-        keep
-            Marks of files that the clause keeps.
+        candidate, clause
+            The mapping or declaration, and the clause that it made.
+        files, matching
+            The files, and marks of those that hold a matching row.
         """
+        keep = keep_mask(clause, files.metadata(candidate.indexes))
         effect = self.effect(candidate.name)
         effect.answered += 1
         effect.skipped += int(np.count_nonzero(~keep))
         effect.skippable += int(np.count_nonzero(~matching))
+        wrong = np.flatnonzero(matching & ~keep).tolist()
+        return min(wrong, key=lambda number: len(files.files[number]), default=None)
 
 
 def candidates_for(
@@ -337,20 +379,6 @@ def _declared(
         if index is not None:
             effect.indexes[str(index)] = None
             yield Candidate(name, (index,), Labeller([index], registry=properties_only).true)
-
-
-def clause_of(candidate: Candidate, node: Predicate, tally: Tally) -> Clause | None:
-    """The clause of a candidate for a normalised condition; an exception is a problem of its mapping."""
-    try:
-        clause = candidate.ask(node)
-    except Exception as error:
-        problem = f"{candidate.name} raises for {node} over {candidate.over}: {type(error).__name__}: {error}"
-        tally.problems[problem] = None
-        return None
-    if clause is not None and not isinstance(clause, Clause):
-        tally.problems[f"{candidate.name} returns {clause!r} for {node} instead of a clause or None"] = None
-        return None
-    return clause
 
 
 def truth_of(condition: Predicate, call: Call, results: FunctionResults) -> Mask:

@@ -1,4 +1,4 @@
-"""The function that is checked: its arguments, its return type, and its values for some rows.
+"""The function that is checked: its arguments, its return type, its values for some rows, and conditions on it.
 
 Results of Python functions become values of the declared type as in Spark without Arrow, the default (SEMANTICS,
 section 6): a function declared ``int`` that returns ``'5'``, ``5.0`` or ``True`` gives NULL; one declared ``string``
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from geoskip.checking.strategies import (
     Sample,
@@ -34,7 +36,7 @@ from geoskip.checking.strategies import (
     spark_type,
 )
 from geoskip.errors import MappingError
-from geoskip.predicates import Call, Column, Literal, Predicate
+from geoskip.predicates import Call, Column, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.registry import current
 from geoskip.registry.fingerprint import identity
 from geoskip.registry.functions import plain_function
@@ -218,6 +220,81 @@ def _fitting(subject: FunctionUnderTest, declared: str | None) -> FunctionUnderT
     if declared is not None:
         return subject
     return replace(subject, returns="double" if "double" in kinds else kinds.most_common(1)[0][0])
+
+
+# ---- conditions on its calls
+
+_COMPARED, _COMPARED_ALONE, _ARGUMENTS, _NUMBERS = 3, 8, 2, 6
+
+
+def literals_of(
+    call: Call, results: pa.Array, arguments: Sequence[Any], constants: Sequence[Any]
+) -> SearchStrategy[list[Any]]:
+    """The strategy of lists of values to compare a call with.
+
+    Parameters
+    ----------
+    call
+        The call, with its type.
+    results
+        Its values; some of these and values beside them are compared.
+    arguments
+        Plain values of arguments of the call's type: ``f(s) <> 'apple'`` where ``s`` is that.
+    constants
+        Constants in the code of the function and of its mappings; those of the call's type are compared.
+    """
+    try:
+        known = list(dict.fromkeys(physical_value(value) for value in results.drop_null().to_pylist()))
+    except (TypeError, OverflowError):
+        known = []
+    if not known:
+        return st.just([])
+    kind, some = sql_type(call.type), st.sampled_from(known)
+    numbers: list[Any] = []
+    beside: Strategy = st.nothing()
+    if kind.is_integral:
+        numbers = [int(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and c == c // 1]
+        beside = st.builds(lambda value, step: value + step if abs(value) < 2**7 else 0, some, st.sampled_from([-1, 1]))
+    elif kind.is_floating:
+        numbers = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and call.type == "double"]
+        beside = st.one_of(st.just(0.0), some.map(lambda value: round(value, 1)))
+    elif kind.name == "string":  # the beginning of a value, and something longer
+        beside = st.builds(lambda value, cut: value[:-cut] if cut else value + "a", some, st.integers(0, 5))
+    given = list(dict.fromkeys(physical_value(value) for value in arguments if value is not None))
+    most = _COMPARED_ALONE if len(call.args) == 1 else _COMPARED
+    lists = [some_of(known, most), some_of(given, _ARGUMENTS), some_of(numbers, _NUMBERS)]
+    lists += [st.lists(beside, min_size=2, max_size=2)] if not beside.is_empty else []
+    return st.tuples(*lists).map(lambda drawn: list(dict.fromkeys(itertools.chain.from_iterable(drawn))))
+
+
+def some_of(values: Sequence[Any], most: int) -> SearchStrategy[list[Any]]:
+    """The strategy of lists of at most ``most`` distinct values."""
+    distinct = list(dict.fromkeys(values))
+    count = min(most, len(distinct))
+    return st.lists(st.sampled_from(distinct), unique=True, min_size=count, max_size=count) if distinct else st.just([])
+
+
+def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
+    """Conditions on a call: NULL tests, the call if it is boolean or comparisons; and negations."""
+    yield IsNull(call)
+    yield Not(IsNull(call))
+    if call.type == "boolean":
+        yield call
+        yield Not(call)
+        yield Comparison("<=>", call, Literal(True, "boolean"))
+        return
+    for value in literals:
+        literal = Literal(value, call.type)
+        for op in ("=", "<", "<=", ">", ">=", "<=>"):
+            yield Comparison(op, call, literal)
+        yield Not(Comparison("=", call, literal))
+        yield Not(Comparison("<=>", call, literal))
+        if isinstance(value, str) and value:
+            yield StartsWith(call, value[: 1 + len(value) // 2])
+    among = tuple(Literal(value, call.type) for value in literals)
+    if among:
+        yield In(call, among)
+        yield Not(In(call, among))
 
 
 # ---- results as Spark takes them

@@ -1,8 +1,9 @@
-"""Searches for counter-examples: Hypothesis draws rows, constants and literals, and shrinks them.
+"""Searches for counter-examples: of mappings, and of declared constants, denotations and monotonicity.
 
-The search draws batches: up to 60 rows, several calls with some arguments constant, and literals to compare each with.
-Files are formed of the rows, and every candidate is judged on all files for every condition at once. Shrinking draws
-single files whose values are those of the first loss or simpler ones, and judges only the candidate at fault.
+For mappings Hypothesis draws batches: up to 80 rows, several calls with some arguments constant, and literals to
+compare each with. Files are formed of the rows, and every candidate is judged on all files for every condition at once.
+Shrinking draws single files whose values are those of the first loss or simpler ones, and judges only the candidate at
+fault. Declarations are compared with the function itself, value by value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,105 +20,40 @@ import numpy as np
 import pyarrow as pa
 import shapely
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import DrawFn
 
-from geoskip.checking import CounterExample, UnquotedText, geometry_of
+from geoskip import geometry as d
+from geoskip.checking import CounterExample, geometry_of
 from geoskip.checking.candidates import (
     Candidate,
     IndexedExpression,
     SyntheticFiles,
     Tally,
     candidates_for,
-    clause_of,
     expressions_of,
     truth_of,
 )
-from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.checking.strategies import OutOfTime, Strategy, drawn, minimal, physical_value
-from geoskip.clauses import Mask, keep_mask
+from geoskip.checking.function import (
+    ROW_BY_ROW,
+    FunctionResults,
+    FunctionUnderTest,
+    conditions,
+    literals_of,
+    results_of_rows,
+    some_of,
+)
+from geoskip.checking.strategies import OutOfTime, Strategy, drawn, minimal, physical_value, samples
+from geoskip.clauses import Mask
+from geoskip.geometry.shapes import ROUNDING
 from geoskip.indexes.base import Index
-from geoskip.predicates import Call, Comparison, In, IsNull, Literal, Not, Predicate, StartsWith, normalise
-from geoskip.types import sql_type
+from geoskip.predicates import Call, Column, Comparison, Literal, Not, Predicate, normalise
+from geoskip.registry import ConstantDeclaration, current
+from geoskip.registry.registry import constant_name
 
 _ROWS, _CALLS, _OTHERS = 80, 4, 3
-_COMPARED, _COMPARED_ALONE, _ARGUMENTS, _NUMBERS = 3, 8, 2, 6
 _SHRUNK = 400
 _SHRINKING = 10.0
 """Seconds after which shrinking stops; it takes one at most."""
-
-# ---- conditions
-
-
-def literals_of(
-    call: Call, results: pa.Array, arguments: Sequence[Any], constants: Sequence[Any]
-) -> SearchStrategy[list[Any]]:
-    """The strategy of lists of values to compare a call with.
-
-    Parameters
-    ----------
-    call
-        The call, with its type.
-    results
-        Its values; some of these and values beside them are compared.
-    arguments
-        Plain values of arguments of the call's type: ``f(s) <> 'apple'`` where ``s`` is that.
-    constants
-        Constants in the code of the function and of its mappings; those of the call's type are compared.
-    """
-    try:
-        known = list(dict.fromkeys(physical_value(value) for value in results.drop_null().to_pylist()))
-    except (TypeError, OverflowError):
-        known = []
-    if not known:
-        return st.just([])
-    kind, some = sql_type(call.type), st.sampled_from(known)
-    numbers: list[Any] = []
-    beside: Strategy = st.nothing()
-    if kind.is_integral:
-        numbers = [int(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and c == c // 1]
-        beside = st.builds(lambda value, step: value + step if abs(value) < 2**7 else 0, some, st.sampled_from([-1, 1]))
-    elif kind.is_floating:
-        numbers = [float(c) for c in constants if isinstance(c, int | float) and abs(c) < 100 and call.type == "double"]
-        beside = st.one_of(st.just(0.0), some.map(lambda value: round(value, 1)))
-    elif kind.name == "string":  # the beginning of a value, and something longer
-        beside = st.builds(lambda value, cut: value[:-cut] if cut else value + "a", some, st.integers(0, 5))
-    given = list(dict.fromkeys(physical_value(value) for value in arguments if value is not None))
-    most = _COMPARED_ALONE if len(call.args) == 1 else _COMPARED
-    lists = [_some_of(known, most), _some_of(given, _ARGUMENTS), _some_of(numbers, _NUMBERS)]
-    lists += [st.lists(beside, min_size=2, max_size=2)] if not beside.is_empty else []
-    return st.tuples(*lists).map(lambda drawn: list(dict.fromkeys(itertools.chain.from_iterable(drawn))))
-
-
-def _some_of(values: Sequence[Any], most: int) -> SearchStrategy[list[Any]]:
-    distinct = list(dict.fromkeys(values))
-    count = min(most, len(distinct))
-    return st.lists(st.sampled_from(distinct), unique=True, min_size=count, max_size=count) if distinct else st.just([])
-
-
-def conditions(call: Call, literals: Sequence[Any]) -> Iterator[Predicate]:
-    """Conditions on a call: NULL tests, the call if it is boolean or comparisons; and negations."""
-    yield IsNull(call)
-    yield Not(IsNull(call))
-    if call.type == "boolean":
-        yield call
-        yield Not(call)
-        yield Comparison("<=>", call, Literal(True, "boolean"))
-        return
-    for value in literals:
-        literal = Literal(value, call.type)
-        for op in ("=", "<", "<=", ">", ">=", "<=>"):
-            yield Comparison(op, call, literal)
-        yield Not(Comparison("=", call, literal))
-        yield Not(Comparison("<=>", call, literal))
-        if isinstance(value, str) and value:
-            yield StartsWith(call, value[: 1 + len(value) // 2])
-    among = tuple(Literal(value, call.type) for value in literals)
-    if among:
-        yield In(call, among)
-        yield Not(In(call, among))
-
-
-# ---- mappings
 
 
 @dataclass(frozen=True)
@@ -144,10 +80,7 @@ class _Loss:
     one: _CallCase
     condition: Predicate
     rows: Sequence[Mapping[str, Any]]
-    results: Sequence[Any]
-    lost: Sequence[int]
-    summaries: Mapping[str, Any]
-    clause: str
+    shown: CounterExample
 
     @property
     def literals(self) -> tuple[Any, ...]:
@@ -156,21 +89,6 @@ class _Loss:
             case Comparison(_, _, Literal(value)) | Not(Comparison(_, _, Literal(value))) if self.one.literals:
                 return (value,)
         return self.one.literals
-
-    def counter_example(self) -> CounterExample:
-        """The loss as it is shown."""
-        rows = tuple(
-            {
-                **row,
-                str(self.one.call): result,
-                "the query says": UnquotedText("TRUE" if n in self.lost else "not TRUE"),
-            }
-            for n, (row, result) in enumerate(zip(self.rows, self.results, strict=True))
-        )
-        why = f"a file that {self.candidate.over} summarises is skipped, though a row of it matches"
-        return CounterExample(
-            self.candidate.name, why, str(self.condition), rows, tuple(self.lost), self.summaries, self.clause
-        )
 
 
 @st.composite
@@ -184,7 +102,7 @@ def _cases(draw: DrawFn, subject: FunctionUnderTest) -> _Case:
     full = draw(st.integers(0, 1 << 40)) > 0  # Hypothesis begins with the simplest case, which shall cost little
     rows = subject.columns_of([draw(row) for _ in range(_ROWS if full else 1)])
     calls = []
-    choices = [some for _ in range(_CALLS) for some in (*usual, *draw(_some_of(others, _OTHERS)))]
+    choices = [some for _ in range(_CALLS) for some in (*usual, *draw(some_of(others, _OTHERS)))]
     for chosen in [(), *(choices if full else ())]:
         place = draw(row) if chosen else {}
         constants = {n: draw(subject.arguments[n].strategy) if place[n] is None else place[n] for n in chosen}
@@ -270,27 +188,21 @@ def _loss(
             if like is not None and _shape(condition) != _shape(like):
                 continue
             node = normalise(condition)
-            clauses = [clause_of(candidate, node, tally) for candidate in candidates]
+            clauses = [tally.clause(candidate, node, len(files.files)) for candidate in candidates]
             if all(clause is None for clause in clauses):
-                for candidate in candidates:
-                    tally.count_condition(candidate, len(files.files))
                 continue
             truth = truth_of(condition, one.call, one.results)
             matching: Mask = np.any(files.members & truth, axis=1)
             for candidate, clause in zip(candidates, clauses, strict=True):
-                tally.count_condition(candidate, len(files.files))
-                if clause is None:
+                if clause is None or (number := tally.lost_file(candidate, clause, files, matching)) is None:
                     continue
-                keep = keep_mask(clause, files.metadata(candidate.indexes))
-                tally.count_clause(candidate, matching, keep)
-                if wrong := np.flatnonzero(matching & ~keep).tolist():
-                    number = min(wrong, key=lambda number: len(files.files[number]))
-                    metadata = files.metadata(candidate.indexes)
-                    summaries = {str(i): metadata.column(str(i))[number].as_py() for i in candidate.indexes}
-                    rows = [{name: values[row] for name, values in case.rows.items()} for row in files.files[number]]
-                    results = one.results.values.take(pa.array(files.files[number])).to_pylist()
-                    lost = np.flatnonzero(truth[files.files[number]]).tolist()
-                    return _Loss(candidate, one, condition, rows, results, lost, summaries, str(clause))
+                file, summaries = files.files[number], files.summaries(candidate.indexes, number)
+                rows = [{name: values[row] for name, values in case.rows.items()} for row in file]
+                results = one.results.values.take(pa.array(file)).to_pylist()
+                told = [{**row, str(one.call): result} for row, result in zip(rows, results, strict=True)]
+                lost = np.flatnonzero(truth[file]).tolist()
+                shown = candidate.counter_example(str(condition), told, lost, summaries, str(clause))
+                return _Loss(candidate, one, condition, rows, shown)
     return None
 
 
@@ -316,4 +228,221 @@ def lost_row(
     expressions = expressions_of(subject, case.rows)
     candidates = candidates_for(subject.call({}), expressions, indexes, tally)
     loss = _loss(case, expressions, candidates, tally, deadline)
-    return None if loss is None else _shrunk(subject, loss).counter_example()
+    return None if loss is None else _shrunk(subject, loss).shown
+
+
+# ---- declarations
+
+_TRIED = 200
+Box = tuple[float, float, float, float]
+
+
+def constants(subject: FunctionUnderTest, seed: object, tally: Tally) -> CounterExample | None:
+    """Search for values whose declared constant differs from the function's value."""
+    if subject.evaluation not in ROW_BY_ROW:
+        return None
+    for declared in current().constants_of(subject.call({})):
+        name = constant_name(declared.evaluate)
+
+        def differs(row: dict[str, Any], declared: ConstantDeclaration = declared, name: str = name) -> bool:
+            pair = _evaluated(subject, declared, row)
+            if pair is None or not is_same(*pair):
+                return pair is not None
+            tally.agree(name)
+            return False
+
+        row = minimal(subject.rows(), differs, seed, examples=_TRIED)
+        pair = None if row is None else _evaluated(subject, declared, row)
+        if pair is not None:
+            literals = ", ".join(str(Literal(row[argument])) for argument in subject.arguments)
+            shown = [str(geometry_of(value) or Literal(value)) for value in pair]
+            why = f"{subject.name}({literals}) is evaluated to {shown[0]}, and is {shown[1]}"
+            return CounterExample(name, why)
+    return None
+
+
+def _evaluated(subject: FunctionUnderTest, declared: ConstantDeclaration, row: dict[str, Any]) -> Any:
+    """The constant and the function's value; None if the evaluator declines or the function raises."""
+    values = tuple(row[argument] for argument in subject.arguments)
+    try:
+        constant = constant_value(declared, values)
+    except Exception:
+        return None
+    real = results_of_rows(subject.function, [values], subject.returns)
+    return None if real.thrown[0] else (constant, physical_value(real.values[0].as_py()))
+
+
+def constant_value(declared: ConstantDeclaration, values: Iterable[Any]) -> Any:
+    """The constant that is declared for some values; raises what its evaluator does."""
+    constant = declared.evaluate(*map(physical_value, values))
+    return constant.value if isinstance(constant, Literal) else constant
+
+
+def denotations(subject: FunctionUnderTest, seed: object, tally: Tally) -> CounterExample | None:
+    """Search for a row whose geometry is not where its denotation places it."""
+    call = subject.call({})
+    for declared in current().denotations_of(call):
+        name = f"denotation {declared.meaning.__module__}.{declared.meaning.__qualname__}"
+        try:
+            meaning = declared.meaning(call)
+        except Exception as error:
+            problem = f"{declared.meaning.__qualname__} raises for {call}: {type(error).__name__}: {error}"
+            tally.problems[problem] = None
+            continue
+        if not isinstance(meaning, d.Denotation):
+            continue
+
+        def wrong(row: dict[str, Any], meaning: d.Denotation = meaning) -> str | None:
+            results = subject.evaluate(subject.columns_of([row]), {})
+            of: Callable[[Predicate], Any] = lambda node: row.get(node.name) if isinstance(node, Column) else None  # noqa: E731
+            return None if results.thrown[0] else misplaced(meaning, of, results.values[0].as_py())
+
+        def is_wrong(row: dict[str, Any], name: str = name) -> bool:
+            tally.agree(name)
+            return wrong(row) is not None
+
+        row = minimal(subject.rows(), is_wrong, seed, examples=_TRIED)
+        if row is not None:
+            shown = {argument: row[argument] for argument in subject.arguments}
+            return CounterExample(name, f"it says {meaning}, but {wrong(row)}", rows=(shown,))
+    return None
+
+
+def misplaced(meaning: d.Denotation, of: Callable[[Predicate], Any], value: Any) -> str | None:
+    """Describe how a row's geometry contradicts its denotation, or None.
+
+    ``of`` gives the values of arguments.
+    """
+    shape = geometry_of(value)
+    if isinstance(meaning, d.Point):
+        x, y = of(meaning.x), of(meaning.y)
+        if x is None or y is None:
+            return None if shape is None else f"{shape} is not NULL where a coordinate is"
+        if shape is None or (math.isfinite(x) and math.isfinite(y) and shape.bounds != (x, y, x, y)):
+            return f"the point is {shape}, and not at ({x}, {y})"
+        return None
+    child: Predicate | None = getattr(meaning, "child", None)
+    inner = geometry_of(of(child)) if child is not None else None
+    if inner is None or not inner.is_valid:
+        return f"{shape} is not NULL where its argument is" if shape is not None and inner is None else None
+    if shape is None:
+        return "it is NULL where its argument is not" if isinstance(meaning, d.SameGeometry | d.SameBox) else None
+    return None if _agrees(meaning, inner, shape) else f"it makes {shape} of {inner}"
+
+
+def _agrees(meaning: d.Denotation, inner: Any, shape: Any) -> bool:
+    box: Box = shape.bounds
+    before: Box = inner.bounds
+    x0, y0, x1, y1 = before
+    match meaning:
+        case d.SameGeometry():
+            return bool(shapely.equals_exact(shape, inner))
+        case d.CentroidOf():
+            slack = 2 * ROUNDING * max(map(abs, (x0, y0, x1, y1)))
+            return _inside(box, (x0 - slack, y0 - slack, x1 + slack, y1 + slack))
+        case d.SameBox():
+            return box == before
+        case d.Flipped():
+            return box == (y0, x0, y1, x1)
+        case d.Shifted(_, dx, dy):
+            return _near(box, (x0 + dx, y0 + dy, x1 + dx, y1 + dy))
+        case d.Grown(_, radius):
+            return _inside(box, (x0 - radius, y0 - radius, x1 + radius, y1 + radius))
+        case d.InsideBox():
+            return _inside(box, before)
+    return True
+
+
+def _near(one: Box, other: Box) -> bool:
+    return all(a == b or abs(a - b) <= 1e-9 * max(1.0, abs(a)) for a, b in zip(one, other, strict=True)) or one != one
+
+
+def _inside(one: Box, other: Box) -> bool:
+    slack = 1e-9 * max(1.0, *map(abs, other))
+    empty = one[0] != one[0]
+    return empty or (
+        one[0] >= other[0] - slack and one[1] >= other[1] - slack
+        and one[2] <= other[2] + slack and one[3] <= other[3] + slack
+    )  # fmt: skip
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Compare two values as constants: NaN equals NaN, geometries are normalised."""
+    shapes = geometry_of(one), geometry_of(other)
+    if None not in shapes:
+        return bool(shapely.equals_exact(shapely.normalize(shapes[0]), shapely.normalize(shapes[1])))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return (one is None) is (other is None) and bool(one == other)
+
+
+def monotone(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
+    """Search for two rows whose order contradicts the declared monotonicity."""
+    for name, sample in subject.arguments.items():
+        others = {n: other.strategy for n, other in subject.arguments.items() if n != name}
+        constants = {n: samples(strategy, seed, 1)[0] for n, strategy in others.items()}
+        call = subject.call(constants)
+        if _direction(call) is None:
+            return None
+        values = samples(sample.nullable, seed, _TRIED)
+        wrong = disordered(subject.name, call, {name: values}, subject.evaluate({name: values}, constants))
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _direction(call: Call) -> str | None:
+    """The declared monotonicity of a call."""
+    properties = current().properties_of(call)
+    direction = properties.monotone if properties is not None else None
+    return direction(call) if callable(direction) else direction
+
+
+def disordered(
+    function: str, call: Predicate, rows: Mapping[str, Sequence[Any]], results: FunctionResults | None
+) -> CounterExample | None:
+    """Two rows whose order contradicts the declared monotonicity of a call of one column.
+
+    Parameters
+    ----------
+    function, call
+        The function's name, and its call over one column.
+    rows, results
+        The values of that column, and those of the call, None where they are not known.
+    """
+    if results is None or not isinstance(call, Call) or len(rows) > 1 or not isinstance(_direction(call), str):
+        return None
+    direction, ((name, values),) = _direction(call), rows.items()
+    triples = zip(values, results.values.to_pylist(), results.thrown.tolist(), strict=True)
+    met = {repr(x): (_key(x), _key(y), x, y) for x, y, thrown in triples if not (thrown or _is_odd(x) or _is_odd(y))}
+    known = sorted(met.values(), key=lambda entry: entry[0])
+    wrong = [
+        (low, high)
+        for low, high in itertools.combinations(known, 2)
+        if low[0] < high[0] and (low[1] > high[1] if direction == "increasing" else low[1] < high[1])
+    ]
+    if not wrong:
+        return None
+    shown = tuple({name: x, str(call): y} for _, _, x, y in min(wrong, key=lambda pair: len(repr(pair))))
+    return CounterExample(f"declare({function}, monotone={direction!r})", "it is not so for these", rows=shown)
+
+
+def _is_odd(value: Any) -> bool:
+    return value is None or value != value
+
+
+def _key(value: Any) -> Any:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+
+
+def repeated(subject: FunctionUnderTest, seed: object) -> CounterExample | None:
+    """Search for a row for which the function has two values, so that it is not deterministic."""
+    rows = samples(subject.rows(), seed, _TRIED)
+    columns = subject.columns_of(rows)
+    first, again = subject.evaluate(columns, {}), subject.evaluate(columns, {})
+    for number, row in enumerate(rows):
+        one, other = first.values[number].as_py(), again.values[number].as_py()
+        if not (first.thrown[number] or again.thrown[number]) and not is_same(one, other):
+            why = f"it has two values, {one!r} and {other!r}; say so: declare(..., deterministic=False)"
+            return CounterExample(f"{subject.name} is not deterministic", why, rows=(row,))
+    return None

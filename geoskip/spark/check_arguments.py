@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.checking import CounterExample, UnquotedText, geometry_of
+from geoskip.checking import CounterExample, geometry_of
 from geoskip.checking.candidates import Candidate, IndexedExpression, metadata_of, truth_of
 from geoskip.checking.function import FunctionResults, FunctionUnderTest, near_constants, subjects_of
 from geoskip.checking.search import simpler
@@ -63,6 +63,11 @@ class Argument:
         drawn = (samples(sample.strategy, seed, 1)[0] for sample in self.samples)
         literals = (literal_sql(physical_value(v), s.kind) for v, s in zip(drawn, self.samples, strict=True))
         return self.form.format(*literals)
+
+
+def columns_of(arguments: Sequence[Argument]) -> dict[str, Sample]:
+    """The columns that some arguments are formed of, with their values."""
+    return {name: sample for a in arguments for name, sample in zip(a.names, a.samples, strict=True)}
 
 
 @contextmanager
@@ -419,19 +424,9 @@ def size_of(value: Any) -> int:
 def _shown(loss: LosingFile, evaluate: Evaluate) -> CounterExample:
     evaluation = evaluate(loss.columns, [loss.query])
     assert evaluation is not None
-    truth = [value is True for value in evaluation[1].column(0).to_pylist()]
-    rows = tuple(
-        {**dict(zip(loss.samples, row, strict=True)), "the query says": UnquotedText("TRUE" if matches else "not TRUE")}
-        for row, matches in zip(loss.rows, truth, strict=True)
-    )
+    lost = [number for number, value in enumerate(evaluation[1].column(0).to_pylist()) if value is True]
+    rows = [dict(zip(loss.samples, row, strict=True)) for row in loss.rows]
     indexes = loss.candidate.indexes
     metadata = metadata_of(indexes, evaluation[0], [range(len(rows))])
-    return CounterExample(
-        loss.candidate.name,
-        f"a file that {loss.candidate.over} summarises is skipped, though a row of it matches",
-        loss.query,
-        rows,
-        tuple(number for number, matches in enumerate(truth) if matches),
-        {str(index): metadata.column(str(index))[0].as_py() for index in indexes},
-        str(loss.clause()),
-    )
+    summaries = {str(index): metadata.column(str(index))[0].as_py() for index in indexes}
+    return loss.candidate.counter_example(loss.query, rows, lost, summaries, str(loss.clause()))

@@ -28,29 +28,28 @@ from geoskip.checking.candidates import (
     SyntheticFiles,
     Tally,
     candidates_for,
-    clause_of,
     truth_of,
 )
-from geoskip.checking.declarations import disordered, is_same, misplaced
-from geoskip.checking.function import FunctionResults, FunctionUnderTest
-from geoskip.checking.search import conditions, literals_of
+from geoskip.checking.function import FunctionResults, FunctionUnderTest, conditions, literals_of
+from geoskip.checking.search import constant_value, disordered, is_same, misplaced
 from geoskip.checking.strategies import constants_of, drawn, physical_value, rows_of, samples
-from geoskip.clauses import Mask, keep_mask
+from geoskip.clauses import Mask
 from geoskip.errors import MappingError
 from geoskip.evaluation import evaluating
 from geoskip.geometry import Denotation
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Literal, Predicate, normalise
 from geoskip.registry import current
+from geoskip.registry.registry import constant_name
 from geoskip.rewrite import fold_constants
 from geoskip.rewrite.sql_functions import Template, recognise
-from geoskip.rules import calls_of
 from geoskip.spark.check_arguments import (
     Argument,
     LosingFile,
     argument_values,
     arguments_for,
     collected,
+    columns_of,
     indexed_expressions,
     likely_subjects,
     literal_sql,
@@ -167,7 +166,7 @@ class _FunctionTrial:
     # ---- rows, calls and their values
 
     def _frame(self, arguments: Sequence[Argument], values: Mapping[str, list[Any]] | None = None) -> DataFrame:
-        samples = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+        samples = columns_of(arguments)
         values = values or {name: [] for name in samples}
         table = {name: pa.array(values[name], sample.arrow) for name, sample in samples.items()}
         path = self.folder / f"{next(self.seeds)}.parquet"
@@ -176,7 +175,7 @@ class _FunctionTrial:
 
     def _rows(self, arguments: Sequence[Argument], *, nulls: bool = True) -> dict[str, list[Any]]:
         """Values of the arguments' columns, most of the rows at the edges of what constants in code bound."""
-        columns = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+        columns = columns_of(arguments)
         constants, seed = self.subjects[0].constants if self.subjects else (), next(self.seeds)
         rows = samples(rows_of(columns, constants), seed, _ROWS)
         if not nulls:
@@ -271,11 +270,12 @@ class _FunctionTrial:
             if results is not None:
                 expressions.append(IndexedExpression(text, predicate, self._kind(frame, text), results.values))
         try:
-            if (wrong := self._disordered(rows, held.predicates[len(over)], every[0])) is not None:
+            whole = held.predicates[len(over)]
+            if (wrong := disordered(self.name, whole, rows, every[0])) is not None:
                 return wrong
             with evaluating(held.evaluator):
                 predicates = held.predicates[place + len(further) :]
-                call = normalise(held.predicates[len(over)])
+                call = normalise(whole)
                 templates = self._templates(call, held.number)
                 loss = self._loss(arguments, call, templates, expressions, rows, indexes, queries, predicates)
                 others = [expression for expression in expressions if expression.text in further]
@@ -283,22 +283,6 @@ class _FunctionTrial:
                 return shrunk(loss, evaluate) if loss is not None else None
         finally:
             java(self.spark).geoskip.release(held.number)
-
-    def _disordered(
-        self, rows: Mapping[str, list[Any]], call: Predicate, results: FunctionResults | None
-    ) -> CounterExample | None:
-        """Two rows whose order contradicts the declared monotonicity of a function of one argument."""
-        if results is None or not isinstance(call, Call) or len(rows) > 1:
-            return None
-        properties = current().properties_of(call)
-        direction = properties.monotone if properties is not None else None
-        direction = direction(call) if callable(direction) else direction
-        if not isinstance(direction, str):
-            return None
-        ((name, values),) = rows.items()
-        shown = tuple({name: x, str(call): y} for x, y in disordered(direction, values, results))
-        blame = f"declare({self.name}, monotone={direction!r})"
-        return CounterExample(blame, "it is not so for these", rows=shown) if shown else None
 
     def _templates(self, call: Predicate, number: int) -> list[Template]:
         """The body of a function of SQL, as Spark inlines it."""
@@ -324,17 +308,12 @@ class _FunctionTrial:
             matching: Mask = np.any(files.members & query.truth, axis=1)
             node = next(iter(recognise(normalise(predicate), templates)), normalise(predicate))
             for candidate in candidates:
-                self.tally.count_condition(candidate, len(matching))
-                concerns = candidate.rule is None or candidate.rule.concerns(calls_of(node))  # as in a query
-                clause = clause_of(candidate, node, self.tally) if concerns else None
+                clause = self.tally.clause(candidate, node, len(matching))
                 if clause is None:
                     continue
-                keep = keep_mask(clause, files.metadata(candidate.indexes))
-                self.tally.count_clause(candidate, matching, keep)
-                if wrong := np.flatnonzero(matching & ~keep).tolist():
-                    file = min((files.files[number] for number in wrong), key=len)
-                    values = tuple(tuple(cells[row] for cells in rows.values()) for row in file)
-                    columns = {n: s for a in arguments for n, s in zip(a.names, a.samples, strict=True)}
+                if (number := self.tally.lost_file(candidate, clause, files, matching)) is not None:
+                    values = tuple(tuple(cells[row] for cells in rows.values()) for row in files.files[number])
+                    columns = columns_of(arguments)
                     return LosingFile(candidate, query.condition, query.call, node, columns, values)
         return None
 
@@ -368,12 +347,11 @@ class _FunctionTrial:
         ]
         for text, row, real in zip(texts, rows, self._values(frame, texts), strict=True):
             for constant in declared if real is not None else ():
-                name = f"constant {constant.evaluate.__module__}.{constant.evaluate.__qualname__}"
+                name = constant_name(constant.evaluate)
                 try:
-                    value = constant.evaluate(*map(physical_value, row))
+                    value = constant_value(constant, row)
                 except Exception:
                     continue
-                value = value.value if isinstance(value, Literal) else value
                 assert real is not None
                 actual = physical_value(real.values[0].as_py())
                 if not is_same(value, actual):
