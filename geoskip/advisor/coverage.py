@@ -1,0 +1,226 @@
+"""Coverage: the files of a sample that a set of indexes keeps, from the masks of single ones.
+
+Labelling a condition anew for every set of indexes would take a selection minutes. So each vertex of a condition keeps
+one mask for each index that serves it, and masks are merged as labelling merges clauses (:mod:`geoskip.planner`): a
+vertex's own masks are conjoined, an AND conjoins those of its members, an OR disjoins them. Masks of an index over a
+whole AND are kept too where several members concern it, since it may decide them together (boxes, listed values).
+
+The result never skips a file that labelling with the same indexes would keep; it may keep one where indexes are mixed
+in one comparison, but for the groups that are given. What is reported of a chosen set is therefore computed anew, by
+the real planner.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.clauses import Mask
+from geoskip.indexes.base import Index
+from geoskip.predicates import And, Not, Or, Predicate, columns_of, normalise
+
+__all__ = ["Coverage", "VertexMasks", "bundles_of", "masks_of", "undominated"]
+
+Names = frozenset[str]
+Decide = Callable[[Predicate, Sequence[Index]], Mask]
+"""Returns the files of the sample that a condition keeps with some bound indexes: False is skipped."""
+_BEST = 3
+"""Indexes of each member of an OR that are combined with those of the others."""
+_MOST_BUNDLES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class VertexMasks:
+    """The files of a sample that a vertex of a condition keeps, by the indexes that decide.
+
+    Attributes
+    ----------
+    own
+        A mask for each set of indexes that skips a file: one index, or several that serve only together.
+    members
+        The members of an AND or OR.
+    every
+        True for an AND, whose members are conjoined.
+    """
+
+    own: Mapping[Names, Mask]
+    members: tuple[VertexMasks, ...] = ()
+    every: bool = True
+
+    def kept(self, names: Names, files: int) -> Mask:
+        """Return the mask over ``files`` files for a set of indexes."""
+        mask = np.ones(files, dtype=bool)
+        for needed, own in self.own.items():
+            if needed <= names:
+                mask &= own
+        if self.members:
+            below = [member.kept(names, files) for member in self.members]
+            mask &= np.logical_and.reduce(below) if self.every else np.logical_or.reduce(below)
+        return mask
+
+    def vertices(self) -> Iterable[VertexMasks]:
+        """Iterate over this vertex and those below it."""
+        yield self
+        for member in self.members:
+            yield from member.vertices()
+
+
+def masks_of(
+    condition: Predicate, decide: Decide, indexes: Sequence[Index], together: Iterable[Sequence[Index]] = ()
+) -> VertexMasks:
+    """Return the masks of a condition and its parts.
+
+    Parameters
+    ----------
+    condition
+        A condition in canonical form (:func:`geoskip.rewrite.canonical`).
+    decide
+        Asked once for each part of the condition and each index over its columns.
+    indexes
+        Bound indexes.
+    together
+        Groups of indexes that serve a comparison only together.
+    """
+    groups = [[index] for index in indexes] + [list(group) for group in together]
+    reads = [frozenset[str]().union(*(columns_of(e) for index in g for e in index.bound)) for g in groups]
+
+    def masks(node: Predicate) -> VertexMasks:
+        members, every = _members(node)
+        columns = [columns_of(member) for member in members or (node,)]
+        least = 2 if members else 1  # what concerns one member of an AND is decided there
+        own = {}
+        for group, over in zip(groups, reads, strict=True):
+            if every and sum(not over.isdisjoint(read) for read in columns) >= least:
+                mask = decide(node, group)
+                if not mask.all():
+                    own[frozenset(map(str, group))] = mask
+        return VertexMasks(own, tuple(map(masks, members)), every)
+
+    return masks(condition)
+
+
+def _members(node: Predicate) -> tuple[tuple[Predicate, ...], bool]:
+    """The members of an AND (true beside them) or OR, after NOT is pushed down; none for others."""
+    match node:
+        case And(parts):
+            return parts, True
+        case Or(parts):
+            return parts, False
+        case Not(And(parts) | Or(parts) as child):
+            return tuple(normalise(Not(part)) for part in parts), isinstance(child, Or)
+    return (), True
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """Savings of sets of indexes for a workload, over a sample of files.
+
+    Attributes
+    ----------
+    queries
+        The scans of each query: the masks of its condition, and the files that Spark's own pruning leaves.
+    sizes
+        Bytes of each file of the sample.
+    weights
+        How often each query is asked.
+    """
+
+    queries: Sequence[Sequence[tuple[VertexMasks, Mask]]]
+    sizes: NDArray[np.int64]
+    weights: Sequence[float]
+    base: Names = frozenset()
+    """Indexes that are there already."""
+    _known: dict[tuple[int, Names], float] = field(default_factory=dict, repr=False)
+
+    def read(self, query: int, names: Names) -> float:
+        """Return the bytes of the sample that a query reads with some indexes beside those that are there."""
+        return sum(float(self.sizes[mask].sum()) for mask in self.masks(query, names | self.base))
+
+    def masks(self, query: int, names: Names) -> list[Mask]:
+        """Return the files of the sample that each scan of a query reads with some indexes."""
+        return [left & masks.kept(names, len(self.sizes)) for masks, left in self.queries[query]]
+
+    def saving(self, names: Names) -> float:
+        """Return the bytes that the workload does not read thanks to some indexes, with weights."""
+        total = 0.0
+        for query, weight in enumerate(self.weights):
+            key = (query, names & self._concerning[query])
+            if key not in self._known:
+                self._known[key] = self.read(query, frozenset()) - self.read(query, names)
+            total += weight * self._known[key]
+        return total
+
+    def queries_of(self, name: str) -> list[int]:
+        """Return the numbers of the queries of which an index skips a file, alone or with others."""
+        return [number for number, names in enumerate(self._concerning) if name in names]
+
+    @cached_property
+    def _concerning(self) -> list[Names]:
+        """The indexes that skip a file of a part of a query's conditions, of each query."""
+        return [
+            frozenset(name for masks, _ in scans for v in masks.vertices() for names in v.own for name in names)
+            for scans in self.queries
+        ]
+
+    def vertices(self) -> list[VertexMasks]:
+        """Return all vertices of all conditions."""
+        return [vertex for scans in self.queries for masks, _ in scans for vertex in masks.vertices()]
+
+
+def undominated(coverage: Coverage, costs: Mapping[str, float]) -> list[str]:
+    """Return the indexes that skip files which no cheaper index skips as well.
+
+    All parts of all conditions are compared. Of several that skip the same for the same cost the first is taken. An
+    index that others need, in a group that serves only together, stays.
+    """
+    vertices = coverage.vertices()
+    skipped: dict[str, NDArray[np.bool_]] = {}
+    needed: set[str] = set()
+    for number, vertex in enumerate(vertices):
+        for names, mask in vertex.own.items():
+            needed |= names if len(names) > 1 else set()
+            for name in names:
+                if name not in skipped:
+                    skipped[name] = np.zeros((len(vertices), len(coverage.sizes)), dtype=bool)
+                skipped[name][number] |= ~mask
+    left: list[str] = []
+    for name in sorted((name for name in costs if name in skipped), key=lambda name: costs[name]):
+        mine = skipped[name]
+        if name in needed or not any(not (mine & ~skipped[other]).any() for other in left):
+            left.append(name)
+    return [name for name in costs if name in left]
+
+
+def bundles_of(coverage: Coverage, costs: Mapping[str, float]) -> list[tuple[str, ...]]:
+    """Return sets of indexes that skip files only together: one for each member of an OR, and groups.
+
+    Of each member the indexes that skip most, and most per cost, are combined with those of the other members.
+    """
+    found: dict[tuple[str, ...], None] = {}
+    for vertex in coverage.vertices():
+        for names in vertex.own:
+            if len(names) > 1 and all(name in costs for name in names):
+                found[tuple(sorted(names))] = None
+        if vertex.members and not vertex.every:
+            best = [_best(member, coverage, costs) for member in vertex.members]
+            for chosen in itertools.islice(itertools.product(*best), _MOST_BUNDLES):
+                names = frozenset[str]().union(*chosen)
+                if len(names) > 1:
+                    found[tuple(sorted(names))] = None
+    return list(found)
+
+
+def _best(vertex: VertexMasks, coverage: Coverage, costs: Mapping[str, float]) -> list[Names]:
+    """The sets of indexes that skip most of one member of an OR, and most for their cost."""
+    known = {names for v in vertex.vertices() for names in v.own if all(name in costs for name in names)}
+    files = len(coverage.sizes)
+    saved = {names: float(coverage.sizes[~vertex.kept(names | coverage.base, files)].sum()) for names in known}
+    most = sorted((n for n in known if saved[n] > 0), key=lambda n: (-saved[n], sorted(n)))
+    cheap = sorted(most, key=lambda n: -saved[n] / max(1e-9, sum(costs[name] for name in n)))
+    best = list(dict.fromkeys((*most[:_BEST], *cheap[:_BEST])))
+    return best or [frozenset()]

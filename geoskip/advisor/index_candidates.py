@@ -1,0 +1,334 @@
+"""Candidates: the indexes that could serve a condition of a workload.
+
+Which index serves which condition is not written down a second time here. Every index type is *proposed* for every
+expression that a condition reads, from the columns up to the operands of its comparisons; a proposal is bound to that
+expression, and labelling is asked for the clause of the condition (:class:`geoskip.planner.Labeller`). A proposal
+without a clause, or with one that says no more than that the expression is not NULL, is dropped.
+
+=============================== ==================================================================================
+proposed                        for
+=============================== ==================================================================================
+MinMax GapList ValueList Hybrid every column, and every deterministic expression of columns; with parameters that trade
+BloomFilter Prefix Suffix       files for bytes
+Formatted                       calls of one column of text: ``get_agent_name(user_agent)``, ``regexp_extract``
+GeoBox                          geometries, and pairs of numbers that one condition, or one AND, reads
+MetricDist                      texts, arrays and numbers of one condition, with each metric that takes their types
+several MinMax                  comparisons of several columns, which one index alone does not serve
+=============================== ==================================================================================
+
+An expression with constants in it, such as the distance from one place, answers queries for that place alone. It is
+proposed where no index but lists of values serves the condition by its columns, or where different conditions read it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.advisor.sql_text import sql_text
+from geoskip.clauses import KEEP_ALL, all_of, parts_of
+from geoskip.errors import GeoskipError
+from geoskip.indexes.affix import Prefix, Suffix
+from geoskip.indexes.base import Index
+from geoskip.indexes.bloom import BloomFilter
+from geoskip.indexes.formatted import Formatted
+from geoskip.indexes.gaplist import GapList
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.hybrid import Hybrid
+from geoskip.indexes.metricdist.index import METRICS, MetricDist
+from geoskip.indexes.minmax import MinMax
+from geoskip.indexes.valuelist import ValueList
+from geoskip.planner import Labeller
+from geoskip.predicates import (
+    And,
+    Call,
+    Column,
+    Comparison,
+    IsNull,
+    Literal,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    columns_of,
+    normalise,
+    walk,
+)
+from geoskip.rewrite import canonical
+from geoskip.rewrite.sql_functions import Template
+from geoskip.rules import calls_of
+from geoskip.types import sql_type
+
+__all__ = ["IndexCandidates", "alternatives_in", "index_candidates", "serves"]
+
+_MOST_TOGETHER = 4
+"""Columns of one condition that are combined in pairs, or in points of a metric."""
+_VARIANTS: Mapping[type[Index], Sequence[Mapping[str, Any]]] = {
+    MinMax: ({},),
+    GapList: ({}, {"gaps": 64}),
+    ValueList: ({},),
+    Hybrid: ({}, {"fpp": 1e-4}),
+    BloomFilter: ({}, {"fpp": 1e-4}),
+    Prefix: ({}, {"length": 6}, {"length": 40}),
+    Suffix: ({}, {"length": 6}, {"length": 40}),
+}
+_BOXES: Sequence[Mapping[str, Any]] = ({}, {"boxes": 1}, {"boxes": 32})
+_ORDERED = ("haversine",)
+"""Metrics whose coordinates are not interchangeable."""
+
+
+@dataclass(frozen=True)
+class IndexCandidates:
+    """The indexes that could serve some conditions.
+
+    Attributes
+    ----------
+    indexes : tuple of Index
+        Specifications, bound to the expressions that they were proposed for, each once.
+    together : tuple of tuple of str
+        Texts of indexes among them that serve a condition only together, such as MinMax of both sides of ``a < b``.
+    """
+
+    indexes: tuple[Index, ...]
+    together: tuple[tuple[str, ...], ...] = ()
+
+
+def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Template] = ()) -> IndexCandidates:
+    """Return all indexes that could serve a leaf of some conditions.
+
+    >>> city, n = Column("city", "string"), Column("n", "int")
+    >>> found = index_candidates([And((Not(IsNull(city)), Comparison("=", city, Literal("Ulm", "string"))))])
+    >>> print(*found.indexes[:4])
+    minmax(city) gaplist(city) gaplist(city, gaps=64) valuelist(city)
+    >>> index_candidates([Opaque("rand() < 0.1")]).indexes
+    ()
+    """
+    templates = tuple(templates)
+    trees = [canonical(condition, templates) for condition in conditions]
+    vertices = list(dict.fromkeys(vertex for tree in trees for vertex in _tests(tree)))
+    read = Counter(expression for vertex in vertices for expression in set(_expressions(vertex)))
+    found: dict[str, Index] = {}
+    together: dict[tuple[str, ...], None] = {}
+
+    def admit(proposals: Iterable[Index], vertex: Predicate) -> list[Index]:
+        """The proposals that serve a vertex."""
+        served = [index for index in proposals if serves([index], vertex, templates)]
+        found.update((str(index), index) for index in served if str(index) not in found)
+        return served
+
+    for vertex in vertices:
+        expressions = list(dict.fromkeys(_expressions(vertex)))
+        columns = [node for node in expressions if isinstance(node, Column)]
+        served = admit(_of_columns(vertex, columns), vertex)
+        served += _one_order(admit, _pairs([node for node in expressions if _is_number(node)]), vertex)
+        served += admit(_distances(vertex, expressions), vertex)
+        direct = any(not isinstance(index, ValueList | Hybrid) for index in served)
+        pair = any(isinstance(index, GeoBox) for index in served)
+        for call in expressions:
+            if isinstance(call, Call) and not (direct and _has_constants(call) and read[call] < 2):
+                admit(_of_call(call, geometry=not pair), vertex)
+        several = [MinMax(column.name).bind([column]) for column in columns]
+        alone = any(serves([index], vertex, templates) for index in several)
+        if 1 < len(several) <= _MOST_TOGETHER and not alone and serves(several, vertex, templates):
+            found.update((str(index), index) for index in several if str(index) not in found)
+            together[tuple(map(str, several))] = None
+    for tree in trees:
+        for conjunction in walk(tree):
+            if isinstance(conjunction, And) and len(numbers := _limited(conjunction)) == 2:
+                pairs = [pair for pair in _pairs(numbers) if not any(_reversed(index) in found for index in pair)]
+                _one_order(admit, pairs, conjunction)
+    return IndexCandidates(tuple(found.values()), tuple(together))
+
+
+def serves(indexes: Sequence[Index], condition: Predicate, templates: Sequence[Template] = ()) -> bool:
+    """True if indexes serve a condition, or its negation, by more than "there is a value".
+
+    >>> s = Column("s", "string")
+    >>> bounds = MinMax("s").bind([s])
+    >>> [serves([bounds], node) for node in (Not(IsNull(s)), Call("f", (s,)))]
+    [True, False]
+    """
+    labeller = Labeller([_probe(index, condition) for index in indexes], templates=templates)
+    tests = [Not(IsNull(expression)) for index in indexes for expression in index.bound]
+    plain = {KEEP_ALL, *(() if condition in tests else parts_of(all_of(map(labeller.true, tests))))}
+    texts = set(map(str, plain))
+    clauses = (labeller.true(node) for node in (condition, normalise(Not(condition))))
+    return any(str(part) not in texts for clause in clauses for part in parts_of(clause))
+
+
+def alternatives_in(condition: Predicate, templates: Sequence[Template] = ()) -> tuple[tuple[Predicate, ...], ...]:
+    """Return the members of each OR in a condition, and of each negated AND, as conditions of their own.
+
+    An OR skips files only where each of its members does, so that indexes over different columns pay only together.
+
+    >>> a, b = Column("a", "boolean"), Column("b", "boolean")
+    >>> alternatives_in(Not(And((a, Not(b)))))
+    ((NOT a, b),)
+    """
+    found: list[tuple[Predicate, ...]] = []
+    waiting = [(canonical(condition, templates), True)]
+    while waiting:
+        node, positive = waiting.pop()
+        match node:
+            case Not(child):
+                waiting.append((child, not positive))
+            case And(parts) | Or(parts):
+                if isinstance(node, Or) is positive:
+                    found.append(tuple(part if positive else normalise(Not(part)) for part in parts))
+                waiting.extend((part, positive) for part in parts)
+    return tuple(found)
+
+
+# --- what is proposed for a vertex ------------------------------------------------------------------------------------
+
+
+def _tests(tree: Predicate) -> list[Predicate]:
+    """The vertices that no others are merged into; tests for NULL only where there are no others."""
+    found = [
+        vertex
+        for vertex in walk(tree)
+        if vertex.type == "boolean" and not isinstance(vertex, And | Or | Not | Literal | Opaque) and columns_of(vertex)
+    ]
+    return [vertex for vertex in found if not isinstance(vertex, IsNull)] or found
+
+
+def _expressions(vertex: Predicate) -> Iterator[Predicate]:
+    """Iterate over what an index may be over: columns, and calls that depend on the row alone."""
+    for node in walk(vertex):
+        if isinstance(node, Column) or (
+            isinstance(node, Call) and columns_of(node) and all(map(_is_known, walk(node)))
+        ):
+            yield node
+
+
+def _is_known(node: Predicate) -> bool:
+    """False for what is not translated, and for variables, which have no value by themselves."""
+    return not isinstance(node, Opaque) and not (getattr(node, "implementation", None) or "").endswith("Variable")
+
+
+def _has_constants(call: Predicate) -> bool:
+    return any(isinstance(node, Literal) for node in walk(call))
+
+
+def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]:
+    """Iterate over indexes of one column each, with their parameters."""
+    for column in columns:
+        if column.type == "geometry" or sql_type(column.type).kind == "binary":
+            yield from _built(GeoBox, [column], _BOXES)
+        for kind, variants in _VARIANTS.items():
+            yield from _built(kind, [column], variants)
+
+
+def _of_call(call: Call, *, geometry: bool) -> Iterator[Index]:
+    """Iterate over indexes of what a call returns; of geometries if no pair of numbers stands for them."""
+    if call.type == "geometry":
+        yield from _built(GeoBox, [call], _BOXES if geometry else ())
+        return
+    extractions = list(_extractions(call))
+    yield from extractions
+    for kind in _VARIANTS:
+        if not (extractions and kind is ValueList):  # it would store the same
+            yield from _built(kind, [call])
+
+
+def _extractions(call: Call) -> Iterator[Index]:
+    """Iterate over Formatted of a call that reads one column of text."""
+    columns = [node for node in walk(call) if isinstance(node, Column)]
+    text = sql_text(call)
+    if text is None or len(columns) != 1 or not sql_type(columns[0].type).is_text or "{" in text:
+        return
+    name = columns[0].name
+    match call:
+        case Call("regexp_extract", (Column(), Literal(str() as pattern), Literal())) if "(?<" in pattern:
+            with suppress(GeoskipError):
+                template = Formatted(name, template=pattern)
+                yield template.bind([_group_of(call, part) for part in template.expressions()])
+                return
+    with suppress(GeoskipError):
+        single = isinstance(call.args[0], Column) and len(call.args) == 1
+        yield Formatted(name, extract=call.name if single else text.replace(name, "{}", 1)).bind([call])
+
+
+def _group_of(call: Call, part: str) -> Predicate:
+    """The call of ``regexp_extract`` for another group, whose number ends the text of the part."""
+    number = int(part.rpartition(", ")[2].rstrip(")"))
+    return replace(call, args=(*call.args[:2], Literal(number, "int")))
+
+
+def _pairs(numbers: Sequence[Predicate]) -> list[list[Index]]:
+    """GeoBox of pairs of numbers: of columns, if there are two."""
+    columns = [node for node in numbers if isinstance(node, Column)]
+    chosen = (columns if len(columns) > 1 else numbers)[:_MOST_TOGETHER]
+    return [list(_built(GeoBox, pair, _BOXES)) for pair in itertools.permutations(chosen, 2)]
+
+
+def _one_order(
+    admit: Callable[[Iterable[Index], Predicate], list[Index]], pairs: Iterable[list[Index]], vertex: Predicate
+) -> list[Index]:
+    """Admit pairs of numbers in the first order that serves; a function says that lng is the first."""
+    served: list[Index] = []
+    for pair in pairs:
+        if not any(_reversed(index) in map(str, served) for index in pair):
+            served += admit(pair, vertex)
+    return served
+
+
+def _reversed(pair: Index) -> str:
+    """The text of a GeoBox with its two expressions exchanged."""
+    return str(replace(pair, x=pair.y, y=pair.x)) if isinstance(pair, GeoBox) and pair.y is not None else ""
+
+
+def _limited(conjunction: And) -> list[Predicate]:
+    """The columns of fractional numbers that an AND limits: ``lat < 5 AND lng > 7``."""
+    sides = [part.left for part in conjunction.children if isinstance(part, Comparison)]
+    columns = dict.fromkeys(side for side in sides if isinstance(side, Column))
+    return [side for side in columns if sql_type(side.type).is_floating or sql_type(side.type).is_decimal]
+
+
+def _distances(vertex: Predicate, expressions: Sequence[Predicate]) -> Iterator[Index]:
+    """Iterate over MetricDist of what a condition on a call reads."""
+    compared = calls_of(vertex)
+    if not compared:
+        return
+    expressions = [node for node in expressions if node not in compared]
+    numbers = [node for node in expressions if _is_number(node) and isinstance(node, Column)][:_MOST_TOGETHER]
+    points: list[tuple[Predicate, ...]] = [(n,) for n in expressions if isinstance(n, Column) or not _has_constants(n)]
+    points += [tuple(numbers)] if len(numbers) > 2 else list(itertools.permutations(numbers, 2))
+    for name, metric in METRICS.items():
+        for point in points:
+            ordered = name in _ORDERED or point == tuple(sorted(point, key=expressions.index))
+            if ordered and not metric.refusal([node.type or "" for node in point]):
+                yield from _built(MetricDist, point, ({"metric": name},))
+
+
+def _probe(index: Index, vertex: Predicate) -> Index:
+    """The index with a pivot, if it is one that is still to choose them."""
+    if not isinstance(index, MetricDist) or index.is_resolved:
+        return index
+    array = next((node for node in walk(vertex) if isinstance(node, Literal) and isinstance(node.value, tuple)), None)
+    row = [array.value if array else [1.0]] if sql_type(index.bound[0].type).kind == "array" else [1.0]
+    text = sql_type(index.bound[0].type).is_text
+    try:
+        return index.prepare(*(pa.array(["a"] if text else row) for _ in index.bound))
+    except (GeoskipError, pa.ArrowException):
+        return index
+
+
+def _is_number(node: Predicate) -> bool:
+    return sql_type(node.type).is_numeric
+
+
+def _built(
+    kind: Callable[..., Index], over: Sequence[Predicate], variants: Iterable[Mapping[str, Any]] = ({},)
+) -> Iterator[Index]:
+    """Iterate over the indexes of a kind over some expressions that can be specified."""
+    texts = [text for text in map(sql_text, over) if text is not None]
+    for options in variants if len(texts) == len(over) else ():
+        with suppress(GeoskipError):
+            yield kind(*texts, **options).bind(over)

@@ -1,0 +1,119 @@
+"""SQL text of translated expressions, so that an index can be named that reads one of them.
+
+Catalyst's trees come without the text that they were parsed from, and the optimizer has changed them. What is written
+here parses to the same tree in most cases; whoever names an index by it has Spark analyse the text, and compares.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import numpy as np
+
+from geoskip.predicates import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
+from geoskip.types import sql_type
+
+__all__ = ["sql_text"]
+
+_SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L", "double": "D", "float": "F"}
+_OPERATORS = ("+", "-", "*", "/", "%")
+
+
+def sql_text(node: Predicate) -> str | None:
+    """SQL that means the same as an expression; None where none is known.
+
+    >>> day = Column("day", "date")
+    >>> sql_text(Call("month", (day,))), sql_text(Cast(Column("n", "int"), "double"))
+    ('month(day)', 'CAST(n AS double)')
+    >>> sql_text(Comparison(">", Call("+", (Column("n", "int"), Literal(1, "int"))), Literal(2.5, "double")))
+    '((n + 1) > 2.5D)'
+    """
+    match node:
+        case Column(name):
+            return name
+        case Literal():
+            return _constant(node)
+        case Cast(child, kind):
+            return _filled(f"{'TRY_' * node.tries}CAST({{}} AS {kind})", child)
+        case Call(name, (left, right)) if name in _OPERATORS:
+            return _filled(f"({{}} {name} {{}})", left, right)
+        case Call("getfield", (child, Literal(str() as field))):
+            return _filled("{}.`" + field.replace("`", "``").replace("{", "{{").replace("}", "}}") + "`", child)
+        case Call(name, args) if name.replace("_", "a").replace(".", "a").isalnum():
+            return _filled(f"{name}({', '.join(['{}'] * len(args))})", *args)
+        case Comparison(op, left, right):
+            return _filled(f"({{}} {op} {{}})", left, right)
+        case In(child, values):
+            return _filled(f"({{}} IN ({', '.join(['{}'] * len(values))}))", child, *values)
+        case IsNull(child):
+            return _filled("({} IS NULL)", child)
+        case Not(child):
+            return _filled("(NOT {})", child)
+        case And(parts) | Or(parts):
+            return _filled("(" + (" AND " if isinstance(node, And) else " OR ").join(["{}"] * len(parts)) + ")", *parts)
+        case Like(child, pattern, escape):
+            return _filled("({} LIKE {} ESCAPE {})", child, Literal(pattern, "string"), Literal(escape, "string"))
+        case StartsWith(child, text) | EndsWith(child, text) | Contains(child, text):
+            return _filled(f"{type(node).__name__.lower()}({{}}, {{}})", child, Literal(text, "string"))
+    return None
+
+
+def _filled(form: str, *parts: Predicate) -> str | None:
+    """A form with the texts of its parts; None where one has none."""
+    texts = [sql_text(part) for part in parts]
+    return None if None in texts else form.format(*texts)
+
+
+def _constant(node: Literal) -> str | None:
+    """A literal of SQL; None for values that SQL has no literal of, such as geometries."""
+    kind = sql_type(node.type)
+    match node.value:
+        case None:
+            return f"CAST(NULL AS {node.type})" if node.type else None
+        case bool() as value:
+            return str(value).upper()
+        case int() as value if kind.kind == "date":
+            return f"DATE '{np.datetime64(value, 'D')}'"
+        case int() as value if kind.kind in ("timestamp", "timestamp_ntz"):
+            zone = "Z" if kind.kind == "timestamp" else ""
+            return f"{kind.kind.upper()} '{str(np.datetime64(value, 'us')).replace('T', ' ')}{zone}'"
+        case int() as value if kind.is_integral:
+            return f"{value}{_SUFFIXES.get(kind.kind, '')}"
+        case float() as value if kind.is_floating:
+            return f"{value!r}{_SUFFIXES[kind.kind]}" if math.isfinite(value) else f"{kind.kind}('{value}')"
+        case Decimal() as value:
+            return f"CAST({value:f}BD AS {node.type})"
+        case bytes() as value if kind.kind == "binary":
+            return f"X'{value.hex().upper()}'"
+        case str() as value if kind.is_text:
+            return _quoted(value)
+    return None
+
+
+def _quoted(text: str) -> str:
+    r"""A text as a literal.
+
+    >>> print(_quoted("it's"), _quoted(r"(\d+)'"), _quoted(r"\d"))
+    "it's" r"(\d+)'" r'\d'
+    """
+    raw = "r" if "\\" in text else ""
+    if "'" in text and '"' in text:
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f'{raw}"{text}"' if "'" in text else f"{raw}'{text}'"
