@@ -9,10 +9,10 @@ module         content                                                      test
 ``interval``   intervals of all units, read from stored bounds              ``test_minmax``
 ``transfer``   transfer functions by Catalyst class: ``Year`` is monotone   ``test_monotone``
 here           intervals of an expression from those of the columns         ``test_minmax_pairs``
-``arithmetic`` sums, products and curves of intervals                       ``test_geobox_arithmetic``
+``arithmetic`` sums, products and curves of intervals                       ``test_arithmetic``
 ``monotone``   monotone functions, evaluated at both ends by Spark          ``test_monotone``
-``time_zones`` functions of local time, parts of dates, remainders          ``test_clocks``
-``sort_keys``  comparisons with literals as integers; the ends of LIKE      ``test_minmax``, ``test_affixes``
+``time_zones`` functions of local time, parts of dates, remainders          ``test_time_zones``
+``sort_keys``  comparisons with literals as integers; the ends of LIKE      ``test_minmax``, ``test_affix``
 ============== ============================================================ =================================
 
 Most of these tests compare lists with an entry for each file: True where the file is kept. A True instead of a False

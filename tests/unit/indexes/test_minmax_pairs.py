@@ -28,7 +28,7 @@ from geoskip.predicates import Column, Comparison, IsNull, Literal, Not, Predica
 from geoskip.types import sql_type
 from tests.support.mapped import kept, together
 from tests.support.planting import Patch, before, function
-from tests.unit.indexes.test_geobox_functions import X, Y, formulas, of, value
+from tests.unit.bounds.test_arithmetic import X, Y, formulas, of, value
 
 INDEXES = (MinMax("lng").bind((X,)), MinMax("lat").bind((Y,)))
 Row = tuple[float | None, float | None]

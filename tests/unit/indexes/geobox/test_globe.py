@@ -1,0 +1,91 @@
+"""Angles between points and boxes on the sphere bound the distances of all points in the box."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyproj
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geoskip.geometry import Boxes
+from geoskip.indexes.geobox import globe
+from tests.support.strategies import examples
+
+longitude = st.one_of(st.sampled_from([-180.0, -90.0, 0.0, 90.0, 180.0, 270.0, 360.0]), st.floats(-360, 360))
+latitude = st.one_of(st.sampled_from([-90.0, -45.0, 0.0, 45.0, 90.0]), st.floats(-90, 90))
+extent = st.one_of(st.sampled_from([0.0, 1.0, 180.0, 360.0, 400.0]), st.floats(0, 400))
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> Boxes:
+    west, (south, north) = draw(longitude), sorted((draw(latitude), draw(latitude)))
+    return Boxes.of([(west, south, west + draw(extent), north)])
+
+
+def points_of(box: Boxes, count: int = 9) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.meshgrid(np.linspace(box.xmin[0], box.xmax[0], count), np.linspace(box.ymin[0], box.ymax[0], count))
+    return x.ravel(), y.ravel()
+
+
+def angles(x: np.ndarray, y: np.ndarray, lng: float, lat: float) -> np.ndarray:
+    return globe.haversine(np.radians(y), math.radians(lat), np.radians(x - lng))
+
+
+@given(boxes(), longitude, latitude)
+@settings(max_examples=examples(500), deadline=None)
+def test_no_point_of_a_box_is_nearer_or_farther_than_its_bounds(box, lng, lat):
+    found = angles(*points_of(box), lng, lat)
+    assert globe.lower_angle(box, lng, lat)[0] <= found.min() + 1e-7
+    assert globe.upper_angle(box, lng, lat)[0] >= found.max() - 1e-7
+
+
+@given(boxes(), longitude, latitude)
+@settings(max_examples=examples(100), deadline=None)
+def test_the_bounds_are_tight(box, lng, lat):
+    steps = 181
+    step = max(box.xmax[0] - box.xmin[0], box.ymax[0] - box.ymin[0]) / (steps - 1)
+    found = angles(*points_of(box, steps), lng, lat)
+    near = 2 * math.radians(step) + 1e-6
+    assert globe.lower_angle(box, lng, lat)[0] >= found.min() - near
+    assert globe.upper_angle(box, lng, lat)[0] <= found.max() + near
+
+
+@pytest.mark.parametrize(
+    ("box", "place", "degrees"),
+    [
+        ((170, -10, 180, 10), (-175, 0), 5),  # across the antimeridian
+        ((350, -10, 360, 10), (5, 0), 5),  # longitudes 0..360
+        ((0, 80, 10, 85), (0, 90), 5),  # the pole
+        ((0, 80, 0, 85), (180, 85), 10),  # over the pole
+        ((0, 0, 10, 10), (5, 5), 0),  # inside
+        ((-180, 50, 180, 60), (123, 40), 10),  # a belt
+    ],
+)
+def test_distances_known_by_heart(box, place, degrees):
+    assert math.degrees(globe.lower_angle(Boxes.of([box]), *place)[0]) == pytest.approx(degrees, abs=1e-5)
+
+
+@given(boxes(), longitude, latitude, st.floats(0, math.pi))
+@settings(max_examples=examples(200), deadline=None)
+def test_windows_hold_every_box_that_comes_within(box, lng, lat, angle):
+    if globe.lower_angle(box, lng, lat)[0] <= angle:
+        farthest = max(abs(box.xmin[0]), abs(box.xmax[0]))
+        assert any(box.meeting(window).all() for window in globe.windows(lng, lat, angle, farthest))
+
+
+def test_geodesics_lie_between_the_bounds_of_the_spheroid():
+    rng = np.random.default_rng(0)
+    lng, lat = rng.uniform(-180, 180, (2, 20000)), np.degrees(np.arcsin(rng.uniform(-1, 1, (2, 20000))))
+    lng[1, :5000], lat[1, :5000] = lng[0, :5000] + rng.normal(0, 1e-3, 5000), lat[0, :5000]
+    metres = pyproj.Geod(ellps="WGS84").inv(lng[0], lat[0], lng[1], lat[1])[2]
+    theta = globe.haversine(np.radians(lat[0]), np.radians(lat[1]), np.radians(lng[1] - lng[0]))
+    assert (metres >= globe.SPHEROID_LEAST * theta * (1 - 1e-9)).all()
+    assert (metres <= globe.SPHEROID_MOST * theta * (1 + 1e-9)).all()
+
+
+def test_what_is_not_on_the_globe_is_known():
+    there = globe.on_sphere(Boxes.of([(0, 0, 1, 1), (0, 80, 1, 91), (0, -91, 1, 0), (0, 0, 1e6, 1)]))
+    assert there.tolist() == [True, False, False, False]

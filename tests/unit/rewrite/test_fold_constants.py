@@ -1,0 +1,83 @@
+"""Constants that are folded, and those that Spark would convert."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geoskip import predicates as p
+from geoskip.clauses import KEEP_ALL, KEEP_NONE
+from geoskip.indexes.minmax import MinMax
+from geoskip.planner import clause_for
+from geoskip.registry import constant, mappings
+from geoskip.rewrite import fold_constants
+
+A = p.Column("a", "int")
+INDEX = MinMax("a").bind([A])
+
+
+def test_constants_are_folded_and_compared_from_either_side() -> None:
+    with mappings():
+        constant("five")(lambda n: n)
+        constant("yes")(lambda n: np.True_)
+        constant("fails")(lambda n: 1 / 0)
+        five = p.Call("five", (p.Literal(5, "int"),), "python:mine.five#1", (), "int")
+        assert str(clause_for(p.Comparison("<", five, A), [INDEX])) == "max(a) > 5"
+        yes = p.Call("yes", (p.Literal(1),), "python:mine.yes#1", (), "boolean")
+        assert clause_for(yes, [INDEX]) is KEEP_ALL
+        assert clause_for(p.Not(yes), [INDEX]) is KEEP_NONE
+        reasons: list[str] = []
+        fails = p.Call("fails", (p.Literal(1),), "python:mine.fails#1", (), "boolean")
+        assert fold_constants(fails, report=reasons.append) == fails
+        assert "ZeroDivisionError" in reasons[0]
+
+
+CONVERTED = [
+    (5, "double"),  # NULL to Spark
+    (True, "int"),
+    ("5", "int"),
+    (2**31, "int"),  # wraps around
+    (5, "string"),  # its text
+    (0.1, "float"),  # rounded
+    (Decimal("1.005"), "decimal(10,2)"),
+    (dt.datetime(2024, 1, 1), "timestamp"),  # by the clocks of a worker
+    (dt.datetime(2024, 1, 1), "date"),
+    (("5",), "array<bigint>"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), CONVERTED, ids=str)
+def test_a_constant_that_spark_would_convert_is_not_folded(value: Any, kind: str) -> None:
+    with mappings():
+        constant("converted")(lambda n: value)
+        call = p.Call("converted", (p.Literal(1, "int"),), "python:mine.converted#1", (), kind)
+        reasons: list[str] = []
+        assert fold_constants(call, report=reasons.append) == call
+        assert reasons == [f"converted of these constants returned {type(value).__name__}, not a value of {kind}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        *[(5, "int"), (0.5, "float"), (math.nan, "float"), (Decimal("1.05"), "decimal(10,2)"), (None, "date")],
+        *[("5", "string"), (("5", None), "array<string>")],
+    ],
+    ids=str,
+)
+def test_a_constant_of_the_declared_type_is_folded(value: Any, kind: str) -> None:
+    with mappings():
+        constant("kept")(lambda n: value)
+        call = p.Call("kept", (p.Literal(1, "int"),), "python:mine.kept#1", (), kind)
+        assert fold_constants(call) == p.Literal(value, kind)
+
+
+def test_a_constant_of_days_is_not_folded_for_python_gets_a_date() -> None:
+    with mappings():
+        constant("shown")(str)
+        day = p.Call("shown", (p.Literal(19723, "date"),), "python:mine.shown#1", (), "string")
+        assert fold_constants(day) == day
