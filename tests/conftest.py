@@ -108,16 +108,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     import pyspark
 
     import geoskip
+    from tests.support.java_names import remember_java_names
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     place = tmp_path_factory.mktemp("warehouse")
     config = {**CONFIG, "spark.sql.warehouse.dir": str(place / "tables")}
     if delta := delta_package():
         config |= {**DELTA_CONFIG, "spark.jars.packages": delta}
-    found = geoskip.session("geoskip-tests", sedona=_has_sedona(pyspark.__version__) or None, config=config)
-    found.sparkContext.setLogLevel("ERROR")
-    yield found
-    found.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        remember_java_names(patch)
+        found = geoskip.session("geoskip-tests", sedona=_has_sedona(pyspark.__version__) or None, config=config)
+        found.sparkContext.setLogLevel("ERROR")
+        yield found
+        found.stop()
 
 
 def delta_package() -> str | None:

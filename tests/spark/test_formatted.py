@@ -75,7 +75,7 @@ def test_an_extractor_with_another_body_or_a_library_of_another_release_does_not
         (info / "top_level.txt").write_text("agents_of_log\n")
         (tmp_path / "agents_of_log.py").write_text(LIBRARY.format(change=change))
         sys.modules.pop("agents_of_log", None)
-        for cached in (fingerprint._distributions, fingerprint._distribution_version, translate._implementation):
+        for cached in (fingerprint._distribution_version, translate._implementation):
             cached.cache_clear()
         library = importlib.import_module("agents_of_log")
         cloudpickle.register_pickle_by_value(library)
@@ -89,6 +89,7 @@ def test_an_extractor_with_another_body_or_a_library_of_another_release_does_not
         return kept(geoskip.explain(spark.read.parquet(log).where(where)))
 
     monkeypatch.syspath_prepend(str(tmp_path))
+    fingerprint._distributions.cache_clear()
     release("1.0")
     handle = geoskip.dataset(spark, log)
     handle.create_index(Formatted("user agent", extract="get_agent_name"))
