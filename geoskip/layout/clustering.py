@@ -18,7 +18,7 @@ For p = 0 this is a point drawn from the rows, and the sum is the depth of a val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from geoskip.bounds.interval import ByteStrings, Interval, bounds_of, counts_of
 from geoskip.bounds.sort_keys import Doubles, Ints
 from geoskip.clauses import Files, Mask
 from geoskip.evaluation.values import FIRST, LAST
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.geobox.units import units_of
 
 SHARES = (0.0, 0.001, 0.01, 0.1)
 """Shares of the rows whose expected files are reported; 0 is a point."""
@@ -51,6 +53,10 @@ class FileRanges:
         The distance of neighbouring values: 1 for whole numbers, dates, times and booleans, 0 for a continuous type.
     values : array of float64
         Rows a file that are neither NULL nor NaN; where that is unknown, as many as other files have on average.
+    kind : str
+        The kind of the positions, as of :class:`geoskip.bounds.interval.Interval`, or ``"text"``.
+    labels : sequence of bytes
+        The bounds at the positions, for texts.
     """
 
     low: Ints
@@ -58,6 +64,8 @@ class FileRanges:
     positions: Doubles
     step: float
     values: Doubles
+    kind: str = "number"
+    labels: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.low)
@@ -69,7 +77,7 @@ class FileRanges:
 
     def take(self, files: NDArray[Any]) -> FileRanges:
         """The ranges of some files, given by their numbers or a mask."""
-        return FileRanges(self.low[files], self.high[files], self.positions, self.step, self.values[files])
+        return replace(self, low=self.low[files], high=self.high[files], values=self.values[files])
 
     def ends(self) -> tuple[Doubles, Doubles]:
         """Both ends of every file as positions; NaN for a file without a value."""
@@ -98,6 +106,34 @@ def ranges_of(files: Files, name: str) -> FileRanges | None:
     return _of_texts(found, values) if isinstance(found, ByteStrings) else _of_numbers(found, values)
 
 
+def box_ranges_of(files: Files, index: GeoBox) -> tuple[FileRanges, FileRanges] | None:
+    """Ranges of x and of y from the boxes of a GeoBox; None where no file has a box.
+
+    Rows without a geometry, EMPTY ones and coordinates that are not finite are in no range. A file without a summary
+    has the whole line.
+
+    Parameters
+    ----------
+    files : Files
+        The files with their summaries.
+    index : GeoBox
+        The index.
+    """
+    units = units_of(files, str(index), index.counts)
+    if not len(units.box_file):
+        return None
+    rows, known = counts_of(files, str(index), "rows")
+    values = np.where(known, rows, rows[known].mean() if known.any() else 1.0).astype(np.float64)
+    found = []
+    for low, high in ((units.boxes.xmin, units.boxes.xmax), (units.boxes.ymin, units.boxes.ymax)):
+        lows, highs = np.full(len(files), np.inf), np.full(len(files), -np.inf)
+        np.minimum.at(lows, units.box_file, low)
+        np.maximum.at(highs, units.box_file, high)
+        lows[units.unknown_file], highs[units.unknown_file] = -np.inf, np.inf
+        found.append(_of_numbers(Interval("real", lows, highs), values))
+    return found[0], found[1]
+
+
 def _values_of(files: Files, name: str) -> Doubles:
     """Rows with a value; those of files without counts are the mean of the others."""
     (rows, known), (nulls, _), (nans, _) = (counts_of(files, name, field) for field in ("rows", "nulls", "nans"))
@@ -114,7 +150,10 @@ def _of_numbers(interval: Interval, values: Doubles) -> FileRanges:
         low, high = interval.low.astype(np.float64), interval.high.astype(np.float64)
         low[keys.low == FIRST], high[keys.high == LAST] = -np.inf, np.inf
     step = 0.0 if interval.kind == "real" or interval.wide is not None else 1.0
-    return _ranked(keys.low, keys.high, (low, high), step, values)
+    found = _ranked(keys.low, keys.high, (low, high), step, values)
+    kind = "real" if interval.wide is not None else interval.kind
+    scale = 10.0**interval.scale if interval.wide is None else 1.0
+    return replace(found, positions=found.positions / scale, step=step / scale, kind=kind)
 
 
 def _of_texts(texts: ByteStrings, values: Doubles) -> FileRanges:
@@ -128,7 +167,11 @@ def _of_texts(texts: ByteStrings, values: Doubles) -> FileRanges:
     high_at = np.append(places, np.inf)[highs]
     highs[highs < 0] = len(distinct)
     lows[texts.empty], highs[texts.empty] = LAST, FIRST
-    return _ranked(lows, highs, (low_at, high_at), 0.0, values)
+    found = _ranked(lows, highs, (low_at, high_at), 0.0, values)
+    present = lows <= highs
+    ranks = np.unique(np.concatenate([lows[present], highs[present]]))
+    names = [b"", *distinct.to_pylist(), b""]  # open ends have no bound to name
+    return replace(found, kind="text", labels=tuple(names[rank + 1] for rank in ranks))
 
 
 def _places(texts: Sequence[bytes]) -> Doubles:

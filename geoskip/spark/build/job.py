@@ -75,6 +75,8 @@ class BuildReport:
     """Number of new and changed files that a quick refresh left to an incremental one."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Remarks of indexes on their summaries: of Hybrid, how many are lists and how many filters."""
+    layout: str = ""
+    """The recorded layout, and how many files overlap others of it; empty where none is recorded."""
 
     def __str__(self) -> str:
         size = size_of(self.bytes)
@@ -86,6 +88,7 @@ class BuildReport:
             how = f"read by {self.readers[name]}" if name in self.readers else "as before"
             lines.append(f"  {name}: {size_of(stored)} of metadata, {how if self.files else 'of no file'}")
             lines += [f"    {self.details[name]}"] if name in self.details else []
+        lines += [f"  layout {self.layout}"] if self.layout else []
         if self.pending:
             lines.append(f"  {count_of(self.pending, 'file')} without metadata yet, read whole until refresh_index()")
         lines += [f"  {name} is incomplete: {why}" for name, why in self.incomplete.items()]

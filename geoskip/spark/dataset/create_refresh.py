@@ -23,6 +23,7 @@ from geoskip.errors import (
     UnknownColumnError,
 )
 from geoskip.indexes.base import Index
+from geoskip.layout.layout_report import layout_name, recorded_overlap
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import BuiltSummaries, Key, RefreshPlan, SnapshotDiff, left_over
 from geoskip.lifecycle.transaction import perform
@@ -295,6 +296,7 @@ def report(data: SparkData, started: float) -> BuildReport:
 
 def _report(snapshot: Snapshot, data: SparkData, started: float) -> BuildReport:
     entries = snapshot.header.entries
+    overlap = recorded_overlap(snapshot.header, snapshot.files)
     remarking = [entry for entry in entries if type(entry.index).build_note is not Index.build_note]
     return BuildReport(
         indexes=tuple(entry.name for entry in entries),
@@ -310,6 +312,7 @@ def _report(snapshot: Snapshot, data: SparkData, started: float) -> BuildReport:
         incomplete=data.built.incomplete(),
         pending=int(snapshot.header.pending.get("files", 0)),
         details=details_of(remarking, pa.table({entry.name: snapshot.files.column(entry.name) for entry in remarking})),
+        layout=f"{layout_name(snapshot.header.layout)}: {overlap}" if overlap is not None else "",
     )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
+from geoskip.layout.layout_report import LayoutReport
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
@@ -22,6 +23,7 @@ from geoskip.spark.dataset import auto_refresh as auto
 from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
+from geoskip.spark.dataset.file_ranges import report_layout
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.dataset.verify import VerifyResult
 from geoskip.spark.session import check_session, java, known
@@ -290,6 +292,30 @@ class Dataset:
         and the state: in use, deleted, or not used since it came from another location.
         """
         return verify.describe(self._source)
+
+    def layout(self, *columns: str) -> LayoutReport:
+        """Report how well the files cluster some columns, and how far they are from the recorded layout.
+
+        For each column: how many other files a file's range overlaps, how many files hold one value, and how many
+        files are expected to be read for a point and for ranges that hold 0.1, 1 and 10 % of the rows, all by each
+        file's least and greatest value. ``report.plot()`` draws the files.
+
+        Parameters
+        ----------
+        *columns
+            Column names, or SQL texts over the columns. By default those of the recorded layout and of the indexes.
+
+        Returns
+        -------
+        LayoutReport
+            ``print(report)`` shows a table; ``report.to_dict()`` is ready for JSON.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            For an unknown column and for a type without an order; without columns where there are no default ones.
+        """
+        return report_layout(self._source, columns)
 
     def history(self) -> DataFrame:
         """DataFrame of the operations, a row each, the oldest first.

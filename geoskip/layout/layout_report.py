@@ -1,0 +1,348 @@
+"""Reports on the layout of a dataset: how its files cluster each column, and how far they are from its layout.
+
+*In order* are files whose boxes over the layout's columns do not overlap, and files that one write has arranged: the
+boxes of a curve's pieces may overlap though no row of one piece lies between rows of another. Spark names the files of
+one write by a common id, which the metadata record for the writes that arranged their rows. Files of different
+partitions, which are different folders, never overlap.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.minmax import MinMax
+from geoskip.layout.clustering import (
+    SHARES,
+    Clustering,
+    FileRanges,
+    box_ranges_of,
+    clustering,
+    group_numbers,
+    overlapping,
+    ranges_of,
+)
+from geoskip.report import count_of, size_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from geoskip.metadata import FileMetadata, Header
+
+WRITES = "writes"
+"""The member of a recorded layout that lists the ids of the writes that arranged their rows."""
+_OF_A_WRITE = re.compile(r"^part-\d+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_PARTITIONS_SHOWN = 12
+
+
+def write_of(path: str) -> str | None:
+    """Id of the Spark write that a file is of, by its name; None for other names.
+
+    >>> write_of("day=1/part-00003-0b6ea0d2-3c1c-4c4b-9d6a-8a3a5b2f1c11-c000.snappy.parquet")
+    '0b6ea0d2-3c1c-4c4b-9d6a-8a3a5b2f1c11'
+    """
+    found = _OF_A_WRITE.match(path.rpartition("/")[2])
+    return found[1] if found else None
+
+
+def with_writes(layout: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """The JSON of a layout with the ids of the writes that have arranged some files, beside those that it has."""
+    arranged = {*layout.get(WRITES, ()), *(write_of(path) for path in paths)} - {None}
+    return {**layout, WRITES: sorted(arranged)}
+
+
+def partition_of(path: str) -> str:
+    """Folder of a file, relative as its path is; empty for a file in the dataset's own folder.
+
+    >>> partition_of("day=1/hour=2/a.parquet"), partition_of("a.parquet")
+    ('day=1/hour=2', '')
+    """
+    return path.rpartition("/")[0]
+
+
+def out_of_order(ranges: Sequence[FileRanges], paths: Sequence[str], writes: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Mask of the files that overlap others of their partition in all columns of a layout.
+
+    Parameters
+    ----------
+    ranges : sequence of FileRanges
+        The ranges of the files in each column; with none, all files of a partition overlap.
+    paths : sequence of str
+        The paths of the files.
+    writes : sequence of str
+        The ids of the writes that have arranged their rows, whose files do not overlap each other.
+    """
+    arranged = set(writes)
+    of_write = [write_of(path) for path in paths]
+    groups = group_numbers([each if each in arranged else None for each in of_write])
+    folder = group_numbers([partition_of(path) for path in paths])
+    ones = np.ones(len(paths))
+    partition = FileRanges(folder, folder, np.arange(folder.max(initial=0) + 1, dtype=float), 1.0, ones)
+    return overlapping([partition, *ranges], groups)
+
+
+@dataclass(frozen=True)
+class LayoutOverlap:
+    """Files that overlap others of their dataset's layout."""
+
+    files: int
+    overlapping: int
+    columns: tuple[str, ...]
+    """Columns of the layout whose bounds are known; with fewer columns more files overlap."""
+
+    @property
+    def share(self) -> float:
+        """Share of the files that overlap, from 0 to 1."""
+        return self.overlapping / self.files if self.files else 0.0
+
+    def __str__(self) -> str:
+        share = f"{self.overlapping:,} of {count_of(self.files, 'file')}"
+        if not self.columns:
+            return "no index has bounds of its columns, so that the overlap is not known: create MinMax of them"
+        if not self.overlapping:
+            return f"no file of {self.files:,} overlaps others" if self.files > 1 else "its file is alone"
+        return f"{share} ({100 * self.share:.0f} %) overlap others; rewrite() puts them in order"
+
+
+def recorded_overlap(header: Header, files: FileMetadata) -> LayoutOverlap | None:
+    """Overlap of a dataset's files by the summaries of its snapshot; None without a recorded layout.
+
+    Parameters
+    ----------
+    header : Header
+        The header of the snapshot.
+    files : FileMetadata
+        Its files.
+    """
+    texts = header.layout.get("expressions")
+    if not isinstance(texts, list) or not texts:
+        return None
+    known: dict[str, FileRanges] = {}
+    for index in (entry.index for entry in header.entries):
+        for text, ranges in stored_ranges(files, index).items():
+            known.setdefault(text, ranges)
+    columns = [name for text in texts for name in (text, f"{text} (x)", f"{text} (y)") if name in known]
+    paths = files.column("path").to_pylist()
+    if not columns:
+        return LayoutOverlap(len(paths), 0, ())
+    found = out_of_order([known[name] for name in columns], paths, header.layout.get(WRITES) or ())
+    return LayoutOverlap(len(paths), int(found.sum()), tuple(columns))
+
+
+def layout_name(layout: Mapping[str, Any]) -> str:
+    """A recorded layout as text; empty where none is recorded.
+
+    >>> layout_name({"kind": "zorder", "expressions": ["lng", "lat"]})
+    'zorder(lng, lat)'
+    """
+    return f"{layout.get('kind')}({', '.join(map(str, layout.get('expressions') or ()))})" if layout else ""
+
+
+def stored_ranges(files: FileMetadata, index: object) -> dict[str, FileRanges]:
+    """Ranges by the text of the column, of an index that stores bounds; none of other indexes."""
+    if isinstance(index, MinMax):
+        ranges = ranges_of(files, str(index))
+        return {} if ranges is None else {index.expr: ranges}
+    if isinstance(index, GeoBox):
+        found = box_ranges_of(files, index)
+        texts = index.expressions()
+        names = texts if len(texts) == 2 else (f"{texts[0]} (x)", f"{texts[0]} (y)")
+        return {} if found is None else dict(zip(names, found, strict=True))
+    return {}
+
+
+@dataclass(frozen=True)
+class LayoutReport:
+    """How the files of a dataset cluster some columns; ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    dataset : str
+        The dataset.
+    layout : str
+        The recorded layout, such as ``zorder(lng, lat)``; empty where none is recorded.
+    files, rows, bytes : int
+        The files listed, their rows, and their size.
+    columns : mapping
+        The figures of each column, over all files.
+    overlap : LayoutOverlap, optional
+        The files that overlap others of the layout; None where none is recorded.
+    partitions : mapping
+        The figures of each column within each partition, by the partition's folder; empty where there are none.
+    notes : tuple of str
+        Columns without figures, with the reason.
+    """
+
+    dataset: str
+    layout: str
+    files: int
+    rows: int
+    bytes: int
+    columns: Mapping[str, Clustering]
+    overlap: LayoutOverlap | None = None
+    partitions: Mapping[str, Mapping[str, Clustering]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    ranges: Mapping[str, FileRanges] = field(default_factory=dict, repr=False, compare=False)
+    out_of_order: np.ndarray[Any, Any] | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, dataset: str, layout: str, table: pa.Table, ranges: Mapping[str, FileRanges], **more: Any
+    ) -> LayoutReport:
+        """Report on files by their ranges.
+
+        Parameters
+        ----------
+        dataset, layout
+            The dataset and the recorded layout, as texts.
+        table
+            The columns ``path``, ``size`` and ``rows`` of the files.
+        ranges
+            The ranges of the same files by column.
+        **more
+            ``overlap``, ``notes`` and ``out_of_order``.
+        """
+        folders = np.array([partition_of(path) for path in table["path"].to_pylist()], dtype=object)
+        names = sorted(set(folders)) if len(set(folders)) > 1 else []
+        within = {
+            folder: {name: clustering(each.take(folders == folder)) for name, each in ranges.items()}
+            for folder in names
+        }  # fmt: skip
+        return cls(
+            dataset, layout, len(table), pc.sum(table["rows"]).as_py() or 0, pc.sum(table["size"]).as_py() or 0,
+            {name: clustering(each) for name, each in ranges.items()},
+            partitions=within, ranges=ranges, **more,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Figures, ready for JSON; ``files_read`` by the share of the rows, 0 for a point."""
+
+        def figures(columns: Mapping[str, Clustering]) -> dict[str, Any]:
+            return {
+                name: {
+                    "files": each.files,
+                    "empty": each.empty,
+                    "overlap": each.overlap,
+                    "deepest": each.deepest,
+                    "files_read": dict(zip(map(str, SHARES), each.files_read, strict=True)),
+                    "ideal": dict(zip(map(str, SHARES), each.ideal(), strict=True)),
+                }
+                for name, each in columns.items()
+            }
+
+        found = None if self.overlap is None else {
+            "files": self.overlap.files, "overlapping": self.overlap.overlapping, "share": self.overlap.share,
+            "columns": list(self.overlap.columns),
+        }  # fmt: skip
+        return {
+            "dataset": self.dataset,
+            "layout": self.layout,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "overlap": found,
+            "columns": figures(self.columns),
+            "partitions": {folder: figures(columns) for folder, columns in self.partitions.items()},
+            "notes": list(self.notes),
+        }
+
+    def _head(self) -> str:
+        size = f"{count_of(self.files, 'file')}, {count_of(self.rows, 'row')}, {size_of(self.bytes)}"
+        return f"{self.dataset}: {size}"
+
+    def _lines(self) -> list[str]:
+        """Sentences below the table."""
+        found = [] if self.overlap is None else [f"layout {self.layout}: {self.overlap}"]
+        found = found or ["no layout is recorded: rewrite(layout) arranges the rows"]
+        shown = list(self.partitions.items())[:_PARTITIONS_SHOWN]
+        for folder, columns in shown:
+            points = ", ".join(f"{name} {_number(each.files_read[0])}" for name, each in columns.items())
+            count = max((each.files for each in columns.values()), default=0)
+            found.append(f"{folder or 'no partition'}: {count_of(count, 'file')}; a point reads {points}")
+        if len(self.partitions) > len(shown):
+            found.append(f"and {count_of(len(self.partitions) - len(shown), 'more partition')}")
+        return [*found, *self.notes]
+
+    def __str__(self) -> str:
+        cells = [_HEADS, *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        table = [
+            "  ".join(
+                text.ljust(w) if at == 0 else text.rjust(w)
+                for at, (text, w) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in cells
+        ]
+        rule = "  ".join("─" * width for width in widths)
+        above = f"{'':{widths[0] + widths[1] + widths[2] + 6}}files read of a point, or of a range with"
+        return "\n".join([self._head(), above, table[0], rule, *table[1:], *(f"- {line}" for line in self._lines())])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            style = 'style="text-align:{};padding:0.2em 0.8em"'
+            sides = ["left", *["right"] * (len(cells) - 1)]
+            texts = (f"<{tag} {style.format(s)}>{html.escape(c)}</{tag}>" for s, c in zip(sides, cells, strict=True))
+            return f"<tr>{''.join(texts)}</tr>"
+
+        body = "".join(row(cells, "td") for cells in self._cells())
+        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
+        return f"<p>{html.escape(self._head())}</p><table>{row(_HEADS, 'th')}{body}</table><ul>{notes}</ul>"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        found = [
+            (name, _number(each.overlap), f"{each.deepest:,}", *map(_number, each.files_read))
+            for name, each in self.columns.items()
+        ]
+        most = max(self.columns.values(), key=lambda each: each.files - each.empty, default=None)
+        return [*found, ("ideal", "0", "1", *map(_number, most.ideal()))] if most is not None else found
+
+    def plot(self, *columns: str, ax: Axes | None = None) -> Axes:
+        """Draw the files as spans of one column, or as boxes over two.
+
+        Files that overlap others of the recorded layout are orange, the others blue.
+
+        Parameters
+        ----------
+        *columns
+            One or two columns of the report; by default the first two.
+        ax
+            The axes to draw on; new ones by default.
+
+        Needs ``pip install 'geoskip[plot]'``. Raises InvalidSpecificationError for other columns.
+        """
+        from geoskip.plotting.file_spans import plot_spans
+
+        names = columns or tuple(self.ranges)[:2]
+        if not 1 <= len(names) <= 2 or any(name not in self.ranges for name in names):
+            raise InvalidSpecificationError(
+                f"plot() takes one or two of the report's columns, {', '.join(self.ranges) or 'of which it has none'}, "
+                f"got {', '.join(map(str, names)) or 'none'}"
+            )
+        title = f"{self.dataset.rstrip('/').rpartition('/')[2]}: {count_of(self.files, 'file')}"
+        title += f", {self.layout}" if self.layout else ""
+        drawn = {name: self.ranges[name] for name in names}
+        return plot_spans(drawn, self.out_of_order, title=title, ax=ax)
+
+
+_HEADS = ("column", "overlap", "deepest", "point", *(f"{100 * share:g} %" for share in SHARES[1:]))
+
+
+def _number(value: float) -> str:
+    """A figure with three digits that count.
+
+    >>> _number(1.0), _number(17.234), _number(256.4), _number(0.0)
+    ('1.00', '17.2', '256', '0')
+    """
+    return "0" if value == 0 else f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"

@@ -1,0 +1,153 @@
+"""Pictures of a layout: each file as a span of one column, or as a box over two.
+
+Needs matplotlib alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geoskip.errors import EnvironmentProblem
+from geoskip.layout.clustering import FileRanges
+from geoskip.plotting import KEPT, SKIPPED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+_LEAST = 0.004
+"""Width of the narrowest span, as a share of the axis: a file with one value is seen too."""
+_LABEL = 18
+"""Characters of a text on an axis."""
+_SECONDS = 86_400e6
+"""Microseconds in a day."""
+
+
+def plot_spans(
+    columns: Mapping[str, FileRanges], out_of_order: NDArray[Any] | None, *, title: str, ax: Axes | None = None
+) -> Axes:
+    """Draw files: see :meth:`geoskip.layout.layout_report.LayoutReport.plot`.
+
+    Parameters
+    ----------
+    columns
+        One or two columns with the ranges of the files.
+    out_of_order
+        The files that are drawn as overlapping; None for none.
+    title
+        The text above.
+    ax
+        The axes to draw on; new ones by default.
+
+    Raises
+    ------
+    EnvironmentProblem
+        Without matplotlib.
+    """
+    try:
+        import matplotlib.pyplot as plt
+        from matplotlib.collections import PolyCollection
+    except ImportError:
+        raise EnvironmentProblem("plot() draws with matplotlib: pip install 'geoskip[plot]'") from None
+    ranges = list(columns.values())
+    shown = np.logical_and.reduce([each.present for each in ranges])
+    flagged = np.zeros(len(shown), dtype=bool) if out_of_order is None else np.asarray(out_of_order, dtype=bool)
+    if ax is None:
+        ax = plt.subplots(figsize=(8.0, 6.0 if len(ranges) > 1 else 4.5), layout="constrained")[1]
+    (left, right), *others = ((low[shown], high[shown]) for low, high in (_ends(each) for each in ranges))
+    left, right = _widened(left, right)
+    if others:
+        bottom, top = _widened(*others[0])
+    else:
+        place = np.empty(len(left))
+        place[np.lexsort((right, left))] = np.arange(len(left))
+        bottom, top = place + 0.1, place + 0.9
+    corners = np.stack([[left, right, right, left], [bottom, bottom, top, top]], axis=-1).transpose(1, 0, 2)
+    alpha = _transparency(left, right, bottom, top) if others else 0.9
+    for name, colour, of in (("in order", SKIPPED, ~flagged[shown]), ("overlaps others", KEPT, flagged[shown])):
+        if of.any():
+            label = f"{name} ({int(of.sum()):,})" if out_of_order is not None else None
+            faces, width = [(*_rgb(colour), alpha)], 0.9 if others else 0.0
+            ax.add_collection(
+                PolyCollection(list(corners[of]), facecolors=faces, edgecolors=colour, linewidths=width, label=label)
+            )
+    _scale(ax, left, right, bottom, top)
+    _name_axis(ax.xaxis, *next(iter(columns.items())))
+    if others:
+        _name_axis(ax.yaxis, *list(columns.items())[1])
+    else:
+        ax.set_ylabel("files, by their least value")
+    ax.set_title(title, loc="left", fontsize=10)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=8)
+    if out_of_order is not None and flagged[shown].any():
+        ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
+    return ax
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+
+
+def _ends(ranges: FileRanges) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Ends in the units of the axis: days for dates and times, ranks for texts."""
+    if ranges.kind == "text":
+        return ranges.low.astype(np.float64), ranges.high.astype(np.float64)
+    low, high = ranges.ends()
+    by = _SECONDS if ranges.kind.startswith("timestamp") else 1.0
+    return low / by, high / by
+
+
+def _widened(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Spans of at least the least width."""
+    whole = float(high.max() - low.min()) if len(low) else 0.0
+    short = np.maximum(_LEAST * (whole or 1.0) - (high - low), 0.0) / 2
+    return low - short, high + short
+
+
+def _transparency(*sides: NDArray[Any]) -> float:
+    """Opacity of a box: the less, the more boxes lie on each other on average."""
+    left, right, bottom, top = sides
+    if not len(left):
+        return 1.0
+    whole = (right.max() - left.min()) * (top.max() - bottom.min())
+    layers = float(((right - left) * (top - bottom)).sum() / whole) if whole > 0 else 1.0
+    return float(np.clip(0.35 / max(layers, 1.0), 0.02, 0.35))
+
+
+def _scale(ax: Axes, left: NDArray[Any], right: NDArray[Any], bottom: NDArray[Any], top: NDArray[Any]) -> None:
+    if len(left):
+        for limits, low, high in ((ax.set_xlim, left, right), (ax.set_ylim, bottom, top)):
+            margin = 0.02 * float(high.max() - low.min())
+            limits(float(low.min()) - margin, float(high.max()) + margin)
+
+
+def _name_axis(axis: Axis, name: str, ranges: FileRanges) -> None:
+    """Name an axis, and write its ticks as dates, times or texts."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_label_text(name)
+    if ranges.kind == "date" or ranges.kind.startswith("timestamp"):
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    elif ranges.kind == "text":
+        axis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.set_major_formatter(FuncFormatter(lambda at, _: _label(ranges.labels, at)))
+
+
+def _label(labels: Any, at: float) -> str:
+    """The text at a rank, shortened; empty between ranks.
+
+    >>> _label([b"a", b"b" * 40], 1.0), _label([b"a"], 0.5), _label([b"a"], 7.0)
+    ('bbbbbbbbbbbbbbbbb…', '', '')
+    """
+    if at != int(at) or not 0 <= at < len(labels):
+        return ""
+    text: str = labels[int(at)].decode("utf-8", "replace")
+    return text if len(text) < _LABEL else text[: _LABEL - 1] + "…"

@@ -1,0 +1,219 @@
+"""Ranges of a dataset's columns in every file, from its metadata where these have them, else from the files.
+
+Bounds that no index stores are read as a build reads those of MinMax: from Parquet's footers where these suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.indexes.base import Index
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.minmax import MinMax
+from geoskip.layout.clustering import FileRanges
+from geoskip.layout.layout_report import (
+    WRITES,
+    LayoutOverlap,
+    LayoutReport,
+    layout_name,
+    out_of_order,
+    stored_ranges,
+)
+from geoskip.lifecycle.log import latest
+from geoskip.lifecycle.refresh import SnapshotDiff
+from geoskip.metadata import FileMetadata, FileRow, IndexEntry, Snapshot, build_table
+from geoskip.spark.analysis import bind
+from geoskip.spark.build.job import read
+from geoskip.spark.build.listing import UNNAMEABLE, ListedFile, relative_path
+from geoskip.spark.dataset.create_refresh import is_elsewhere
+from geoskip.spark.dataset.source import DatasetSource, SparkData
+from geoskip.spark.session import java
+
+_SMALL = 16 << 20
+"""Bytes of files that the driver reads without a job."""
+
+
+@dataclass(frozen=True)
+class DatasetRanges:
+    """Ranges of some columns in the files of a dataset.
+
+    Attributes
+    ----------
+    table : pa.Table
+        ``path``, ``size`` and ``rows`` of the files, in the order of the ranges.
+    columns : mapping
+        The ranges by column; a geometry gives two.
+    notes : tuple of str
+        Columns that have no ranges, with the reason.
+    """
+
+    table: pa.Table
+    columns: Mapping[str, FileRanges]
+    notes: tuple[str, ...] = ()
+
+    def of(self, texts: Sequence[str]) -> dict[str, FileRanges]:
+        """The ranges of some expressions, both those of a geometry's x and y."""
+        names = [name for text in texts for name in (text, f"{text} (x)", f"{text} (y)")]
+        return {name: self.columns[name] for name in names if name in self.columns}
+
+
+def current_snapshot(data: SparkData) -> Snapshot | None:
+    """Latest snapshot of a dataset; None where it has none, or one that was made at another location."""
+    with data.store.patiently():
+        snapshot = latest(data.store)
+    return None if snapshot is None or is_elsewhere(data, snapshot.header) else snapshot
+
+
+def report_layout(source: DatasetSource, columns: Sequence[str]) -> LayoutReport:
+    """Report on the files of a dataset: see :meth:`geoskip.spark.dataset.handle.Dataset.layout`."""
+    data = SparkData(source, source.current_state())
+    snapshot = current_snapshot(data)
+    recorded: Mapping[str, Any] = snapshot.header.layout if snapshot is not None else {}
+    layout = list(recorded.get("expressions") or ())
+    indexed = [text for index in (snapshot.indexes if snapshot else ()) for text in index.expressions()]
+    if not columns and not layout and not indexed:
+        raise InvalidSpecificationError(
+            f"{source.name} has neither a recorded layout nor an index, so name the columns: layout('lng', 'lat'); its "
+            f"columns are {', '.join(data.state.frame.columns[:20])}"
+        )
+    for name in columns:
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidSpecificationError(f"layout() takes column names or SQL texts, got {name!r}")
+    wanted = list(dict.fromkeys([*(columns or (*layout, *indexed)), *layout]))
+    found = dataset_ranges(data, snapshot, wanted, strictly=set(columns))
+    of_layout = found.of(layout)
+    flags, overlap = None, None
+    if layout:
+        paths = found.table["path"].to_pylist()
+        if of_layout:
+            flags = out_of_order(list(of_layout.values()), paths, recorded.get(WRITES) or ())
+        overlap = LayoutOverlap(len(paths), int(flags.sum()) if flags is not None else 0, tuple(of_layout))
+    shown = found.of(columns) if columns else found.columns
+    return LayoutReport.of(
+        source.name, layout_name(recorded), found.table, shown,
+        overlap=overlap, notes=found.notes, out_of_order=flags,
+    )  # fmt: skip
+
+
+def dataset_ranges(
+    data: SparkData, snapshot: Snapshot | None, texts: Sequence[str], *, strictly: set[str] | None = None
+) -> DatasetRanges:
+    """Ranges of some expressions in the files that are listed now.
+
+    Parameters
+    ----------
+    data
+        The dataset.
+    snapshot
+        Its metadata, or None.
+    texts
+        Column names, or SQL texts over the columns.
+    strictly
+        Those of them whose lack of ranges is an error; others are left out with a note.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        Where there are no files.
+    InvalidSpecificationError
+        For an expression of ``strictly`` that is unknown, or has no order.
+    """
+    files = [file for file in data.state.files if file.is_nameable]
+    if not files:
+        why = UNNAMEABLE if len(data.state.files) else "it has no files"
+        raise DatasetNotFoundError(f"{data.source.name} has no layout: {why}")
+    entries, notes = _entries(data, snapshot, texts, strictly or set())
+    table = _summaries(data, snapshot, entries, files)
+    metadata, found = FileMetadata.of(table), dict[str, FileRanges]()
+    for entry in entries:
+        for name, ranges in stored_ranges(metadata, entry.index).items():
+            found.setdefault(name, ranges)
+    missing = [f"{text}: no file has a bound of it" for text in texts if not _is_among(text, found)]
+    of_texts = DatasetRanges(table, found).of(texts)
+    known = {note.partition(": ")[0] for note in notes}
+    return DatasetRanges(
+        table.select(["path", "size", "rows"]),
+        of_texts,
+        (*notes, *(note for note in missing if note.partition(": ")[0] not in known)),
+    )
+
+
+def _is_among(text: str, found: Mapping[str, FileRanges]) -> bool:
+    return text in found or f"{text} (x)" in found
+
+
+def _entries(
+    data: SparkData, snapshot: Snapshot | None, texts: Sequence[str], strictly: set[str]
+) -> tuple[list[IndexEntry], list[str]]:
+    """Entries of indexes with bounds of some expressions, stored ones first; and notes on the others."""
+    stored: dict[str, IndexEntry] = {}
+    for entry in snapshot.header.entries if snapshot is not None else ():
+        if isinstance(entry.index, MinMax | GeoBox):
+            for text in entry.index.expressions():
+                stored.setdefault(text, entry)
+    notes, found = [], [stored[text] for text in texts if text in stored]
+    for text in texts:
+        if text in stored:
+            continue
+        try:
+            found.append(_bound(data, text))
+        except InvalidSpecificationError as error:
+            if text in strictly:
+                raise
+            notes.append(f"{text}: {error}")
+    return list({entry.name: entry for entry in found}.values()), notes
+
+
+def _bound(data: SparkData, text: str) -> IndexEntry:
+    """Entry of a MinMax, or of a GeoBox for a geometry; raises the error of the first."""
+    state = data.state
+
+    def entry(index: Index) -> IndexEntry:
+        return bind(java(data.source.spark), state.frame, state.relation, [index])[0]
+
+    try:
+        return entry(MinMax(text))
+    except InvalidSpecificationError as error:
+        try:
+            return entry(GeoBox(text))
+        except InvalidSpecificationError:
+            raise error from None
+
+
+def _summaries(
+    data: SparkData, snapshot: Snapshot | None, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
+) -> pa.Table:
+    """Files table of the listed files, with the summaries of these indexes: stored ones, and others read now."""
+    stored = {entry.name for entry in snapshot.header.entries} if snapshot is not None else set()
+    diff = SnapshotDiff.at(snapshot, data, closely=False) if snapshot is not None else None
+    is_whole = diff is not None and bool(diff.is_fresh.all()) and not diff.stale
+    if snapshot is not None and is_whole and stored.issuperset(entry.name for entry in entries):
+        return snapshot.files.table()
+    old = [entry for entry in entries if entry.name in stored]
+    new = [entry for entry in entries if entry.name not in stored]
+    known: dict[str, dict[str, Any]] = {}
+    if snapshot is not None and diff is not None and old:
+        table = snapshot.files.table().select(["path", "rows", *(entry.name for entry in old)])
+        known = {row["path"]: row for row in table.filter(pa.array(diff.is_fresh)).to_pylist()}
+    root = data.root
+    paths = {file.uri: relative_path(file.uri, root) for file in files}
+    rows = {path: row["rows"] for path, row in known.items()}
+    found: dict[str, dict[str, Any]] = {path: dict(row) for path, row in known.items()}
+    unknown = [file for file in files if paths[file.uri] not in known]
+    for wanted, chosen in ((new, files), (old, unknown)):
+        if not wanted or not chosen:
+            continue
+        small = sum(file.size for file in chosen) <= _SMALL
+        for uri, result in read(data.state, wanted, chosen, in_driver=small).items():
+            found.setdefault(paths[uri], {}).update(result.summaries)
+            rows[paths[uri]] = result.rows if result.rows is not None else rows.get(paths[uri])
+    made = (
+        FileRow(path, file.size, file.mtime, None, rows.get(path), found.get(path, {}))
+        for file, path in ((file, paths[file.uri]) for file in files)
+    )
+    return build_table(entries, made)
