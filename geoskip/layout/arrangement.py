@@ -1,0 +1,203 @@
+"""Arrangements: layouts fitted to a sample, which give each row its key and its file.
+
+An arrangement is a value without Spark: it is pickled to the workers that write files, and tells what-if in which file
+a sampled row would be. Which file a row goes to never decides what a query returns, only how many files it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.layout.curves import MOST_BITS, hilbert_keys, z_order_keys
+from geoskip.layout.file_cuts import FileCuts
+from geoskip.layout.kd_cells import KDCells
+from geoskip.layout.lexical_keys import LexicalKeys
+from geoskip.layout.ranks import ColumnRanks, Ints, dimensions, is_geometry
+from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort
+
+_MOST_BITS_A_COLUMN = 14
+_SLACK = 0.2
+"""Share of a file by which cuts along a curve may move, so that files are whole cells of it where that is near."""
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """A layout fitted to a sample; made by :meth:`fit`.
+
+    Attributes
+    ----------
+    layout, files
+        The specification, and the number of files.
+    are_geometries
+        For each expression, whether its values are geometries, whose centres count.
+    columns
+        The ranks of each dimension.
+    bits
+        Bits of a rank.
+    order
+        The cells of a k-d tree, the order of lexical keys, or None for a curve.
+    cuts
+        The cuts of the ordered rows to files.
+    """
+
+    layout: Layout
+    files: int
+    are_geometries: tuple[bool, ...]
+    columns: tuple[ColumnRanks, ...]
+    bits: int
+    order: KDCells | LexicalKeys | None
+    cuts: FileCuts
+
+    @classmethod
+    def fit(
+        cls,
+        layout: Layout,
+        sample: Sequence[pa.Array],
+        files: int,
+        *,
+        ties: Ints | None = None,
+        groups: Ints | None = None,
+    ) -> Arrangement:
+        """Fit a layout to a sample of the rows.
+
+        Parameters
+        ----------
+        layout
+            The specification.
+        sample
+            The values of the sampled rows, one Arrow array an expression; a geometry is (E)WKB.
+        files
+            The number of files, each of which gets about the same number of rows. Where the sample is all rows, and
+            they are no fewer than files, the numbers of rows differ by one at most, but for a k-d tree.
+        ties
+            A number of each row that decides between rows of equal keys, such as a hash of all its columns; the same
+            row must have the same number later. By default rows of equal keys are divided as they come.
+        groups
+            The partition of each row, from 0: no file has rows of two. Each has files in proportion to its rows, one
+            at least.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            For no files, no rows, or arrays that are not one an expression.
+        UnsupportedColumnError
+            For values that have no order.
+        """
+        if files < 1:
+            raise InvalidSpecificationError(f"{layout} needs a file at least to write to, got {files} files")
+        if len(sample) != len(layout.expressions):
+            raise InvalidSpecificationError(
+                f"{layout} needs an array for each of {len(layout.expressions)} expressions, got {len(sample)}"
+            )
+        rows = len(sample[0])
+        if not rows:
+            raise InvalidSpecificationError(f"{layout} is fitted to a sample of rows, got none")
+        groups = np.zeros(rows, np.int64) if groups is None else groups
+        of_group = _shares(np.bincount(groups), files)
+        are_geometries = tuple(map(is_geometry, sample))
+        values = dimensions(sample, are_geometries)
+        if isinstance(layout, Sort):
+            order, columns = LexicalKeys.fit(values, max(files, 1 << _MOST_BITS_A_COLUMN))
+            found = cls(layout, 0, are_geometries, columns, 0, order, FileCuts.empty())
+            keys, cells = found._keys(found._ranks(values)), groups
+        else:
+            bits = min(_MOST_BITS_A_COLUMN, MOST_BITS // len(values))
+            columns = tuple(ColumnRanks.fit(column, bits) for column in values)
+            found = cls(layout, 0, are_geometries, columns, bits, None, FileCuts.empty())
+            ranks = found._ranks(values)
+            keys, cells = found._keys(ranks), groups
+            if isinstance(layout, KDTree):
+                tree = KDCells.fit(ranks, groups, of_group)
+                found = cls(layout, 0, are_geometries, columns, bits, tree, FileCuts.empty())
+                cells, of_group = tree.of(ranks, groups), tree.files
+        ties = _spread_ties(rows) if ties is None else ties
+        slack = _SLACK if found.order is None else 0.0
+        cuts = FileCuts.fit(cells, of_group, keys, ties, slack=slack)
+        return cls(layout, int(of_group.sum()), are_geometries, columns, found.bits, found.order, cuts)
+
+    def keys(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """A key of each row, int64, ascending in the order of the layout.
+
+        Rows of a lexical order that no cut parts have equal keys; of a k-d tree the leaf counts first.
+        """
+        return pa.array(self.keys_and_files(columns)[0])
+
+    def files_of(
+        self,
+        columns: Sequence[pa.Array],
+        *,
+        ties: Ints | None = None,
+        groups: Ints | None = None,
+        turns: Ints | None = None,
+    ) -> Ints:
+        """The number of each row's file, from 0.
+
+        Parameters
+        ----------
+        columns
+            The values of the rows, one Arrow array an expression, of the types of the sample.
+        ties, groups
+            As for :meth:`fit`. A partition that the sample lacks has a number above all, and so has its file.
+        turns
+            ``cuts.new_turns()`` for several calls with rows of one task.
+        """
+        return self.keys_and_files(columns, ties=ties, groups=groups, turns=turns)[1]
+
+    def keys_and_files(
+        self,
+        columns: Sequence[pa.Array],
+        *,
+        ties: Ints | None = None,
+        groups: Ints | None = None,
+        turns: Ints | None = None,
+    ) -> tuple[Ints, Ints]:
+        """The key of each row, and the number of its file; parameters as for :meth:`files_of`."""
+        ranks = self._ranks(dimensions(columns, self.are_geometries))
+        rows = ranks.shape[1]
+        groups = np.zeros(rows, np.int64) if groups is None else groups
+        ties = _spread_ties(rows) if ties is None else ties
+        keys = self._keys(ranks)
+        turns = self.cuts.new_turns() if turns is None else turns
+        if not isinstance(self.order, KDCells):
+            return keys, self.cuts.files_of(groups, keys, ties, turns)
+        is_known = groups < len(self.order.roots)
+        cells = np.full(rows, len(self.order.files))
+        cells[is_known] = self.order.of(ranks[:, is_known], groups[is_known])
+        return _by_cell(cells, keys), self.cuts.files_of(cells, keys, ties, turns)
+
+    def _ranks(self, values: Sequence[pa.Array]) -> Ints:
+        return np.stack([ranks.of(column) for ranks, column in zip(self.columns, values, strict=True)])
+
+    def _keys(self, ranks: Ints) -> Ints:
+        if isinstance(self.order, LexicalKeys):
+            return self.order.of(ranks)
+        curve = hilbert_keys if isinstance(self.layout, Hilbert) else z_order_keys
+        return curve(ranks, self.bits)
+
+
+def _by_cell(cells: Ints, keys: Ints) -> Ints:
+    """Keys that order by cell first, at the cost of the last bits of the others."""
+    bits = int(cells.max(initial=0)).bit_length()
+    return np.asarray(cells << (63 - bits) | keys >> max(0, MOST_BITS + bits - 63), dtype=np.int64)
+
+
+def _shares(rows: Ints, files: int) -> Ints:
+    """Files for groups of so many rows, in proportion; one at least, however few files there are."""
+    wanted = rows * files / max(1, int(rows.sum()))
+    found = np.maximum(1, np.floor(wanted)).astype(np.int64)
+    left = files - int(found.sum())
+    if left > 0:
+        found[np.argsort(found - wanted, kind="stable")[:left]] += 1
+    return np.where(rows > 0, np.minimum(found, np.maximum(rows, 1)), 1)
+
+
+def _spread_ties(rows: int) -> Ints:
+    """Numbers that are spread evenly, whatever the order of the rows."""
+    with np.errstate(over="ignore"):
+        return np.asarray((np.arange(rows, dtype=np.uint64) * np.uint64(_GOLDEN)).view(np.int64) >> 16)

@@ -1,0 +1,138 @@
+"""Cuts of ordered rows to files: equi-depth positions in a sample, for each group of rows.
+
+Rows compare by their key, then by a number that breaks ties, such as a hash of the whole row. Rows that are equal in
+both are divided among files only where the sample has so many that a cut falls among them: by their turn, which the
+caller counts, so that which of equal rows goes where makes no difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from geoskip.layout.ranks import Ints
+
+_TIE_BITS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class FileCuts:
+    """The cuts of every group, made by :meth:`fit`.
+
+    Attributes
+    ----------
+    keys
+        The distinct keys at cuts, ascending.
+    places
+        Group and place among ``keys`` of the first rows of files, ascending and distinct.
+    cuts
+        For each file but the first of its group, the place of its first row among ``places`` and its tie.
+    shared
+        What cuts fall among equal rows: their place and tie, ascending.
+    runs
+        For each of ``shared``, the positions of the equal rows in the sample: first, and after the last.
+    positions
+        For each cut, its position in the sample.
+    """
+
+    keys: Ints
+    places: Ints
+    cuts: Ints
+    shared: Ints
+    runs: Ints
+    positions: Ints
+
+    @classmethod
+    def empty(cls) -> FileCuts:
+        """No cuts: one file."""
+        return cls(*[np.empty(0, np.int64)] * 6)
+
+    @classmethod
+    def fit(cls, groups: Ints, files: Ints, keys: Ints, ties: Ints, *, slack: float = 0.0) -> FileCuts:
+        """Cuts of a sample.
+
+        Parameters
+        ----------
+        groups, keys, ties
+            Of each row: its group from 0, its key, and what breaks ties.
+        files
+            The number of files of each group.
+        slack
+            By what share of a file a cut may lie beside its place, so that it falls between larger cells of a curve.
+        """
+        ties = _shortened(ties)
+        order = np.lexsort((ties, keys, groups))
+        starts = np.searchsorted(groups[order], np.arange(len(files) + 1))
+        rows = np.diff(starts)
+        group = np.repeat(np.arange(len(files)), files - 1)
+        number = np.arange(len(group)) - np.repeat(np.cumsum(files - 1) - (files - 1), files - 1) + 1
+        positions = starts[group] + np.clip(-(-number * rows[group] // files[group]), 1, np.maximum(1, rows[group] - 1))
+        aside = (slack * rows[group] / files[group]).astype(np.int64)
+        ordered = keys[order]
+        last = np.maximum(starts[group + 1] - 1, starts[group])
+        lower = ordered[np.clip(positions - 1 - aside, starts[group], last)]
+        upper = ordered[np.minimum(positions + aside, last)]
+        is_between = lower < upper
+        cut_keys = np.where(is_between, _roundest(lower, upper), upper)
+        cut_ties = np.where(is_between, 0, ties[order[np.minimum(positions, last)]])
+        known = cls(np.unique(cut_keys), *[np.empty(0, np.int64)] * 5)
+        placed = known._placed(group, cut_keys)
+        known = replace(known, places=np.unique(placed))
+        cuts = known._codes(placed, cut_ties)
+        codes = known._codes(known._placed(groups, keys), ties)[order]
+        firsts = np.searchsorted(codes, cuts)
+        positions = np.where(is_between, firsts, positions)
+        shared = np.unique(cuts[firsts < positions])
+        runs = np.stack([np.searchsorted(codes, shared), np.searchsorted(codes, shared, "right")])
+        return replace(known, cuts=cuts, shared=shared, runs=runs, positions=positions)
+
+    def files_of(self, groups: Ints, keys: Ints, ties: Ints, turns: Ints) -> Ints:
+        """The file of each row, numbered by group.
+
+        Parameters
+        ----------
+        groups, keys, ties
+            As for :meth:`fit`; a group that the sample lacks has a number above all.
+        turns
+            For each of ``shared`` the number of such rows so far; updated.
+        """
+        codes = self._codes(self._placed(groups, keys), _shortened(ties))
+        found = np.searchsorted(self.cuts, codes, "right") + groups
+        if len(self.shared):
+            run = np.searchsorted(self.shared, codes)
+            rows = np.flatnonzero(self.shared[np.minimum(run, len(self.shared) - 1)] == codes)
+            for number in np.unique(run[rows]).tolist():
+                equal = rows[run[rows] == number]
+                start, end = self.runs[:, number]
+                at = start + (turns[number] + np.arange(len(equal))) % (end - start)
+                turns[number] += len(equal)
+                found[equal] = np.searchsorted(self.positions, at, "right") + groups[equal]
+        return np.asarray(found, dtype=np.int64)
+
+    def new_turns(self) -> Ints:
+        """Counts for the ``turns`` of a sequence of calls."""
+        return np.zeros(len(self.shared), np.int64)
+
+    def _placed(self, groups: Ints, keys: Ints) -> Ints:
+        """Group and place of each key among those at cuts, as a number that orders as they do."""
+        return np.asarray(groups * (2 * len(self.keys) + 1) + _place_among(self.keys, keys), dtype=np.int64)
+
+    def _codes(self, placed: Ints, ties: Ints) -> Ints:
+        return np.asarray(_place_among(self.places, placed) << _TIE_BITS | ties, dtype=np.int64)
+
+
+def _place_among(known: Ints, values: Ints) -> Ints:
+    """The place of values among known ones: 2 i + 1 is the i-th of these, and even numbers lie between."""
+    return np.asarray(np.searchsorted(known, values) + np.searchsorted(known, values, "right"), dtype=np.int64)
+
+
+def _roundest(lower: Ints, upper: Ints) -> Ints:
+    """The number in (lower, upper] with the most zero bits at its end; anything where there is none."""
+    bits = np.frexp(np.maximum(lower ^ upper, 1).astype(np.float64))[1].astype(np.int64) - 1
+    bits -= (lower ^ upper) >> bits == 0  # the nearest double may be a power of two above
+    return np.asarray((upper >> bits) << bits)
+
+
+def _shortened(ties: Ints) -> Ints:
+    return np.asarray(ties & ((1 << _TIE_BITS) - 1), dtype=np.int64)
