@@ -179,7 +179,7 @@ def _positions(cuts: Sortable, values: Sortable, side: Literal["left", "right"])
 
 
 def _balanced_codes(weights: Ints, bits: int) -> Ints:
-    """Ascending codes of ``bits`` bits: each bit halves the weight of the items with the same bits before it."""
+    """Ascending codes of ``bits`` bits, each of which halves the weight that those before it left."""
     above = np.concatenate([[0], np.cumsum(weights)])
     codes = np.zeros(len(weights), np.int64)
     starts, ends = np.zeros(1, np.int64), np.full(1, len(weights))
