@@ -1,4 +1,4 @@
-"""Reports on the layout of a dataset: how its files cluster each column, and how far they are from its layout.
+"""Reports on the layout of a dataset: clustering of each column, and files out of order.
 
 *In order* are files whose boxes over the layout's columns do not overlap, and files that one write has arranged: the
 boxes of a curve's pieces may overlap though no row of one piece lies between rows of another. Spark names the files of
@@ -55,7 +55,7 @@ def write_of(path: str) -> str | None:
 
 
 def with_writes(layout: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """The JSON of a layout with the ids of the writes that have arranged some files, beside those that it has."""
+    """The JSON of a layout with the ids of the writes of some files added to its own."""
     arranged = {*layout.get(WRITES, ()), *(write_of(path) for path in paths)} - {None}
     return {**layout, WRITES: sorted(arranged)}
 
@@ -162,7 +162,7 @@ def stored_ranges(files: FileMetadata, index: object) -> dict[str, FileRanges]:
 
 @dataclass(frozen=True)
 class LayoutReport:
-    """How the files of a dataset cluster some columns; ``print(report)`` shows it.
+    """Clustering of some columns by the files of a dataset; ``print(report)`` shows it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Ranges of a dataset's columns in every file, from its metadata where these have them, else from the files.
+"""Ranges of a dataset's columns in every file, from its metadata or from the files.
 
 Bounds that no index stores are read as a build reads those of MinMax: from Parquet's footers where these suffice.
 """
@@ -188,7 +188,7 @@ def _bound(data: SparkData, text: str) -> IndexEntry:
 def _summaries(
     data: SparkData, snapshot: Snapshot | None, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
 ) -> pa.Table:
-    """Files table of the listed files, with the summaries of these indexes: stored ones, and others read now."""
+    """Files table of the listed files with stored summaries, and others read now."""
     stored = {entry.name for entry in snapshot.header.entries} if snapshot is not None else set()
     diff = SnapshotDiff.at(snapshot, data, closely=False) if snapshot is not None else None
     is_whole = diff is not None and bool(diff.is_fresh.all()) and not diff.stale
