@@ -53,7 +53,7 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     spark/build/job.py              parameters from a sample; one Spark job for all files and all indexes
     lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
-    metadata/__init__.py            the table with a row a file and a column an index
+    metadata/file_table.py          the table with a row a file and a column an index
     stores/parts.py                 writes it as a part of the next snapshot
 """
 

@@ -53,8 +53,7 @@ from typing import Any
 
 from geoskip.errors import ConflictError, MetadataError, MissingKeyError
 from geoskip.lifecycle.verbs import CANCELLED, DONE
-from geoskip.metadata import FORMAT, Snapshot
-from geoskip.metadata.header import check_format
+from geoskip.metadata import FORMAT, Snapshot, check_format
 from geoskip.stores.base import Store
 
 LEASE = 60.0

@@ -12,19 +12,42 @@ rows   int64   null where unknown
 ...    struct  one column an index, named ``str(index)``: the file's summary, or null
 ====== ======= =============================================================================
 
-Tables are pyarrow's, made by pure functions, which but for :func:`build_table` create no Python object per file.
+Tables are pyarrow's, made by pure functions (:mod:`geoskip.metadata.file_table`), which but for :func:`build_table`
+create no Python object per file.
+
+A header is written as JSON and read back exactly. Reading trusts nothing: the type of every member is checked, and
+whatever is wrong raises MetadataError, never another error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import base64
+import binascii
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from geoskip.metadata.header import FORMAT, Header, IndexEntry, PartColumn, PartFile
-from geoskip.metadata.snapshot import BUDGET, FileMetadata, Snapshot, Wanted, bytes_of, one_chunk
+from geoskip.codec import predicate_from_json, predicate_to_json
+from geoskip.errors import MetadataError
+from geoskip.indexes.base import Index, index_from_json
+from geoskip.metadata.file_table import (
+    BASE_SCHEMA,
+    BUDGET,
+    FileMetadata,
+    FileRow,
+    Snapshot,
+    Wanted,
+    add_indexes,
+    build_table,
+    conform,
+    files_schema,
+)
 
 __all__ = [
     "BASE_SCHEMA",
@@ -41,116 +64,323 @@ __all__ = [
     "add_indexes",
     "build_table",
     "bytes_of",
+    "check_format",
     "conform",
     "files_schema",
 ]
 
-BASE_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("mtime", pa.int64(), nullable=False),
-        pa.field("etag", pa.string()),
-        pa.field("rows", pa.int64()),
-    ]
-)
+FORMAT = 1
+"""The version of the format that is written; snapshots of a newer one are refused."""
+
+T = TypeVar("T")
+Json = Mapping[str, Any]
 
 
-class FileRow(NamedTuple):
-    """The row of one file: its fingerprint, and its summaries by index name."""
+@dataclass(frozen=True)
+class IndexEntry:
+    """An index of a snapshot: the specification, bound to its expressions, and its dependencies.
 
-    path: str
-    size: int
-    mtime: int
-    etag: str | None = None
-    rows: int | None = None
-    summaries: Mapping[str, Mapping[str, Any] | None] = {}
-
-
-def files_schema(entries: Iterable[IndexEntry]) -> pa.Schema:
-    """The schema of the files table with these indexes."""
-    return pa.schema([*BASE_SCHEMA, *(pa.field(entry.name, entry.arrow) for entry in entries)])
-
-
-def build_table(entries: Sequence[IndexEntry], rows: Iterable[FileRow]) -> pa.Table:
-    """Build a files table; of several rows with one path the last one counts.
-
-    A summary that does not fit its index's type becomes null, so that its file is always read. A path that is not valid
-    Unicode, which Spark cannot name either, is left out.
+    ``columns`` are the data columns that it reads with Spark's names of their types; ``arrow`` is the struct stored
+    for each file; ``depends`` maps settings, versions and functions to their values at the build. If one of them has
+    another value at query time, the summaries are not used.
     """
-    files = list({row.path: row for row in rows if _is_unicode(row.path)}.values())
-    columns = [pa.array([file[i] for file in files], type=f.type) for i, f in enumerate(BASE_SCHEMA)]
-    columns += [_summaries(entry, files) for entry in entries]
-    return pa.Table.from_arrays(columns, schema=files_schema(entries))
+
+    index: Index
+    columns: tuple[tuple[str, str], ...]
+    arrow: pa.DataType
+    depends: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not pa.types.is_struct(self.arrow) or not self.arrow.num_fields:
+            raise MetadataError(f"{self.name} must store a struct with at least one field, got {self.arrow}")
+
+    @cached_property
+    def name(self) -> str:
+        """The text of the specification, which is also its column of the files table."""
+        return str(self.index)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "index": self.index.to_json(),
+            "bound": [predicate_to_json(node) for node in self.index.bound],
+            "columns": [list(column) for column in self.columns],
+            "type": str(self.arrow),
+            "arrow": base64.b64encode(pa.schema([("summary", self.arrow)]).serialize()).decode("ascii"),
+            "depends": dict(self.depends),
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> IndexEntry:
+        """Read an entry; raises a GeoskipError for an index type that is not known here, or damage."""
+        index = index_from_json(_member(data, "index", dict))
+        bound = [predicate_from_json(node) for node in _member(data, "bound", list)]
+        entry = cls(
+            index.bind(bound),
+            tuple((_text(name), _text(kind)) for name, kind in _pairs(_member(data, "columns", list))),
+            _arrow_type(_member(data, "arrow", str)),
+            _texts(_member(data, "depends", dict)),
+        )
+        if entry.name != _member(data, "name", str):
+            raise MetadataError(f"the index {data['name']!r} calls itself {entry.name!r} in this version of it")
+        return entry
 
 
-def _summaries(entry: IndexEntry, files: Sequence[FileRow]) -> pa.Array:
-    values = [file.summaries.get(entry.name) for file in files]
-    try:
-        return pa.array(values, type=entry.arrow)
-    except _UNFIT:
-        return pa.array([value if _fits(value, entry.arrow) else None for value in values], type=entry.arrow)
+@dataclass(frozen=True)
+class PartColumn:
+    """A column of a part: its name in the files table, its bytes on disk and their CRC-32.
 
-
-_UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([value], type=kind)
-    except _UNFIT:
-        return False
-    return True
-
-
-def _is_unicode(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
-    """The old table with the columns of the new table's indexes.
-
-    Rows are matched by path. Where the fingerprints differ, the new row is taken and the old summaries are dropped;
-    files of the old table alone are kept, with null for the new indexes. An index of both is taken from the new table.
+    ``leaves`` maps the path of each leaf inside the column to the CRC-32 of its bytes, for readers of single fields;
+    it may be empty.
     """
-    old, new = old.combine_chunks(), new.combine_chunks()
-    rebuilt = set(new.schema.names)
-    where = pc.index_in(new["path"], value_set=one_chunk(old["path"]))
-    same = pc.is_valid(where)
-    for name, if_unknown in (("size", False), ("mtime", False), ("etag", True)):  # etags are optional
-        same = pc.and_(same, pc.fill_null(pc.equal(new[name], old[name].take(where)), if_unknown))
-    matched = pc.if_else(same, where, pa.scalar(None, pa.int32()))
-    only_old = old.filter(pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"]))))
-    upper: dict[str, Any] = {}
-    lower: dict[str, Any] = {}
-    for column in [*old.schema, *(f for f in new.schema if f.name not in old.schema.names)]:
-        name = column.name
-        if name in ("rows", "etag"):
-            upper[name] = pc.coalesce(new[name], old[name].take(matched))
-        else:
-            upper[name] = new[name] if name in rebuilt else old[name].take(matched)
-        known = name in BASE_SCHEMA.names or name not in rebuilt
-        lower[name] = only_old[name] if known else pa.nulls(only_old.num_rows, new.schema.field(name).type)
-    fields = {f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}
-    schema = pa.schema(list(fields.values()))
-    return pa.concat_tables([conform(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
+
+    name: str
+    bytes: int
+    crc: int
+    leaves: Mapping[str, int] = field(default_factory=dict)
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
-    """The table with exactly this schema: columns in its order, missing ones null, others left out.
+@dataclass(frozen=True)
+class PartFile:
+    """An immutable file with some rows of the files table; ``columns`` by their names inside the part.
 
-    ``rows`` is the number of rows, needed for a table without columns.
+    ``removed`` are the ascending numbers of rows that the snapshot no longer has; ``rows`` still counts them.
     """
-    rows = table.num_rows if rows is None else rows
-    columns = []
-    for column in schema:
-        if column.name in table.schema.names:
-            values = table[column.name]
-            columns.append(values if values.type == column.type else values.cast(column.type))
-        else:
-            columns.append(pa.nulls(rows, column.type))
-    return pa.Table.from_arrays(columns, schema=schema)
+
+    name: str
+    rows: int
+    bytes: int
+    crc: int
+    columns: Mapping[str, PartColumn]
+    removed: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(a >= b for a, b in pairwise((-1, *self.removed, self.rows))):
+            raise MetadataError(f"the removed rows of {self.name} are not ascending numbers of its {self.rows} rows")
+
+    @property
+    def left(self) -> int:
+        """The number of rows that the snapshot has."""
+        return self.rows - len(self.removed)
+
+    def to_json(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
+        return data if self.removed else {name: value for name, value in data.items() if name != "removed"}
+
+    @classmethod
+    def from_json(cls, data: Json) -> PartFile:
+        return cls(
+            name=_member(data, "name", str),
+            rows=_count(data, "rows"),
+            bytes=_count(data, "bytes"),
+            crc=_count(data, "crc"),
+            columns={
+                key: PartColumn(
+                    _member(column, "name", str), _count(column, "bytes"), _count(column, "crc"), _leaves(column)
+                )
+                for key, column in _member(data, "columns", dict).items()
+            },
+            removed=tuple(_check_type(row, int, "a removed row") for row in _optional(data, "removed", list)),
+        )
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a snapshot.
+
+    Attributes
+    ----------
+    root, source
+        The dataset's URI, and how it is read (paths, table, format, options, Spark's schema as JSON).
+    entries, deleted
+        The indexes in use, and those that no query uses but whose summaries are kept.
+    unread, unread_deleted
+        Entries of ``entries`` and ``deleted`` whose index types are not known here, as JSON: they are not used.
+    identity, number, created
+        The identity of the log, the snapshot's number in it, and the time of the commit.
+    files, parts
+        The number of files, and the parts that hold their rows.
+    reasons
+        By path, the reason why a file has no metadata; not of all such files.
+    operation
+        The operation that committed the snapshot (verb, versions, ...), with its ``id`` in the operation log.
+    built
+        By index, when it was built and by which reader.
+    pending
+        Count and names of the files without metadata that a quick refresh has found.
+    layout
+        The layout that the files were written in, as JSON (``geoskip.layout.Layout.to_json``); empty where none is
+        recorded, as in metadata of earlier versions. It says how to write further files, and never what to skip.
+    """
+
+    root: str
+    source: Json
+    entries: tuple[IndexEntry, ...] = ()
+    identity: str = ""
+    number: int = 0
+    created: str = ""
+    files: int = 0
+    parts: tuple[PartFile, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    operation: Json = field(default_factory=dict)
+    unread: tuple[Json, ...] = ()
+    format: int = FORMAT
+    deleted: tuple[IndexEntry, ...] = ()
+    built: Mapping[str, Json] = field(default_factory=dict)
+    pending: Json = field(default_factory=dict)
+    unread_deleted: tuple[Json, ...] = ()
+    layout: Json = field(default_factory=dict)
+
+    @property
+    def stored(self) -> tuple[IndexEntry, ...]:
+        """The indexes with a column in the files table: those in use, then the deleted ones."""
+        return self.entries + self.deleted
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "identity": self.identity,
+            "number": self.number,
+            "created": self.created,
+            "operation": dict(self.operation),
+            "root": self.root,
+            "source": dict(self.source),
+            "files": self.files,
+            "reasons": dict(self.reasons),
+            "indexes": [*(entry.to_json() for entry in self.entries), *map(dict, self.unread)],
+            "deleted": [*(entry.to_json() for entry in self.deleted), *map(dict, self.unread_deleted)],
+            "built": {name: dict(about) for name, about in self.built.items()},
+            "pending": dict(self.pending),
+            "parts": [part.to_json() for part in self.parts],
+            **({"layout": dict(self.layout)} if self.layout else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Header:
+        """Read a header; raises MetadataError for a newer format or damage."""
+        if not isinstance(data, dict):
+            raise MetadataError("a snapshot's header is a JSON object")
+        version = check_format(data)
+        entries, unread = _entries(_member(data, "indexes", list))
+        deleted, unread_deleted = _entries(_optional(data, "deleted", list))
+        return cls(
+            root=_member(data, "root", str),
+            source=_member(data, "source", dict),
+            entries=tuple(entries),
+            identity=_member(data, "identity", str),
+            number=_count(data, "number"),
+            created=_member(data, "created", str),
+            files=_count(data, "files"),
+            parts=tuple(PartFile.from_json(part) for part in _member(data, "parts", list)),
+            reasons=_texts(_member(data, "reasons", dict)),
+            operation=_member(data, "operation", dict),
+            unread=tuple(unread),
+            format=version,
+            deleted=tuple(deleted),
+            built={
+                n: _check_type(about, dict, "what was built") for n, about in _optional(data, "built", dict).items()
+            },
+            pending=_optional(data, "pending", dict),
+            unread_deleted=tuple(unread_deleted),
+            layout=_optional(data, "layout", dict),
+        )
+
+
+def bytes_of(text: str) -> int | None:
+    """Parse a size as Spark's settings write it, in bytes; None for other texts.
+
+    >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of("1000"), bytes_of("much")
+    (536870912, 1610612736, 67108864, 1000, None)
+    """
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    return None if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+
+
+def check_format(data: Json) -> int:
+    """The format version of an entry; raises MetadataError if it is newer than this geoskip."""
+    version = _count(data, "format")
+    if version > FORMAT:
+        raise MetadataError(
+            f"metadata of format {version}, this geoskip reads formats up to {FORMAT}: upgrade geoskip, or index again"
+        )
+    return version
+
+
+def _check_type(value: Any, kind: type[T], what: str) -> T:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        raise MetadataError(f"{what} should be {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _member(data: Any, name: str, kind: type[T]) -> T:
+    holder: dict[str, Any] = _check_type(data, dict, f"what holds {name!r}")
+    if name not in holder:
+        raise MetadataError(f"{name!r} is missing")
+    return _check_type(holder[name], kind, repr(name))
+
+
+def _optional(data: Json, name: str, kind: type[T]) -> T:
+    """A member that snapshots of earlier versions lack; empty there."""
+    return _member(data, name, kind) if name in data else kind()
+
+
+def _entries(items: list[Any]) -> tuple[list[IndexEntry], list[dict[str, Any]]]:
+    entries: list[IndexEntry] = []
+    unread: list[dict[str, Any]] = []
+    for entry in items:
+        try:
+            entries.append(IndexEntry.from_json(_check_type(entry, dict, "an index")))
+        except Exception:  # of another version or package, or damaged: its reader may raise anything
+            unread.append(_check_type(entry, dict, "an index"))
+    return entries, unread
+
+
+def _count(data: Any, name: str) -> int:
+    value = _member(data, name, int)
+    if not 0 <= value < 2**63:
+        raise MetadataError(f"{name!r} should be a count, got {value if abs(value) < 2**99 else 'a huge number'}")
+    return value
+
+
+def _leaves(column: Json) -> dict[str, int]:
+    leaves = _member(column, "leaves", dict) if "leaves" in column else {}
+    return {_text(path): _count(leaves, path) for path in leaves}
+
+
+def _text(value: Any) -> str:
+    return _check_type(value, str, "a text")
+
+
+_TEXTS = (pa.null(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def _texts(data: dict[str, Any]) -> dict[str, str]:
+    return {key: _text(value) for key, value in data.items()}
+
+
+def _pairs(items: list[Any]) -> Iterable[tuple[Any, Any]]:
+    for item in items:
+        if len(_check_type(item, list, "a pair")) != 2:
+            raise MetadataError("a pair has two members")
+        yield item[0], item[1]
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    try:
+        kind = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        if _is_plain(kind):
+            return kind
+    except (pa.ArrowException, binascii.Error, ValueError, IndexError, KeyError, OSError) as error:
+        raise MetadataError(f"no Arrow type: {error}") from None
+    raise MetadataError(f"a summary's type that is none of geoskip's: {str(kind)[:200]}")
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """True for types whose values are no larger than their stored form."""
+    if pa.types.is_struct(kind):
+        return all(field.name is not None and _is_plain(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _is_plain(kind.value_type)
+    if pa.types.is_map(kind):
+        return _is_plain(kind.key_type) and _is_plain(kind.item_type)
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) or kind in _TEXTS

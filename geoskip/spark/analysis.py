@@ -23,12 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-from geoskip.errors import (
-    DatasetNotFoundError,
-    InvalidSpecificationError,
-    UnknownColumnError,
-    UnsupportedColumnError,
-)
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk

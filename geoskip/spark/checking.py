@@ -23,13 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.checking import CounterExample, MappingCheck
-from geoskip.checking.candidates import (
-    IndexedExpression,
-    SyntheticFiles,
-    Tally,
-    candidates_for,
-    truth_of,
-)
+from geoskip.checking.candidates import IndexedExpression, SyntheticFiles, Tally, candidates_for, truth_of
 from geoskip.checking.function import FunctionResults, FunctionUnderTest, conditions, literals_of
 from geoskip.checking.search import constant_value, disordered, is_same, misplaced
 from geoskip.checking.strategies import constants_of, drawn, physical_value, rows_of, samples

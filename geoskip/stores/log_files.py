@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from geoskip.errors import MetadataError, MissingKeyError
-from geoskip.metadata import FORMAT, Header
-from geoskip.metadata.header import check_format
+from geoskip.metadata import FORMAT, Header, check_format
 from geoskip.stores.base import header_json
 from geoskip.stores.encryption import Encryption, PartKeys, SnapshotProtection, Vault, is_sealed
 

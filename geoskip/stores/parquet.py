@@ -11,7 +11,7 @@ Every name begins with an underscore, which hides it from Spark: a query of ``da
 for a root of data, whatever its name.
 
 **A log entry** is ``{"crc": n, "header": {...}}``; ``crc`` is the CRC-32 of the header written with sorted keys and
-without spaces, in ASCII. The header's members are those of :class:`geoskip.metadata.header.Header`:
+without spaces, in ASCII. The header's members are those of :class:`geoskip.metadata.Header`:
 
 * ``format``, ``identity``, ``number``, ``created``; a reader refuses a format newer than its own, and an entry whose
   identity or number is not that of its path;
@@ -63,13 +63,7 @@ import pyarrow as pa
 
 from geoskip.errors import ConflictError, MetadataError
 from geoskip.metadata import FileMetadata, Header, PartFile, Snapshot
-from geoskip.stores.base import (
-    entry_conflict,
-    entry_json,
-    is_late,
-    new_identity,
-    next_header,
-)
+from geoskip.stores.base import entry_conflict, entry_json, is_late, new_identity, next_header
 from geoskip.stores.encryption import Encryption, SnapshotProtection
 from geoskip.stores.log_files import (
     Folder,

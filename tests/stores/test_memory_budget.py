@@ -14,7 +14,7 @@ import pytest
 
 from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import BUDGET, FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
-from geoskip.metadata.snapshot import Cache, MemoryBudget, size_of
+from geoskip.metadata.file_table import Cache, MemoryBudget, size_of
 from geoskip.planner import decide
 from geoskip.predicates import And, Column, Comparison, Literal
 from geoskip.stores import ParquetStore

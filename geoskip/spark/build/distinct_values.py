@@ -110,11 +110,7 @@ def _is_relation(frame: DataFrame) -> bool:
 
 
 def compute_expressions(
-    state: SourceState,
-    plan: ExpressionPlan,
-    files: Sequence[ListedFile],
-    *,
-    case_sensitive: bool,
+    state: SourceState, plan: ExpressionPlan, files: Sequence[ListedFile], *, case_sensitive: bool
 ) -> list[FileResult] | None:
     """Summaries of local Parquet files, one job; None where it fails.
 

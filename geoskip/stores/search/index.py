@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from geoskip.errors import MetadataError
-from geoskip.metadata import FORMAT
-from geoskip.metadata.header import check_format
+from geoskip.metadata import FORMAT, check_format
 from geoskip.stores.base import new_identity
 from geoskip.stores.search.server import AlreadyExistsError, ForbiddenError, Json, NotFoundError, RefusedError, Server
 

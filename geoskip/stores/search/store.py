@@ -13,12 +13,7 @@ import pyarrow as pa
 
 from geoskip.errors import ConflictError, InvalidSpecificationError, MetadataError
 from geoskip.metadata import Header, PartFile, Snapshot
-from geoskip.stores.base import (
-    entry_conflict,
-    entry_json,
-    header_json,
-    is_late,
-)
+from geoskip.stores.base import entry_conflict, entry_json, header_json, is_late
 from geoskip.stores.log_files import LARGEST_OPERATION, LARGEST_SNAPSHOT, entry_content, entry_text, header_of
 from geoskip.stores.parts import OWNER, PartStore, part_name
 from geoskip.stores.search.documents import PartWriter, key_properties, slots_of

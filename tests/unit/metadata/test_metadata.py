@@ -32,7 +32,7 @@ from geoskip.metadata import (
     build_table,
     files_schema,
 )
-from geoskip.metadata.snapshot import size_of
+from geoskip.metadata.file_table import size_of
 from tests.support.strategies import examples
 from tests.unit.test_codec import anything, texts, through_json
 

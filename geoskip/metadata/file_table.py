@@ -1,4 +1,4 @@
-"""Snapshots: the files table read lazily, column by column, and cached.
+"""The files table: read lazily, column by column, and cached; made and joined by pure functions.
 
 Columns of summaries, and what clauses derive from them, are cached up to :data:`BUDGET` bytes in all datasets of this
 process; then the least recently used are dropped, of whichever dataset, and read again when they are needed.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 import sys
 import threading
 import weakref
@@ -16,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +23,10 @@ import pyarrow.compute as pc
 
 from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import MetadataError
-from geoskip.indexes.base import Index
-from geoskip.metadata.header import Header
+
+if TYPE_CHECKING:
+    from geoskip.indexes.base import Index
+    from geoskip.metadata import Header, IndexEntry
 
 _FEW = 100
 """Items of a list that are measured, as a sample of all."""
@@ -136,16 +137,6 @@ class Cache:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self.held
-
-
-def bytes_of(text: str) -> int | None:
-    """Parse a size as Spark's settings write it, in bytes; None for other texts.
-
-    >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of("1000"), bytes_of("much")
-    (536870912, 1610612736, 67108864, 1000, None)
-    """
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
-    return None if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
 def size_of(*values: Any) -> int:
@@ -338,3 +329,114 @@ class Snapshot:
     def indexes(self) -> tuple[Index, ...]:
         """The specifications of the indexes in use, bound to their expressions."""
         return tuple(entry.index for entry in self.header.entries)
+
+
+BASE_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("mtime", pa.int64(), nullable=False),
+        pa.field("etag", pa.string()),
+        pa.field("rows", pa.int64()),
+    ]
+)
+
+
+class FileRow(NamedTuple):
+    """The row of one file: its fingerprint, and its summaries by index name."""
+
+    path: str
+    size: int
+    mtime: int
+    etag: str | None = None
+    rows: int | None = None
+    summaries: Mapping[str, Mapping[str, Any] | None] = {}
+
+
+def files_schema(entries: Iterable[IndexEntry]) -> pa.Schema:
+    """The schema of the files table with these indexes."""
+    return pa.schema([*BASE_SCHEMA, *(pa.field(entry.name, entry.arrow) for entry in entries)])
+
+
+def build_table(entries: Sequence[IndexEntry], rows: Iterable[FileRow]) -> pa.Table:
+    """Build a files table; of several rows with one path the last one counts.
+
+    A summary that does not fit its index's type becomes null, so that its file is always read. A path that is not valid
+    Unicode, which Spark cannot name either, is left out.
+    """
+    files = list({row.path: row for row in rows if _is_unicode(row.path)}.values())
+    columns = [pa.array([file[i] for file in files], type=f.type) for i, f in enumerate(BASE_SCHEMA)]
+    columns += [_summaries(entry, files) for entry in entries]
+    return pa.Table.from_arrays(columns, schema=files_schema(entries))
+
+
+def _summaries(entry: IndexEntry, files: Sequence[FileRow]) -> pa.Array:
+    values = [file.summaries.get(entry.name) for file in files]
+    try:
+        return pa.array(values, type=entry.arrow)
+    except _UNFIT:
+        return pa.array([value if _fits(value, entry.arrow) else None for value in values], type=entry.arrow)
+
+
+_UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], type=kind)
+    except _UNFIT:
+        return False
+    return True
+
+
+def _is_unicode(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def add_indexes(old: pa.Table, new: pa.Table) -> pa.Table:
+    """The old table with the columns of the new table's indexes.
+
+    Rows are matched by path. Where the fingerprints differ, the new row is taken and the old summaries are dropped;
+    files of the old table alone are kept, with null for the new indexes. An index of both is taken from the new table.
+    """
+    old, new = old.combine_chunks(), new.combine_chunks()
+    rebuilt = set(new.schema.names)
+    where = pc.index_in(new["path"], value_set=one_chunk(old["path"]))
+    same = pc.is_valid(where)
+    for name, if_unknown in (("size", False), ("mtime", False), ("etag", True)):  # etags are optional
+        same = pc.and_(same, pc.fill_null(pc.equal(new[name], old[name].take(where)), if_unknown))
+    matched = pc.if_else(same, where, pa.scalar(None, pa.int32()))
+    only_old = old.filter(pc.invert(pc.is_in(old["path"], value_set=one_chunk(new["path"]))))
+    upper: dict[str, Any] = {}
+    lower: dict[str, Any] = {}
+    for column in [*old.schema, *(f for f in new.schema if f.name not in old.schema.names)]:
+        name = column.name
+        if name in ("rows", "etag"):
+            upper[name] = pc.coalesce(new[name], old[name].take(matched))
+        else:
+            upper[name] = new[name] if name in rebuilt else old[name].take(matched)
+        known = name in BASE_SCHEMA.names or name not in rebuilt
+        lower[name] = only_old[name] if known else pa.nulls(only_old.num_rows, new.schema.field(name).type)
+    fields = {f.name: f for f in [*old.schema, *new.schema, *BASE_SCHEMA]}
+    schema = pa.schema(list(fields.values()))
+    return pa.concat_tables([conform(pa.table(part), schema) for part in (upper, lower)]).combine_chunks()
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, rows: int | None = None) -> pa.Table:
+    """The table with exactly this schema: columns in its order, missing ones null, others left out.
+
+    ``rows`` is the number of rows, needed for a table without columns.
+    """
+    rows = table.num_rows if rows is None else rows
+    columns = []
+    for column in schema:
+        if column.name in table.schema.names:
+            values = table[column.name]
+            columns.append(values if values.type == column.type else values.cast(column.type))
+        else:
+            columns.append(pa.nulls(rows, column.type))
+    return pa.Table.from_arrays(columns, schema=schema)
