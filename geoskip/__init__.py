@@ -62,6 +62,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from geoskip.advisor.indicators import Indicators, Workload
 from geoskip.checking import MappingCheck, check_mapping
 from geoskip.errors import GeoskipError
 from geoskip.indexes.affix import Prefix, Suffix
@@ -82,6 +83,7 @@ from geoskip.stores.keyring import KeyRing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset
     from geoskip.spark.dataset.verify import datasets
@@ -102,6 +104,7 @@ __all__ = [
     "GeoskipError",
     "Hybrid",
     "Index",
+    "Indicators",
     "KeyRing",
     "MappingCheck",
     "MetricDist",
@@ -111,6 +114,7 @@ __all__ = [
     "Scan",
     "Suffix",
     "ValueList",
+    "Workload",
     "check_mapping",
     "configure",
     "constant",
@@ -123,6 +127,7 @@ __all__ = [
     "enable",
     "explain",
     "index",
+    "indicators",
     "is_enabled",
     "last_report",
     "mappings",
@@ -134,9 +139,11 @@ __all__ = [
     "reports",
     "session",
     "wait_for_audits",
+    "workload",
 ]
 
 _SPARK = {
+    **dict.fromkeys(("indicators", "workload"), "advisor.measured"),
     "BuildReport": "build.job",
     **dict.fromkeys(("Dataset", "dataset"), "dataset.handle"),
     "datasets": "dataset.verify",

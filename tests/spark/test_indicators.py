@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +125,105 @@ def test_what_is_no_query_gets_an_error_and_is_not_run(spark: Any, tens: str, qu
     with pytest.raises(InvalidSpecificationError, match=message):
         conditions_of(spark, query)
     assert spark.table("tens").count() == 40
+
+
+# --- indicators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rides(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A view ``rides`` over partitioned files of uneven sizes in folders with odd names, indexed by MinMax(fare)."""
+    root = tmp_path_factory.mktemp("indicators") / "rides"
+    rows = 0
+    for number, city in enumerate(("a b", "a%20b", "c")):
+        folder = root / f"city={city.replace('%', '%25').replace(' ', '%20')}"
+        folder.mkdir(parents=True)
+        for part in range(3):
+            count = 5 + 7 * part + number
+            fares = [float((31 * (rows + i)) % 50 + 40 * part) for i in range(count)]
+            tips = [None if i % 4 == 0 else i % 7 for i in range(count)]
+            pq.write_table(pa.table({"fare": fares, "tip": tips}), folder / f"part-{part}.parquet")
+            rows += count
+    geoskip.dataset(spark, str(root)).create_index(MinMax("fare"))
+    spark.read.parquet(str(root)).createOrReplaceTempView("rides")
+    return root
+
+
+CONDITIONS: dict[str, Callable[[Any, Any, str], bool]] = {
+    "fare > 100": lambda fare, tip, city: fare > 100,
+    "fare > 100 AND city = 'c'": lambda fare, tip, city: fare > 100 and city == "c",
+    "city = 'a%20b' AND tip = 3": lambda fare, tip, city: city == "a%20b" and tip == 3,
+    "fare BETWEEN 45 AND 47 OR tip = 6": lambda fare, tip, city: 45 <= fare <= 47 or tip == 6,
+    "tip IS NULL": lambda fare, tip, city: tip is None,
+    "fare < 0": lambda fare, tip, city: False,
+    "fare = 3.5": lambda fare, tip, city: False,
+    "city = 'nowhere'": lambda fare, tip, city: False,
+    "true": lambda fare, tip, city: True,
+}
+
+
+def counted_by_arrow(root: Path, condition: str) -> dict[str, int]:
+    """Matching rows of each file, one file and one row at a time."""
+    found = {}
+    for path in sorted(root.glob("city=*/*.parquet")):
+        city = path.parent.name.removeprefix("city=").replace("%20", " ").replace("%25", "%")
+        rows = pq.ParquetFile(path).read().to_pylist()
+        found[str(path)] = sum(CONDITIONS[condition](row["fare"], row["tip"], city) for row in rows)
+    return found
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_indicators_are_those_of_files_counted_one_by_one(spark: Any, rides: Path, condition: str) -> None:
+    frame = spark.table("rides").where(condition)
+    before = len(geoskip.reports(spark))
+    found = geoskip.indicators(frame)
+    assert len(geoskip.reports(spark)) == before
+    (scan,) = found
+    by_file = counted_by_arrow(rides, condition)
+    sizes = {path: (pq.read_metadata(path).num_rows, Path(path).stat().st_size) for path in by_file}
+    holding = [path for path, rows in by_file.items() if rows]
+    read = geoskip.report(frame).scans[0].kept_files() if geoskip.report(frame).scans else []
+    read = [path.removeprefix("file:") for path in read]
+    assert scan.rows_matching == sum(by_file.values())
+    for extent, paths in ((scan.matching, holding), (scan.read, read), (scan.total, list(by_file))):
+        rows, size = (sum(sizes[path][place] for path in paths) for place in (0, 1))
+        assert extent == (len(paths), rows, size)
+    if holding:
+        assert found.psi == found.sigma / (found.lambda_ * found.mu)
+    else:
+        assert (found.sigma, found.lambda_, found.mu, found.psi) == (0, None, None, None)
+        assert "defines neither lambda" in str(found)
+
+
+def test_each_scan_of_a_join_has_its_own_indicators_and_sums(spark: Any, rides: Path, tens: str) -> None:
+    query = "SELECT count(*) FROM rides JOIN tens ON tip = a WHERE fare > 100 AND s = 'x3' AND rand() < 2"
+    with geoskip.disabled(spark):  # measured with geoskip on, whatever the session has
+        found = geoskip.indicators(query, spark=spark)
+        assert not geoskip.is_enabled(spark)
+    by_root = {scan.dataset.rpartition("/")[2]: scan for scan in found}
+    assert (by_root["tens"].rows_matching, by_root["tens"].matching.files, by_root["tens"].psi) == (4, 4, 1)
+    assert by_root["rides"].read.files < by_root["rides"].total.files == 9
+    assert found.total == tuple(map(sum, zip(*(scan.total for scan in found), strict=True)))
+    assert found.psi == found.sigma / (found.layout_factor * found.mu)
+
+
+def test_what_no_row_settles_is_left_out_and_named(spark: Any, tens: str) -> None:
+    query = "SELECT * FROM tens WHERE rand() < 0.5 AND a > 35 AND a < (SELECT max(a) FROM tens)"
+    found = {scan.condition != "": scan for scan in geoskip.indicators(query, spark=spark)}
+    assert found[True].rows_matching == 4
+    assert [note.partition(",")[0] for note in found[True].notes] == [
+        "not counted among the scan's conditions: (rand() < 0.5D)",
+        "not counted among the scan's conditions: a condition over a subquery",
+    ]
+
+
+def test_a_workload_has_geometric_means_of_what_is_defined(spark: Any, rides: Path) -> None:
+    queries = [f"SELECT * FROM rides WHERE {condition}" for condition in CONDITIONS]
+    found = geoskip.workload(queries, spark=spark)
+    assert (len(found), found.left_out) == (len(queries), 3)
+    assert found.psi == pytest.approx(found.sigma / (found.lambda_ * found.mu), rel=1e-12)
+    assert found.sigma == pytest.approx(math.prod(float(q.sigma) for q in found.defined) ** (1 / 6), rel=1e-12)
+    assert "geometric means of 6; left out, as no row matches: 3" in str(found)
+    assert found._repr_html_().count("<tr>") == len(queries) + 2
+    with pytest.raises(InvalidSpecificationError, match="several queries"):
+        geoskip.workload(queries[0], spark=spark)

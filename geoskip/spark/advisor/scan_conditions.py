@@ -45,6 +45,7 @@ class PlannedScan:
 
     java: Any
     scan: Any
+    spark: SparkSession
 
     @contextmanager
     def held(self) -> Iterator[int]:
@@ -204,7 +205,7 @@ def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondi
         connected.geoskip.install(session._jsparkSession)
         session.conf.set(ENABLED, "false" if switched is None else switched)  # nobody has enabled it
     scans = _scans(connected.geoskip, session, query)
-    return [_condition(PlannedScan(connected.geoskip, scans.get(number))) for number in range(scans.size())]
+    return [_condition(PlannedScan(connected.geoskip, scans.get(number), session)) for number in range(scans.size())]
 
 
 def scan_condition(summary: Mapping[str, Any], question: str, planned: PlannedScan | None = None) -> ScanCondition:

@@ -183,7 +183,7 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
 
 
 def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
-    chosen, path = _with_path(restricted_to(state, files))
+    chosen, path = with_path(restricted_to(state, files))
     of_json = state.relation.is_of("Json")
     texts: dict[str, int] = {}
     for entry in entries:
@@ -208,7 +208,7 @@ def restricted_to(state: SourceState, files: Sequence[ListedFile]) -> DataFrame:
     return DataFrame(java(state.spark).geoskip.only(state.frame._jdf, lines), state.spark)
 
 
-def _with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
+def with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
     """DataFrame with a column that names the file of each row, and that column.
 
     Spark finds no ``_metadata`` in a table with CHAR columns, which it pads right above the files. A projection of its

@@ -13,8 +13,6 @@ import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.fs.FileStatus;
 import @Dataset@;
 import @SparkSession@;
-import org.apache.spark.sql.catalyst.expressions.And;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -115,7 +113,7 @@ class Audit implements Runnable {
     }
 
     private void look() throws Exception {
-        List conditions = conditions();
+        List conditions = Decision.ownOf(index.decision.conditions); // others are not the files' alone
         List directories = ScalaInterop.list(ScalaInterop.unpruned(index.inner));
         List chosen = conditions.isEmpty() ? new ArrayList() : chosen(directories);
         if (chosen.isEmpty()) {
@@ -134,21 +132,6 @@ class Audit implements Runnable {
         }
         Json request = new Json().with("report", Json.raw(index.decision.reply)).with("lost", lost);
         index.decision.audited(read, lost.isEmpty() ? "" : Geoskip.ask("audit " + request, ANSWER_MS));
-    }
-
-    /** The members of the conditions that a decision may rest on: others are not the files' alone. */
-    private List conditions() {
-        List found = new ArrayList();
-        for (Expression condition : index.decision.conditions) {
-            List members =
-                    condition instanceof And ? ExpressionJson.operands(condition) : Collections.singletonList(condition);
-            for (Expression member : members) {
-                if (member.deterministic() && !ScalaInterop.holdsPlan(member)) {
-                    found.add(member);
-                }
-            }
-        }
-        return found;
     }
 
     /** A share of the skipped files, each as likely as the others. */

@@ -181,11 +181,26 @@ class Decision {
 
     /** The relation decided on, of the files of another index, under some conditions. */
     LogicalPlan over(GeoskipFileIndex index, List conditions) {
-        LogicalPlan plan = (LogicalPlan) ScalaInterop.relocated(relation, index, relation.catalogTable());
+        return filtered((LogicalPlan) ScalaInterop.relocated(relation, index, relation.catalogTable()), conditions);
+    }
+
+    static LogicalPlan filtered(LogicalPlan plan, List conditions) {
+        LogicalPlan filtered = plan;
         for (Expression condition : conditions) {
-            plan = new Filter(condition, plan);
+            filtered = new Filter(condition, filtered);
         }
-        return plan;
+        return filtered;
+    }
+
+    /** The members of conditions that a row's values settle: no subquery's answer, nothing that is not deterministic. */
+    static List ownOf(List conditions) {
+        List found = new ArrayList();
+        for (Expression member : ScalaInterop.members(conditions)) {
+            if (member.deterministic() && !ScalaInterop.holdsPlan(member)) {
+                found.add(member);
+            }
+        }
+        return found;
     }
 
     /** Is a listed file another one by now? Then it is skipped no more. */

@@ -348,6 +348,9 @@ public final class Geoskip {
         return PlannedScan.of(frame.queryExecution().analyzed(), frame.sparkSession());
     }
 
+    /** Leaves a frame's query out of reports, of which one is still made by `facts`. */
+    public void leaveOut(Dataset frame) { QueryListener.leaveOut(frame.queryExecution()); }
+
     /** What a query's plan reads, planned now if it was not yet. */
     public PlanFacts facts(QueryExecution execution) { return new PlanFacts(execution, false); }
 }

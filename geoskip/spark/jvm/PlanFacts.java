@@ -2,6 +2,7 @@ package geoskip;
 
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -164,10 +165,17 @@ class QueryListener implements QueryExecutionListener {
     static long mostFiles = 200000; // in all listings but those of the last query, some 600 bytes each
     private static final List sessions = new ArrayList(); // of weak references, to who asked last at the end
     private static final Map ended = new WeakHashMap(); // queries that have run
+    private static final Map ownQueries = Collections.synchronizedMap(new WeakHashMap()); // geoskip's
     private final WeakReference here = new WeakReference(this);
     private final List queries = new ArrayList(); // of PlanFacts
 
+    /** Leaves a query that geoskip itself will run out of reports. */
+    static void leaveOut(QueryExecution execution) { ownQueries.put(execution, Boolean.TRUE); }
+
     public void onSuccess(String function, QueryExecution execution, long nanos) {
+        if (ownQueries.containsKey(execution)) {
+            return;
+        }
         PlanFacts facts;
         try {
             facts = new PlanFacts(execution, ended.put(execution, Boolean.TRUE) != null);

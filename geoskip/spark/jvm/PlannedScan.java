@@ -3,11 +3,13 @@ package geoskip;
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import @Dataset@;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -153,6 +155,42 @@ class PlannedScan extends Decision {
         }
         return new Json().with("roots", roots).with("condition", condition()).with("files", all.size())
                 .with("bytes", ScalaInterop.length(all)).with("folders", folders).toString();
+    }
+
+    /** The datasets with metadata that the scan reads of, as JSON. */
+    public String datasets() {
+        return Json.text(MetadataLocator.datasets(ScalaInterop.list(original.rootPaths()), session));
+    }
+
+    /** The whole listing, as lines: see FileTable. */
+    public String listing() {
+        List all = new ArrayList(new LinkedHashSet(ScalaInterop.files(ScalaInterop.unpruned(original))));
+        return FileTable.lines(all, Collections.emptyMap());
+    }
+
+    /** Members of the conditions that a row's values do not settle: over subqueries, or not deterministic. */
+    public String unsettled() {
+        List found = new ArrayList();
+        for (Expression member : ScalaInterop.members(conditions)) {
+            if (!ownOf(Collections.singletonList(member)).contains(member)) {
+                found.add(ScalaInterop.holdsPlan(member) ? "a condition over a subquery" : member.sql());
+            }
+        }
+        return Json.text(found);
+    }
+
+    /** The rows that satisfy the other members, as any query would read them. */
+    public Dataset matching() {
+        List bottomFirst = new ArrayList(conditions);
+        Collections.reverse(bottomFirst);
+        return Dataset.ofRows(session, filtered(relation, ownOf(bottomFirst)));
+    }
+
+    /** The rows of some files of the listing, given as lines; in no report. */
+    public Dataset rows(String lines) {
+        List listed = ScalaInterop.list(ScalaInterop.unpruned(original));
+        GeoskipFileIndex index = new GeoskipFileIndex(original, original, new Chosen(lines), listed).unreported();
+        return Dataset.ofRows(session, over(index, new ArrayList()));
     }
 
     /** The condition with the columns by their names alone. */

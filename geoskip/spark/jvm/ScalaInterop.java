@@ -83,6 +83,19 @@ class ScalaInterop {
         return expression.containsPattern(TreePattern.PLAN_EXPRESSION());
     }
 
+    /** Conditions, of each AND its members. */
+    static List members(List conditions) {
+        List found = new ArrayList();
+        for (Expression condition : conditions) {
+            if (condition instanceof And) {
+                found.addAll(ExpressionJson.operands(condition));
+            } else {
+                found.add(condition);
+            }
+        }
+        return found;
+    }
+
     static String conjunction(Seq first, Seq second) {
         List all = list(first);
         all.addAll(list(second));

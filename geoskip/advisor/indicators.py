@@ -1,0 +1,317 @@
+"""The paper's indicators of skipping effectiveness (Extensible Data Skipping, section IV-A).
+
+For a query over a dataset of files there are the rows that match, the rows of the files that hold one, the rows of the
+files that are read, and all rows. With these
+
+* the selectivity *sigma* is the share of matching rows in all rows (definition 4),
+* the layout factor *lambda* the share of matching rows in the files that hold one (definition 5),
+* the metadata factor *mu* the share of the rows of those files in the rows of the files that are read (definition 6),
+* the scanning factor *psi* the share of the rows of the files that are read in all rows (definition 7),
+
+so that psi = sigma / (lambda * mu), equation 1: here as exact fractions. A low lambda calls for another layout, a low
+mu for other indexes. Over a workload the indicators are geometric means, for which the same holds (equation 2).
+
+Of a query that matches no row, lambda is 0 / 0, and the paper defines no psi for a selectivity of 0: lambda, mu and psi
+are None then, and means leave the query out.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple, overload
+
+from geoskip.report import count_of, size_of
+
+_SHOWN = 100
+"""So many characters of a query are printed."""
+_CELL = "text-align:left;padding:0.2em 1em 0.2em 0;border-bottom:1px solid #8884;font-size:90%"
+_UNDEFINED = "no row matches, so that the paper defines neither lambda nor mu nor psi (section IV-A)"
+
+
+class Extent(NamedTuple):
+    """Some files of a dataset: their number, their rows and their bytes."""
+
+    files: int
+    rows: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{count_of(self.files, 'file')}, {count_of(self.rows, 'row')}, {size_of(self.bytes)}"
+
+
+class Factors:
+    """The four indicators, from counts of rows."""
+
+    rows_matching: int
+    matching: Extent
+    read: Extent
+    total: Extent
+
+    @property
+    def sigma(self) -> Fraction | None:
+        """Selectivity: matching rows to all rows; None for a dataset without rows."""
+        return _share(self.rows_matching, self.total.rows)
+
+    @property
+    def lambda_(self) -> Fraction | None:
+        """Layout factor: matching rows to the rows of the files that hold one; None where no row matches."""
+        return _share(self.rows_matching, self.matching.rows)
+
+    @property
+    def mu(self) -> Fraction | None:
+        """Metadata factor: rows of files that hold a match to rows of files read; None where no row matches."""
+        return _share(self.matching.rows, self.read.rows) if self.rows_matching else None
+
+    @property
+    def psi(self) -> Fraction | None:
+        """Scanning factor: rows of files read to all rows; None where no row matches."""
+        return _share(self.read.rows, self.total.rows) if self.rows_matching else None
+
+    @property
+    def layout_factor(self) -> Fraction | None:
+        """The same as ``lambda_``."""
+        return self.lambda_
+
+    def counts(self) -> dict[str, Any]:
+        """Counts and indicators, ready for JSON: fractions as floats."""
+        found: dict[str, Any] = {"rows_matching": self.rows_matching}
+        for name, extent in (("matching", self.matching), ("read", self.read), ("total", self.total)):
+            found |= {f"files_{name}": extent.files, f"bytes_{name}": extent.bytes}
+            found["rows_in_matching_files" if name == "matching" else f"rows_{name}"] = extent.rows
+        return found | {name: None if value is None else float(value) for name, value in self.indicators().items()}
+
+    def indicators(self) -> dict[str, Fraction | None]:
+        """The four indicators by their names in the paper."""
+        return {"sigma": self.sigma, "lambda": self.lambda_, "mu": self.mu, "psi": self.psi}
+
+
+def _share(part: int, whole: int) -> Fraction | None:
+    return Fraction(part, whole) if whole else None
+
+
+@dataclass(frozen=True)
+class ScanIndicators(Factors):
+    """The indicators of one scan of a query, under the conditions on that relation alone."""
+
+    dataset: str
+    """The URI of the relation's root (the first of several)."""
+    condition: str
+    """The condition of the scan in SQL; empty where there is none."""
+    rows_matching: int
+    """Rows that satisfy it."""
+    matching: Extent
+    """The files that hold such a row."""
+    read: Extent
+    """The files that are read."""
+    total: Extent
+    """All files."""
+    notes: tuple[str, ...] = ()
+    """Sentences: which conditions were left out, and why."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts, indicators and notes, ready for JSON."""
+        return {"dataset": self.dataset, "condition": self.condition, **self.counts(), "notes": list(self.notes)}
+
+    def __str__(self) -> str:
+        where = [f"  where {_short(self.condition)}"] if self.condition else []
+        return "\n".join([_short(self.dataset), *where, *(f"  {line}" for line in _lines(self))])
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, repr=False)
+class Indicators(Factors, Sequence[ScanIndicators]):
+    """The indicators of one query: a sequence of its scans, with those of their sums.
+
+    >>> tight = Extent(1, 10, 500)
+    >>> scan = ScanIndicators("file:/logs", "city = 'Aachen'", 5, tight, Extent(2, 20, 1000), Extent(4, 40, 2000))
+    >>> query = Indicators((scan,))
+    >>> query.sigma, query.lambda_, query.mu, query.psi == query.sigma / (query.lambda_ * query.mu)
+    (Fraction(1, 8), Fraction(1, 2), Fraction(1, 2), True)
+    """
+
+    scans: tuple[ScanIndicators, ...]
+    query: str = ""
+    """The query as it was given, where it was a text."""
+
+    rows_matching: int = field(init=False)
+    matching: Extent = field(init=False)
+    read: Extent = field(init=False)
+    total: Extent = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows_matching", sum(scan.rows_matching for scan in self.scans))
+        for name in ("matching", "read", "total"):
+            object.__setattr__(self, name, _sum(getattr(scan, name) for scan in self.scans))
+
+    @overload
+    def __getitem__(self, place: int) -> ScanIndicators: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[ScanIndicators, ...]: ...
+    def __getitem__(self, place: int | slice) -> ScanIndicators | tuple[ScanIndicators, ...]:
+        return self.scans[place]
+
+    def __len__(self) -> int:
+        return len(self.scans)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Sums and scans, ready for JSON."""
+        return {"query": self.query, **self.counts(), "scans": [scan.to_dict() for scan in self.scans]}
+
+    def __str__(self) -> str:
+        if not self.scans:
+            return "geoskip: the query reads no files"
+        head = [f"geoskip: {_short(self.query)}"] if self.query else []
+        sums = ["all scans together", *(f"  {line}" for line in _lines(self))] if len(self) > 1 else []
+        return "\n".join([*head, *map(str, self.scans), *sums])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [(scan.condition or scan.dataset, scan) for scan in self.scans]
+        return _table([*rows, ("all scans together", self)] if len(self) > 1 else rows)
+
+
+@dataclass(frozen=True, repr=False)
+class Workload(Sequence[Indicators]):
+    """The indicators of several queries, a row each, with their geometric means.
+
+    Means are over the queries for which all four are defined, so that psi = sigma / (lambda * mu) holds of them too.
+    """
+
+    queries: tuple[Indicators, ...]
+
+    @property
+    def defined(self) -> tuple[Indicators, ...]:
+        """The queries with a matching row, over which means are taken."""
+        return tuple(query for query in self.queries if query.rows_matching)
+
+    @property
+    def left_out(self) -> int:
+        """Number of queries without a matching row, or without a file."""
+        return len(self.queries) - len(self.defined)
+
+    @property
+    def sigma(self) -> float | None:
+        """Geometric mean of the selectivity; None without a query for which it is defined."""
+        return _mean([query.sigma for query in self.defined])
+
+    @property
+    def lambda_(self) -> float | None:
+        """Geometric mean of the layout factor."""
+        return _mean([query.lambda_ for query in self.defined])
+
+    @property
+    def mu(self) -> float | None:
+        """Geometric mean of the metadata factor."""
+        return _mean([query.mu for query in self.defined])
+
+    @property
+    def psi(self) -> float | None:
+        """Geometric mean of the scanning factor."""
+        return _mean([query.psi for query in self.defined])
+
+    @property
+    def layout_factor(self) -> float | None:
+        """The same as ``lambda_``."""
+        return self.lambda_
+
+    def means(self) -> dict[str, float | None]:
+        """The geometric means by their names in the paper."""
+        return {"sigma": self.sigma, "lambda": self.lambda_, "mu": self.mu, "psi": self.psi}
+
+    @overload
+    def __getitem__(self, place: int) -> Indicators: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Indicators, ...]: ...
+    def __getitem__(self, place: int | slice) -> Indicators | tuple[Indicators, ...]:
+        return self.queries[place]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Means and queries, ready for JSON."""
+        return {**self.means(), "left_out": self.left_out, "queries": [query.to_dict() for query in self.queries]}
+
+    def __str__(self) -> str:
+        if not self.queries:
+            return "geoskip: a workload without a query"
+        head = f"{'sigma':>10} {'lambda':>10} {'mu':>10} {'psi':>10}  {'files read':>16}  query"
+        rows = [f"{_figures(query)}  {_files(query):>16}  {_short(_name(query), 60)}" for query in self.queries]
+        means = " ".join(f"{_figure(value):>10}" for value in self.means().values())
+        return "\n".join([head, *rows, f"{means}  {'':>16}  {self._caption()}"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _table([(_name(query), query) for query in self.queries], (self._caption(), self.means()))
+
+    def _caption(self) -> str:
+        left = f" of {len(self.defined)}; left out, as no row matches: {self.left_out}" if self.left_out else ""
+        return f"geometric means{left}"
+
+
+def _sum(extents: Iterable[Extent]) -> Extent:
+    found = list(extents)
+    return Extent(*(sum(values) for values in zip(*found, strict=True))) if found else Extent(0, 0, 0)
+
+
+def _mean(values: Sequence[Fraction | None]) -> float | None:
+    """The geometric mean of positive fractions, each of them defined."""
+    logs = [math.log(value.numerator) - math.log(value.denominator) for value in values if value is not None]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else None
+
+
+def _lines(counted: Factors) -> list[str]:
+    lines = [
+        f"{count_of(counted.rows_matching, 'row')} match, in {counted.matching}",
+        f"read {counted.read} of {counted.total}",
+        ", ".join(f"{name} {_figure(value)}" for name, value in counted.indicators().items()),
+    ]
+    lines += [] if counted.rows_matching else [f"- {_UNDEFINED}"]
+    return lines + [f"- {note}" for note in getattr(counted, "notes", ())]
+
+
+def _figure(value: Fraction | float | None) -> str:
+    return "undefined" if value is None else f"{float(value):.4g}"
+
+
+def _figures(counted: Factors) -> str:
+    return " ".join(f"{_figure(value):>10}" for value in counted.indicators().values())
+
+
+def _files(counted: Factors) -> str:
+    return f"{counted.read.files:,} of {counted.total.files:,}"
+
+
+def _name(query: Indicators) -> str:
+    conditions = (scan.condition or scan.dataset for scan in query.scans)
+    return query.query or "; ".join(conditions) or "reads no files"
+
+
+def _short(text: str, most: int = _SHOWN) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _table(rows: Sequence[tuple[str, Factors]], last: tuple[str, dict[str, float | None]] | None = None) -> str:
+    """The rows as a table of HTML."""
+    lines = [
+        [_short(name), *map(_figure, counted.indicators().values()), _files(counted), size_of(counted.read.bytes)]
+        for name, counted in rows
+    ]
+    if last is not None:
+        lines.append([last[0], *map(_figure, last[1].values()), "", ""])
+    heads = ("", "sigma", "lambda", "mu", "psi", "files read", "bytes read")
+    body = "".join(_row("td", line) for line in lines)
+    return f'<table style="border-collapse:collapse">{_row("th", heads)}{body}</table>'
+
+
+def _row(tag: str, texts: Iterable[str]) -> str:
+    cells = (f'<{tag} style="{_CELL}">{html.escape(text)}</{tag}>' for text in texts)
+    return f"<tr>{''.join(cells)}</tr>"

@@ -1,0 +1,191 @@
+"""Indicators of queries, measured: the filters of a query's scans are run, and their rows counted file by file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workload
+from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
+from geoskip.spark.build.listing import FileListing, ListedFile
+from geoskip.spark.build.spark_reader import with_path
+from geoskip.spark.session import ENABLED, known
+
+
+def indicators(query: DataFrame | str, *, spark: SparkSession | None = None) -> Indicators:
+    """Run the filters of a query and return the paper's indicators, scan by scan.
+
+    Of each scan of files the conditions on that relation alone are run, those on partitions included, with geoskip on
+    (also where the session has it switched off) and before any join. Rows of files that hold no match are taken from
+    the metadata, else Spark counts them. Reports do not show the queries that are run for this.
+
+    Parameters
+    ----------
+    query
+        A DataFrame, or the text of a query in SQL.
+    spark
+        The session of a text; by default the active one.
+
+    Returns
+    -------
+    Indicators
+        A sequence with an item for each scan, which Spark could skip files of, and with sums over them: ``sigma``,
+        ``lambda_``, ``mu`` and ``psi`` as fractions, None where the paper does not define them.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For a command, a stream, a text that Spark cannot analyse and what is no query.
+    """
+    session = _session(query, spark)
+    scans = conditions_of(session, query)
+    return Indicators(tuple(map(measure, scans)), query if isinstance(query, str) else "")
+
+
+def workload(queries: Iterable[DataFrame | str], *, spark: SparkSession | None = None) -> Workload:
+    """Run the filters of several queries and return their indicators with the geometric means.
+
+    Parameters
+    ----------
+    queries
+        DataFrames, or texts of queries in SQL.
+    spark
+        The session of texts; by default the active one.
+
+    Returns
+    -------
+    Workload
+        A sequence with the :class:`~geoskip.advisor.indicators.Indicators` of each query, and means over those for
+        which they are defined.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        As :func:`indicators`, before any query is run.
+    """
+    if isinstance(queries, str | DataFrame):
+        raise InvalidSpecificationError(
+            f"workload() takes several queries, got one, {queries!r}: put it in a list, or see geoskip.indicators"
+        )
+    asked = list(queries)
+    planned = [conditions_of(_session(query, spark), query) for query in asked]
+    return Workload(
+        tuple(
+            Indicators(tuple(map(measure, scans)), query if isinstance(query, str) else "")
+            for query, scans in zip(asked, planned, strict=True)
+        )
+    )
+
+
+def _session(query: object, spark: SparkSession | None) -> SparkSession:
+    if isinstance(query, DataFrame):
+        return query.sparkSession
+    found = spark or SparkSession.getActiveSession()
+    if found is None:
+        raise InvalidSpecificationError(
+            f"a text needs a session to be understood in, got none with {query!r}: pass spark=, or a DataFrame"
+        )
+    return found
+
+
+def measure(scan: ScanCondition) -> ScanIndicators:
+    """Run the conditions of a scan and count: its indicators.
+
+    Conditions over subqueries and those that are not deterministic, which a row alone does not settle, are left out,
+    and the notes say so.
+    """
+    if scan.planned is None:
+        raise InvalidSpecificationError(f"the scan of {scan.root} cannot be run again: its plan is not held any more")
+    listed = FileListing(scan.planned.scan.listing())
+    files = {file.uri: file for file in listed}
+    with _enabled(scan.planned.spark):
+        by_file, read = _matching(scan.planned, files)
+    rows = _rows(scan.planned, files)
+    unsettled = json.loads(scan.planned.scan.unsettled())
+    notes = [f"not counted among the scan's conditions: {text}, which no row settles alone" for text in unsettled]
+
+    def extent(paths: Iterable[str]) -> Extent:
+        chosen = list(paths)
+        return Extent(len(chosen), sum(rows[path] for path in chosen), sum(files[path].size for path in chosen))
+
+    return ScanIndicators(
+        scan.root,
+        scan.condition,
+        sum(by_file.values()),
+        extent(by_file),
+        extent(read),
+        extent(files),
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+@contextmanager
+def _enabled(session: SparkSession) -> Iterator[None]:
+    """Context with geoskip switched on, and then as before."""
+    before = session.conf.get(ENABLED, None)
+    session.conf.set(ENABLED, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(ENABLED)
+        else:
+            session.conf.set(ENABLED, before)
+
+
+def _matching(planned: PlannedScan, files: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
+    """Matching rows of each file that holds one, and the files that were read to find them."""
+    counted = _by_file(DataFrame(planned.scan.matching(), planned.spark))
+    planned.java.leaveOut(counted._jdf)
+    rows = counted.collect()
+    scans = planned.java.facts(counted._jdf.queryExecution()).scans()
+    read = [path for number in range(scans.size()) for path in scans.get(number).paths(True).split("\0") if path]
+    return _named({row[0]: int(row[1]) for row in rows}, files), read
+
+
+def _by_file(frame: DataFrame) -> DataFrame:
+    rows, path = with_path(frame)
+    return rows.groupBy(path.alias("path")).count()
+
+
+def _named(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int]:
+    """Counts by the paths of a listing, whose characters newer Sparks encode in the column of the files' names."""
+    plain = {unquote(path): count for path, count in counts.items()}
+    return plain if len(plain) == len(counts) and plain.keys() <= files.keys() else dict(counts)
+
+
+def _rows(planned: PlannedScan, files: Mapping[str, ListedFile]) -> dict[str, int]:
+    """The rows of every file: from the metadata of files that have not changed, else counted by Spark."""
+    found: dict[str, int] = {}
+    for root in json.loads(planned.scan.datasets()):
+        found |= _rows_known(root, files)
+    unknown = [f"{file.size} {file.mtime} {path}" for path, file in files.items() if path not in found]
+    if unknown:
+        counted = _by_file(DataFrame(planned.scan.rows("\n".join(unknown)), planned.spark))
+        planned.java.leaveOut(counted._jdf)
+        found |= _named({row[0]: int(row[1]) for row in counted.collect()}, files)
+    return {path: found.get(path, 0) for path in files}  # a file without rows is in no group
+
+
+def _rows_known(root: str, files: Mapping[str, ListedFile]) -> dict[str, int]:
+    """The rows of the files that the metadata of a dataset know as they are."""
+    try:
+        snapshot = known.snapshot(root)
+    except MetadataError:
+        return {}
+    if snapshot is None:
+        return {}
+    columns = (snapshot.files.column(name).to_pylist() for name in ("path", "size", "mtime", "rows"))
+    found = {}
+    for name, size, time, rows in zip(*columns, strict=True):
+        path = name if ":/" in name else f"{root.rstrip('/')}/{name}"
+        file = files.get(path)
+        if rows is not None and file is not None and (file.size, file.mtime) == (size, time):
+            found[path] = rows
+    return found
