@@ -83,7 +83,9 @@ from geoskip.stores.keyring import KeyRing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from geoskip.advisor.query_estimates import WhatIf
     from geoskip.spark.advisor.measured import indicators, workload
+    from geoskip.spark.advisor.what_if import what_if
     from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset
     from geoskip.spark.dataset.verify import datasets
@@ -114,6 +116,7 @@ __all__ = [
     "Scan",
     "Suffix",
     "ValueList",
+    "WhatIf",
     "Workload",
     "check_mapping",
     "configure",
@@ -139,6 +142,7 @@ __all__ = [
     "reports",
     "session",
     "wait_for_audits",
+    "what_if",
     "workload",
 ]
 
@@ -150,6 +154,7 @@ _SPARK = {
     **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
     **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
     "register_functions": "st_functions",
+    **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
 }
 
 

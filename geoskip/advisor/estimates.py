@@ -40,6 +40,9 @@ class Estimate:
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
 
+    def __mul__(self, times: float) -> Estimate:
+        return Estimate(self.value * times, self.low * times, self.high * times)
+
     def __contains__(self, truth: object) -> bool:
         return isinstance(truth, int | float) and self.low <= truth <= self.high
 

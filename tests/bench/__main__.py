@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, str] = {
     "rewriting": "its figure 10: the same rewritten with BETWEEN, at an object store's latency",
     "factors": "its figures 11 and 12: selectivity, layout, metadata and scanning factors",
     "effectiveness": "of what was read, how much had to be",
+    "what_if": "how often what_if's intervals hold the truth, and how quick its sample is",
     "demo": "the demo's queries",
 }
 

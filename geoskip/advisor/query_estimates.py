@@ -1,0 +1,230 @@
+"""What queries would read with other indexes or another layout: estimates for people, and as a dict."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from geoskip.advisor.estimates import Estimate, total
+from geoskip.report import count_of, size_of
+
+_LONGEST = 60
+_FEW = 10
+"""Sampled files below which intervals are so wide that a larger sample is advised."""
+
+
+@dataclass(frozen=True)
+class QueryEstimate:
+    """One query: the files and bytes of the dataset that it reads now, and those that it would read.
+
+    Attributes
+    ----------
+    query
+        Its text, or the condition of a DataFrame.
+    files_now, bytes_now
+        Known exactly; a file that the query scans twice counts twice.
+    files, bytes
+        Estimates; the interval of bytes follows from that of files.
+    count
+        The number of times that the query was seen; 1 for one that was given.
+    reasons
+        Sentences on what could not be used.
+    """
+
+    query: str
+    files_now: int
+    bytes_now: int
+    files: Estimate
+    bytes: Estimate
+    count: int = 1
+    reasons: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers, ready for JSON."""
+        return {
+            "query": self.query,
+            "count": self.count,
+            "files_now": self.files_now,
+            "bytes_now": self.bytes_now,
+            "files": self.files.to_dict(),
+            "bytes": self.bytes.to_dict(),
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What queries would read of a dataset that had other indexes or another layout; ``print`` shows it.
+
+    Attributes
+    ----------
+    dataset
+        The path or table.
+    indexes, layout
+        The texts of the proposed indexes, and of the proposed layout or None.
+    queries
+        The queries that read the dataset.
+    files, bytes
+        Of the dataset now.
+    files_after
+        Number of files in the proposed layout; that of now without one.
+    sampled
+        What was sampled, in words.
+    confidence
+        The probability with which each interval holds the truth.
+    metadata_bytes
+        Bytes that each proposed index would store, about.
+    build_seconds
+        Seconds of building the proposed indexes, about; writing a layout comes on top.
+    sample_seconds
+        Seconds that reading the sample took.
+    untouched
+        Given queries that read no file of the dataset.
+    notes
+        Sentences on the estimates.
+    """
+
+    dataset: str
+    indexes: tuple[str, ...]
+    layout: str | None
+    queries: tuple[QueryEstimate, ...]
+    files: int
+    bytes: int
+    files_after: int
+    sampled: str
+    confidence: float = 0.9
+    metadata_bytes: Mapping[str, int] = field(default_factory=dict)
+    build_seconds: float = 0.0
+    sample_seconds: float = 0.0
+    untouched: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files_now(self) -> int:
+        """Files that all queries read now, each as often as it was seen."""
+        return sum(query.count * query.files_now for query in self.queries)
+
+    @property
+    def bytes_now(self) -> int:
+        """Bytes that all queries read now, each as often as it was seen."""
+        return sum(query.count * query.bytes_now for query in self.queries)
+
+    @property
+    def files_then(self) -> Estimate:
+        """Files that all queries would read; the interval is the sum of theirs, wider than it needs to be."""
+        return total(query.files * query.count for query in self.queries)
+
+    @property
+    def bytes_then(self) -> Estimate:
+        """Bytes that all queries would read."""
+        return total(query.bytes * query.count for query in self.queries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, ready for JSON."""
+        return {
+            "dataset": self.dataset,
+            "indexes": list(self.indexes),
+            "layout": self.layout,
+            "files": self.files,
+            "bytes": self.bytes,
+            "files_after": self.files_after,
+            "sampled": self.sampled,
+            "confidence": self.confidence,
+            "files_now": self.files_now,
+            "bytes_now": self.bytes_now,
+            "files_then": self.files_then.to_dict(),
+            "bytes_then": self.bytes_then.to_dict(),
+            "metadata_bytes": dict(self.metadata_bytes),
+            "build_seconds": self.build_seconds,
+            "sample_seconds": self.sample_seconds,
+            "queries": [query.to_dict() for query in self.queries],
+            "untouched": list(self.untouched),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        rows = [_HEAD, *self._rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+        lines = [self._title(), *(f"  {line}" for line in self._remarks()[:1])]
+        for number, row in enumerate(rows):
+            cells = [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+            lines.append("  " + "  ".join(cells).rstrip())
+            lines += [f"    - {reason}" for reason in self._reasons(number - 1)]
+        lines += [f"  {line}" for line in self._remarks()[1:]]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th style="{_CELL}">{cell}</th>' for cell in _HEAD)
+        rows = ""
+        for number, (name, *cells) in enumerate(self._rows()):
+            why = "".join(f"<div><i>{html.escape(reason)}</i></div>" for reason in self._reasons(number))
+            numbers = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
+            rows += f'<tr><td style="{_CELL}"><code>{html.escape(name)}</code>{why}</td>{numbers}</tr>'
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._remarks())
+        title = html.escape(self._title())
+        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{rows}</table>'
+        return f"<p><b>geoskip</b>: {title}</p>{table}<ul>{remarks}</ul>"
+
+    def _title(self) -> str:
+        proposed = [*self.indexes, *([f"the layout {self.layout}"] if self.layout else [])]
+        return f"what if {self.dataset} had {', '.join(proposed)}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """A row a query, and the sums of several."""
+        rows = [
+            _row(_shown(query), query.files_now, query.files, query.bytes_now, query.bytes) for query in self.queries
+        ]
+        if len(rows) > 1:
+            rows.append(_row("all of them", self.files_now, self.files_then, self.bytes_now, self.bytes_then))
+        return rows
+
+    def _reasons(self, number: int) -> Sequence[str]:
+        return self.queries[number].reasons if 0 <= number < len(self.queries) else ()
+
+    def _remarks(self) -> list[str]:
+        """Sentences around the table: first on the sample, then on costs and on what was left out."""
+        interval = f"in parentheses the interval that holds the truth with a probability of {self.confidence:.0%}"
+        lines = [f"{self.sampled} in {self.sample_seconds:.1f} s; {interval}"]
+        if self.indexes:
+            each = ", ".join(f"{name} {size_of(size)}" for name, size in self.metadata_bytes.items())
+            stored = size_of(sum(self.metadata_bytes.values()))
+            lines.append(f"stored: about {stored} of metadata ({each}), built in about {self.build_seconds:.1f} s")
+        if self.layout:
+            lines.append(f"written: {count_of(self.files_after, 'file')} of about {size_of(self.bytes)} together")
+        lines += [f"it does not read this dataset: {_short(text)}" for text in self.untouched]
+        return [*lines, *self.notes]
+
+
+_HEAD = ("query", "files now", "then", "bytes now", "then")
+_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
+
+
+def _row(name: str, files_now: int, files: Estimate, bytes_now: int, size: Estimate) -> tuple[str, ...]:
+    shown = size.text(lambda number: size_of(round(number)))
+    return (name, f"{files_now:,}", str(files), size_of(bytes_now), shown)
+
+
+def _shown(query: QueryEstimate) -> str:
+    return _short(query.query) + (f" ({query.count:,} times)" if query.count > 1 else "")
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def wide_intervals(sampled: int, files: int) -> str | None:
+    """The advice to sample more, where so few files were sampled that intervals say little; else None."""
+    if sampled >= min(_FEW, files):
+        return None
+    share = min(1.0, _FEW / files)
+    return (
+        f"{count_of(sampled, 'sampled file')} of {files:,} make wide intervals: sample={share:.2g} or more narrows them"
+    )

@@ -1,0 +1,174 @@
+"""What-if through Spark: the truth lies in its intervals, nothing is written, and bad input is told by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import GeoBox, MetricDist, MinMax, ValueList
+from geoskip.errors import (
+    DatasetNotFoundError,
+    GeoskipError,
+    InvalidSpecificationError,
+    UnknownColumnError,
+    UnsupportedColumnError,
+)
+from tests.bench.what_if import HELD_OUT, LEAST_HELD, covered
+from tests.conftest import four_tens
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def many(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty files in two partitions, with ids in order and a value that each file has alone."""
+    place = tmp_path_factory.mktemp("many")
+    for number in range(40):
+        folder = place / "data" / f"part={number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        ids = list(range(10 * number, 10 * number + 10))
+        pad = ["x" * (100 * number)] * 10
+        table = pa.table({"id": ids, "word": [f"w{number}"] * 10, "pad": pad, "pair": [{"a": 1}] * 10})
+        pq.write_table(table, folder / f"{number:02}.parquet", compression="none")
+    return place / "data"
+
+
+def files_below(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_of_over_a_hundred_held_out_queries_the_intervals_hold_the_truth(spark: Any, tmp_path: Path) -> None:
+    found = [each for held_out in HELD_OUT for each in covered(spark, held_out, tmp_path, samples=12)]
+    assert len(found) >= 100
+    missed = [
+        (each.dataset, each.condition, str(each.estimate.files), each.files) for each in found if not each.files_hold
+    ]
+    assert len(missed) <= (1 - LEAST_HELD) * len(found), missed
+    assert sum(each.bytes_hold for each in found) >= LEAST_HELD * len(found)
+    assert sum(each.files < each.estimate.files_now / 2 for each in found) > len(found) / 3  # the queries do skip
+    guessed = sum(each.estimate.files.value for each in found)
+    assert guessed == pytest.approx(sum(each.files for each in found), rel=0.25)
+
+
+def test_a_sample_of_all_files_is_the_truth_and_nothing_is_written(spark: Any, many: Path) -> None:
+    dataset = geoskip.dataset(spark, str(many))
+    frame = spark.read.parquet(str(many))
+    frame.createOrReplaceTempView("many")
+    before = files_below(many)
+    recent = len(geoskip.reports(spark))
+    found = geoskip.what_if(
+        dataset,
+        [MinMax("id"), ValueList("word"), MetricDist("word", metric="levenshtein")],
+        queries=[
+            "SELECT count(*) FROM many WHERE id BETWEEN 95 AND 104",
+            frame.where("word = 'w7' OR id > 390"),
+            "SELECT a.id FROM many a JOIN many b ON a.id = b.id WHERE a.word = 'w3' AND b.part = 1 AND b.id < 50",
+            "SELECT * FROM many WHERE levenshtein(word, 'w11') <= 0",
+            "SELECT * FROM many WHERE length(pad) = 3",
+        ],
+        sample=1,
+    )
+    assert files_below(many) == before
+    assert dataset.indexes == ()
+    assert len(geoskip.reports(spark)) == recent  # nothing was run
+    assert [query.files_now for query in found.queries] == [40, 40, 60, 40, 40]
+    assert all(query.files.is_exact for query in found.queries)
+    report = dataset.create_index(MinMax("id"), ValueList("word"), MetricDist("word", metric="levenshtein"))
+    truth = [
+        geoskip.explain(spark.read.parquet(str(many)).where(condition)).files_kept
+        for condition in ("id BETWEEN 95 AND 104", "word = 'w7' OR id > 390", "levenshtein(word, 'w11') <= 0")
+    ]
+    assert truth == [2, 2, 1]
+    assert [found.queries[number].files.value for number in (0, 1, 3)] == truth
+    assert found.queries[2].files.value == 1 + 2  # of a by its word, of b the odd ones of the first five
+    assert found.queries[4].files.value == 40
+    sizes = {path.name: path.stat().st_size for path in many.rglob("*.parquet") if path.parent.name != "_geoskip"}
+    assert found.queries[0].bytes.value == sizes["09.parquet"] + sizes["10.parquet"]
+    for name, size in found.metadata_bytes.items():
+        assert size == report.metadata_bytes[name]
+    assert geoskip.what_if(dataset, [MinMax("id")], queries=["SELECT * FROM many WHERE id = 3"]).files_now == 1
+    dataset.delete_index()
+    dataset.vacuum_index(0)
+
+
+def test_what_exists_is_known_exactly_and_only_the_rest_is_estimated(spark: Any, tmp_path: Path) -> None:
+    place = four_tens(tmp_path)
+    dataset = geoskip.dataset(spark, str(place))
+    dataset.create_index(MinMax("temp"))
+    dataset.to_df().createOrReplaceTempView("tens")
+    found = geoskip.what_if(
+        dataset, [ValueList("id")], queries=["SELECT * FROM tens WHERE temp >= 20", "SELECT * FROM tens WHERE id = 25"],
+        sample=0.5, seed=3,
+    )  # fmt: skip
+    by_temp, by_id = found.queries
+    assert (by_temp.files_now, by_id.files_now) == (2, 4)
+    assert by_temp.files.high == 2
+    assert by_id.files.low <= 1 <= by_id.files.high
+    assert dataset.indexes == (MinMax("temp"),)
+    assert found.files_now == 6
+    assert found.bytes_then.low <= found.bytes_then.value <= found.bytes_then.high <= found.bytes_now
+
+
+def test_print_dict_and_html_say_the_same(spark: Any, many: Path) -> None:
+    spark.read.parquet(str(many)).createOrReplaceTempView("many")
+    spark.range(3).createOrReplaceTempView("numbers")
+    dataset = geoskip.dataset(spark, str(many))
+    found = geoskip.what_if(
+        dataset, MinMax("id"), queries=["SELECT * FROM many WHERE id < 5", "SELECT * FROM numbers WHERE id < 5"]
+    )
+    text = str(found)
+    assert text.splitlines()[0] == f"what if {many} had minmax(id)"
+    assert "2 of 40 files read in" in text
+    assert "SELECT * FROM many WHERE id < 5" in text
+    assert "it does not read this dataset: SELECT * FROM numbers WHERE id < 5" in text
+    assert "2 sampled files of 40 make wide intervals: sample=0.25 or more narrows them" in text
+    assert found.to_dict()["queries"][0]["files"] == found.queries[0].files.to_dict()
+    assert "SELECT * FROM many WHERE id &lt; 5" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"indexes": []}, InvalidSpecificationError, "needs indexes to try"),
+        ({"queries": []}, InvalidSpecificationError, "needs queries, such as"),
+        ({"queries": ["SELECT * FROM range(3)"]}, InvalidSpecificationError, "none of the queries reads a file of"),
+        ({"queries": ["SELECT * FROM nowhere"]}, InvalidSpecificationError, "Spark cannot analyse the query"),
+        ({"queries": [3]}, InvalidSpecificationError, "a query is a text in SQL or a DataFrame, got 3"),
+        ({"indexes": [MinMax("idd")]}, UnknownColumnError, "the dataset has no column idd; did you mean id"),
+        ({"indexes": [MinMax("pair")]}, UnsupportedColumnError, r"minmax\(pair\)"),
+        ({"indexes": [GeoBox("word", "id")]}, GeoskipError, r"geobox\(word, id\)"),
+        ({"indexes": ["id"]}, InvalidSpecificationError, "expected indexes such as"),
+        ({"sample": 0}, InvalidSpecificationError, "sample= takes a number above 0 and up to 1"),
+        ({"sample": 1.5}, InvalidSpecificationError, "sample= takes a number above 0 and up to 1"),
+        ({"confidence": 1}, InvalidSpecificationError, "confidence= takes a number between 0 and 1"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_by_name(
+    spark: Any, many: Path, arguments: dict[str, Any], error: type[GeoskipError], message: str
+) -> None:
+    spark.read.parquet(str(many)).createOrReplaceTempView("many")
+    given = {"indexes": [MinMax("id")], "queries": ["SELECT * FROM many WHERE id = 3"], **arguments}
+    with pytest.raises(error, match=message):
+        geoskip.what_if(geoskip.dataset(spark, str(many)), **given)
+
+
+def test_no_dataset_an_empty_one_and_one_of_one_file(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpecificationError, match=r"expected a dataset, as of geoskip\.dataset"):
+        geoskip.what_if(str(tmp_path), [MinMax("id")], queries=["SELECT 1"])  # type: ignore[arg-type]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    handle = geoskip.dataset(spark, str(empty), schema="id int")
+    with pytest.raises(DatasetNotFoundError, match="no files"):
+        geoskip.what_if(handle, [MinMax("id")], queries=[handle.to_df().where("id = 3")])
+    one = tmp_path / "one"
+    one.mkdir()
+    pq.write_table(pa.table({"id": [1, 2, 3]}), one / "a.parquet")
+    dataset = geoskip.dataset(spark, str(one))
+    asked = [dataset.to_df().where("id = 2"), dataset.to_df().where("id = 9")]
+    found = geoskip.what_if(dataset, [MinMax("id")], queries=asked)
+    assert [(query.files_now, str(query.files)) for query in found.queries] == [(1, "1"), (1, "0")]
