@@ -1,4 +1,4 @@
-"""What queries would read with other indexes or another layout: estimates for people, and as a dict."""
+"""Estimates of the files that queries would read, for people and as a dict."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class QueryEstimate:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What queries would read of a dataset that had other indexes or another layout; ``print`` shows it.
+    """Estimates of what queries would read with other indexes or another layout; ``print`` shows it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What queries would read with other indexes or another layout, before anything is built (Hyperspace's ``whatIf``).
+"""Estimate what queries would read with indexes that are not built (Hyperspace's ``whatIf``).
 
 The proposed indexes summarise a random sample of the files (:mod:`geoskip.spark.advisor.file_sample`), and each query's
 conditions go through the planner over these summaries, as for a query that is run. What is known is not estimated: the
@@ -56,7 +56,17 @@ class QueriedFiles:
         return found & scan.kept(self._snapshot, ()) if scan.folders and found.any() else found
 
     def kept(self, scan: ScanCondition, snapshot: Snapshot, usable: Sequence[Index]) -> Flags:
-        """The files that a scan reads by the indexes of a snapshot; files that changed since, or are new, are read."""
+        """The files that a scan reads by the indexes of a snapshot.
+
+        Parameters
+        ----------
+        scan
+            The scan.
+        snapshot
+            Summaries of files; those that it does not have, or that changed since, are read.
+        usable
+            Bound indexes of the snapshot.
+        """
         uris, sizes, times, _ = self.state.files.columns
         kept = np.ones(len(uris), dtype=bool)
         if not usable or not scan.condition:
