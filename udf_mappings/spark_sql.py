@@ -24,20 +24,7 @@ from geoskip.indexes.gaplist import GapList
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.planner import clause_for
-from geoskip.predicates import (
-    And,
-    Call,
-    Cast,
-    Comparison,
-    EndsWith,
-    In,
-    Like,
-    Literal,
-    Not,
-    Or,
-    Predicate,
-    StartsWith,
-)
+from geoskip.predicates import And, Call, Cast, Comparison, EndsWith, In, Like, Literal, Not, Or, Predicate, StartsWith
 from geoskip.registry import Function, maps
 from geoskip.types import sql_type
 

@@ -23,18 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geoskip.conditions import Interval, Intervals, complement, union
-from geoskip.predicates import (
-    Call,
-    Comparison,
-    Contains,
-    EndsWith,
-    In,
-    IsNull,
-    Literal,
-    Not,
-    Predicate,
-    StartsWith,
-)
+from geoskip.predicates import Call, Comparison, Contains, EndsWith, In, IsNull, Literal, Not, Predicate, StartsWith
 from geoskip.types import sql_type
 
 IS_TRUE, IS_FALSE, IS_NULL = 1, 2, 4

@@ -44,18 +44,7 @@ from geoskip.evaluation.values import beginning, exactly, interval_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of
 from geoskip.indexes.stored_bounds import bound_type, distinct, ordered
-from geoskip.predicates import (
-    Comparison,
-    Contains,
-    EndsWith,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Not,
-    Predicate,
-    StartsWith,
-)
+from geoskip.predicates import Comparison, Contains, EndsWith, In, IsNull, Like, Literal, Not, Predicate, StartsWith
 from geoskip.types import sql_type
 
 CUT = 4

@@ -183,11 +183,7 @@ def declare(
         _check_arguments(monotone, 1, "declare(..., monotone=) takes a function of the call")
     elif monotone not in (None, "increasing", "decreasing"):
         raise MappingError(f"declare(..., monotone=) takes 'increasing' or 'decreasing', got {monotone!r}")
-    for name, word in {
-        "metric": metric,
-        "null_in_null_out": null_in_null_out,
-        "deterministic": deterministic,
-    }.items():
+    for name, word in {"metric": metric, "null_in_null_out": null_in_null_out, "deterministic": deterministic}.items():
         if word not in (None, True, False):
             raise MappingError(f"declare(..., {name}=) takes True or False, got {word!r}")
     if inverse is not None:

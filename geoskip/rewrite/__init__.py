@@ -61,13 +61,7 @@ import re
 from geoskip.bounds.monotone import THROUGH_ARROW, physical_value, python_value
 from geoskip.bounds.sort_keys import physical
 from geoskip.bounds.time_zones import has_fixed_zone
-from geoskip.predicates import (
-    And,
-    Cast,
-    IsNull,
-    Not,
-    StartsWith,
-)
+from geoskip.predicates import And, Cast, IsNull, Not, StartsWith
 from geoskip.registry.fingerprint import is_unchanged
 
 _HOUR = 3_600_000_000

@@ -19,17 +19,7 @@ import numpy as np
 
 from geoskip.bounds import uncast
 from geoskip.clauses import Clause, Files, Mask, all_of, any_of
-from geoskip.conditions import (
-    AllOf,
-    Among,
-    AnyOf,
-    Compare,
-    Condition,
-    FileClause,
-    Places,
-    Refine,
-    any_holds,
-)
+from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, FileClause, Places, Refine, any_holds
 from geoskip.indexes.metricdist.summaries import OF_SCALE, DistanceTable, Pivots
 from geoskip.metrics import Floats
 from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate

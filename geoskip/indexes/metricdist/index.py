@@ -41,14 +41,7 @@ from geoskip.clauses import Clause
 from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index
-from geoskip.indexes.metricdist.clauses import (
-    Distance,
-    HasNullDistance,
-    all_known,
-    any_known,
-    is_of_null,
-    subject,
-)
+from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, all_known, any_known, is_of_null, subject
 from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import Metric, UserMetric
 from geoskip.metrics.strings import Hamming, Levenshtein
@@ -248,10 +241,7 @@ class MetricDist(Index):
         if not isinstance(called, Call) or not self._is_own_call(called) or is_of_null(node):
             return None
         half = len(self.bound)
-        for rows, others in (
-            (called.args[:half], called.args[half:]),
-            (called.args[half:], called.args[:half]),
-        ):
+        for rows, others in ((called.args[:half], called.args[half:]), (called.args[half:], called.args[:half])):
             constants = [other.value for other in others if isinstance(other, Literal) and other.value is not None]
             if rows == self.bound and len(constants) == len(others) == half:
                 nulls = "" if current().keeps_nulls(metric.function) else "all"
