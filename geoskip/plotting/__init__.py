@@ -25,6 +25,7 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.geometry import Boxes
+from geoskip.indexes.geobox.units import units_of
 from geoskip.planner import Decision
 from geoskip.plotting.drawing import FileBoxes, Limit, boxes_of, geobox_of, limits_of, shapes_of
 
@@ -111,7 +112,7 @@ def plot_map(
     picture = _Picture(
         boxes_of(decision, geobox, kept, skipped),
         shapes_of(decision.clause, geobox),
-        limits_of(decision.clause, geobox),
+        limits_of(decision.clause, geobox, units_of(decision.snapshot.files, str(geobox), geobox.counts)),
         _geometries(found[:most_rows]),
         len(found) > most_rows,
     )

@@ -1,4 +1,6 @@
-"""Geometries of a decision for maps: the boxes of its files and the shapes in its clauses.
+"""Geometries of a decision for maps: the boxes of its files, and the shapes and limits of its clauses.
+
+Clauses name their shapes themselves, and limits are read from conditions: a new clause is drawn without a change here.
 
 All coordinates are those of the index: a shape that a query compares with ``ST_FlipCoordinates(geom)`` is
 drawn flipped back.
@@ -6,26 +8,22 @@ drawn flipped back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyproj
 import shapely
 from numpy.typing import NDArray
 from shapely.geometry.base import BaseGeometry
 
 from geoskip.clauses import Clause, leaves_of
+from geoskip.conditions import AllOf, AnyOf, Compare, Condition, Negation, Refine, SomeValue
 from geoskip.errors import InvalidSpecificationError
 from geoskip.geometry import Boxes
-from geoskip.geometry.shapes import Shape
-from geoskip.indexes.geobox.clauses import BoxCompares, BoxTransform, GeoClause
-from geoskip.indexes.geobox.globe import SPHEROID_LEAST, GlobeComesWithin, GlobeGoesBeyond
+from geoskip.indexes.geobox.clauses import GeoClause
 from geoskip.indexes.geobox.index import GeoBox
-from geoskip.indexes.geobox.units import units_of
+from geoskip.indexes.geobox.units import BoxFacts, units_of
 from geoskip.planner import Decision
-
-_CORNERS_OF_A_CIRCLE = 180
 
 
 @dataclass(frozen=True)
@@ -107,51 +105,30 @@ def _among(paths: Iterable[str], root: str, number_of: dict[str, int]) -> NDArra
 
 def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
     """The shapes that a clause compares the boxes with; a distance makes the area within it."""
-    found: dict[bytes, BaseGeometry] = {}
-    for part in leaves_of(clause):
-        if not isinstance(part, GeoClause) or part.index != str(index):
-            continue
-        shape, distance = getattr(part, "shape", None), getattr(part, "distance", 0)
-        if isinstance(part, GlobeComesWithin | GlobeGoesBeyond):
-            drawn = _circle(part.longitude, part.latitude, distance, part.earth.least)
-        elif isinstance(shape, Shape):
-            drawn = shapely.buffer(shape.geometry, distance, quad_segs=32) if distance > 0 else shape.geometry
-        else:
-            continue
-        if not drawn.is_empty:
-            seen = _unviewed(drawn, part.view)
-            found[shapely.to_wkb(seen)] = seen
+    outlines = (part.outline() for part in _parts_of(clause, index))
+    found = {shapely.to_wkb(shape): shape for shape in outlines if shape is not None and not shape.is_empty}
     return list(found.values())
 
 
-def limits_of(clause: Clause, index: GeoBox) -> list[Limit]:
-    """The coordinates that a clause compares with single constants."""
-    found: dict[Limit, None] = {}
-    for part in leaves_of(clause):
-        if isinstance(part, BoxCompares) and part.index == str(index) and len(part.bounds) == 1:
-            moved = part.bounds[0][0] - (part.view.dx, part.view.dy)[part.axis]
-            found[Limit(1 - part.axis if part.view.flip else part.axis, moved)] = None
-    return list(found)
+def limits_of(clause: Clause, index: GeoBox, table: BoxFacts) -> list[Limit]:
+    """The coordinates that a clause compares with single constants, by its condition on the boxes of a table."""
+    conditions = (part.where(table) for part in _parts_of(clause, index) if part.outline() is None)
+    return list(dict.fromkeys(limit for condition in conditions for limit in _compared(condition)))
 
 
-def _unviewed(shape: BaseGeometry, view: BoxTransform) -> BaseGeometry:
-    """A shape that the query compares with a view of the geometry, where it lies for the geometry itself."""
-
-    def back(xy: NDArray[np.float64]) -> NDArray[np.float64]:
-        moved = xy - (view.dx, view.dy)
-        return moved[:, ::-1] if view.flip else moved
-
-    plain = view.flip or view.dx or view.dy
-    return shapely.transform(shape, back) if plain else shape
+def _parts_of(clause: Clause, index: GeoBox) -> list[GeoClause]:
+    return [part for part in leaves_of(clause) if isinstance(part, GeoClause) and part.index == str(index)]
 
 
-def _circle(lng: float, lat: float, distance: float, radius: float) -> BaseGeometry:
-    """The circle around a place, cut where it comes around the globe; a place alone where it has no size."""
-    if not 0 < distance < radius * np.pi / 2:
-        return shapely.Point(lng, lat)
-    earth = pyproj.Geod(ellps="WGS84") if radius == SPHEROID_LEAST else pyproj.Geod(a=radius, b=radius)
-    bearings = np.linspace(0, 360, _CORNERS_OF_A_CIRCLE, endpoint=False)
-    count = len(bearings)
-    x, y, _ = earth.fwd(np.full(count, lng), np.full(count, lat), bearings, np.full(count, distance))
-    around = lng + (np.asarray(x) - lng + 180) % 360 - 180
-    return shapely.LineString(np.column_stack([around, y])[[*range(count), 0]])
+def _compared(condition: Condition) -> Iterator[Limit]:
+    """The limits in a condition: comparisons of a box's end, or of both of one axis, with one number."""
+    match condition:
+        case Compare(("xmin" | "xmax" | "ymin" | "ymax") as end, _, value) if np.isfinite(value):
+            yield Limit(int(end[0] == "y"), float(value))
+        case SomeValue((value,), columns=(end, _)):
+            yield Limit(int(end[0] == "y"), float(value))
+        case Refine(part) | Negation(part):
+            yield from _compared(part)
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _compared(part)

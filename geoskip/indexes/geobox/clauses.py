@@ -10,14 +10,16 @@ the row. For the negated families the opposite is shown: what is true of every g
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
+from shapely.geometry.base import BaseGeometry
 
 from geoskip.clauses import Files
 from geoskip.conditions import (
@@ -117,6 +119,15 @@ class BoxTransform:
         west, south, east, north = west - self.dx, south - self.dy, east - self.dx, north - self.dy
         return Envelope(south, west, north, east) if self.flip else Envelope(west, south, east, north)
 
+    def unviewed(self, shape: BaseGeometry) -> BaseGeometry:
+        """Return where a shape lies for the indexed geometry that is compared with the viewed one."""
+
+        def back(xy: NDArray[np.float64]) -> NDArray[np.float64]:
+            moved = xy - (self.dx, self.dy)
+            return moved[:, ::-1] if self.flip else moved
+
+        return shapely.transform(shape, back) if self.flip or self.dx or self.dy else shape
+
     @property
     def _looseness(self) -> float:
         return 2 * ROUNDING if self.centre else LOOSENESS
@@ -143,6 +154,10 @@ class GeoClause(ExistsClause):
     def keep_units(self, files: Files) -> Mask:
         with np.errstate(all="ignore"):  # views of huge coordinates may overflow to infinities, which keep
             return super().keep_units(files)
+
+    def outline(self) -> BaseGeometry | None:
+        """Return what the boxes are compared with, where it lies for the indexed geometry, for maps; None without."""
+        return None
 
     def _code(self, where: Condition, keep: Callable[[Any, Integers], Mask]) -> Condition:
         return Refine(where, keep, type(self).__name__)
@@ -191,10 +206,19 @@ class GeoClause(ExistsClause):
 
 
 @dataclass(frozen=True)
-class BoxMeets(GeoClause):
-    """Some box shares a point with the shape: for relations that need a common point."""
-
+class _ShapeClause(GeoClause):
     shape: Shape
+
+    def outline(self) -> BaseGeometry | None:
+        """Return the shape; with a distance, the area within it."""
+        distance = getattr(self, "distance", 0)
+        shape = shapely.buffer(self.shape.geometry, distance, quad_segs=32) if distance > 0 else self.shape.geometry
+        return self.view.unviewed(shape)
+
+
+@dataclass(frozen=True)
+class BoxMeets(_ShapeClause):
+    """Some box shares a point with the shape: for relations that need a common point."""
 
     def where(self, table: Table) -> Condition:
         exact = not self.view.slack and (self.shape.is_box or not self.shape.valid)
@@ -211,10 +235,8 @@ class BoxMeets(GeoClause):
 
 
 @dataclass(frozen=True)
-class BoxEncloses(GeoClause):
+class BoxEncloses(_ShapeClause):
     """Some box contains the shape's envelope, as a geometry does that contains a shape that is not EMPTY."""
-
-    shape: Shape
 
     def where(self, table: Table) -> Condition:
         envelope = self.shape.envelope
@@ -244,14 +266,13 @@ class BoxEquals(BoxEncloses):
 
 
 @dataclass(frozen=True)
-class BoxLeaves(GeoClause):
+class BoxLeaves(_ShapeClause):
     """Some box is not wholly in the polygon (``openly``: its interior), or some row is EMPTY or invalid.
 
     A valid geometry whose box lies in the polygon is covered by it, and intersects it; in the interior, it is
     contained by it.
     """
 
-    shape: Shape
     openly: bool
 
     def where(self, table: Table) -> Condition:
@@ -269,7 +290,7 @@ class BoxLeaves(GeoClause):
 
 
 @dataclass(frozen=True)
-class BoxDiffers(GeoClause):
+class BoxDiffers(_ShapeClause):
     """Some row's distance to the shape may be another than this: at 0, some row may be disjoint.
 
     All rows of a box that is one point, not moved by rounding, have one distance. At 0, all valid rows of a box that
@@ -277,7 +298,6 @@ class BoxDiffers(GeoClause):
     box: a geometry touches every side of its own box.
     """
 
-    shape: Shape
     distance: float
 
     def where(self, table: Table) -> Condition:
@@ -303,10 +323,9 @@ class BoxDiffers(GeoClause):
 
 
 @dataclass(frozen=True)
-class BoxComesWithin(GeoClause):
+class BoxComesWithin(_ShapeClause):
     """Some box comes within a distance of the shape, or some row is EMPTY, whose distances are 0 in JTS."""
 
-    shape: Shape
     distance: float
 
     def where(self, table: Table) -> Condition:
@@ -324,10 +343,9 @@ class BoxComesWithin(GeoClause):
 
 
 @dataclass(frozen=True)
-class BoxGoesBeyond(GeoClause):
+class BoxGoesBeyond(_ShapeClause):
     """Some box has a point farther than a distance from the shape, or some row is EMPTY or invalid."""
 
-    shape: Shape
     distance: float
 
     def where(self, table: Table) -> Condition:
@@ -360,9 +378,19 @@ class BoxCompares(GeoClause):
         axis = "xy"[self.axis ^ (self.view.flip and not self.view.slack)]
         boxes = self._compared(f"{axis}min", f"{axis}max")
         if self.view.slack:  # each box has a margin of its own
-            boxes = self._code(UnitSort.BOX.condition, partial(_evaluated, boxes, self.view))
+            plain = boxes
+            boxes = self._code(self._reached(table), lambda *given: evaluate(plain, _Seen(self._seen(*given))))
         half = (UnitSort.ONLY_X, UnitSort.ONLY_Y)[self.axis]
         return any_holds([boxes, half.condition, UnitSort.WILD.condition])
+
+    def _reached(self, table: Table) -> Condition:
+        """The condition on boxes that, as viewed, may meet the half-plane or the line of a single literal."""
+        if self.op == "not in" or len(self.bounds) > 1:
+            return UnitSort.BOX.condition
+        low = -math.inf if self.op[0] == "<" else self.bounds[0][0]
+        high = math.inf if self.op[0] == ">" else self.bounds[0][1]
+        ends = (low, -math.inf, high, math.inf) if self.axis == 0 else (-math.inf, low, math.inf, high)
+        return window(self.view.back(Envelope(*ends), table.scale))
 
     def _compared(self, least: str, most: str) -> Condition:
         """The condition on the ends of an axis, which are finite."""
@@ -386,10 +414,6 @@ class BoxCompares(GeoClause):
     def __str__(self) -> str:
         values = ", ".join(f"{low:g}" for low, _ in self.bounds[:5]) + (", ..." if len(self.bounds) > 5 else "")
         return f"{self.index}: a box has {'xy'[self.axis]} {self.op} {values}"
-
-
-def _evaluated(condition: Condition, view: BoxTransform, units: BoxUnits, places: Integers) -> Mask:
-    return evaluate(condition, _Seen(view.boxes(units.boxes.take(places))))
 
 
 @dataclass(frozen=True)

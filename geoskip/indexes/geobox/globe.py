@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyproj
+import shapely
+from shapely.geometry.base import BaseGeometry
 
 from geoskip.clauses import Mask
 from geoskip.conditions import NEVER, AllOf, Condition, Negation, any_holds
@@ -33,6 +36,8 @@ SPHEROID_MOST = 6399593.626
 
 GLOBE = Envelope(-1e5, -90, 1e5, 90)
 """Valid longitudes and latitudes; beyond 1e5, rounding modulo 360 is no longer far below the slack."""
+
+_CORNERS_OF_A_CIRCLE = 180
 
 Cap = tuple[float, float, float]
 """A spherical cap: longitude and latitude of its centre in degrees, and its angle in radians."""
@@ -80,6 +85,18 @@ class _Globe(GeoClause):
         """Return boxes of the centroids: grown by the rounding error, except for points, their own centroids."""
         boxes = self._seen(units, places)
         return boxes.grown(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
+
+    def outline(self) -> BaseGeometry:
+        """Return the circle around the place, cut where it comes around the globe; the place if it has no size."""
+        if not 0 < self.distance < self.earth.least * np.pi / 2:
+            return self.view.unviewed(shapely.Point(self.longitude, self.latitude))
+        radius = self.earth.least
+        earth = pyproj.Geod(ellps="WGS84") if radius == SPHEROID_LEAST else pyproj.Geod(a=radius, b=radius)
+        bearings = np.linspace(0, 360, _CORNERS_OF_A_CIRCLE, endpoint=False)
+        lng, lat = (np.full(len(bearings), place) for place in (self.longitude, self.latitude))
+        x, y, _ = earth.fwd(lng, lat, bearings, np.full(len(bearings), self.distance))
+        around = self.longitude + (np.asarray(x) - self.longitude + 180) % 360 - 180
+        return self.view.unviewed(shapely.LineString(np.column_stack([around, y])[[*range(len(bearings)), 0]]))
 
     def _place(self) -> str:
         return f"{self.distance:g} of ({self.longitude:g}, {self.latitude:g}) on the globe"

@@ -21,7 +21,9 @@ from geoskip import geometry as d
 from geoskip.clauses import KEEP_ALL, Clause, all_of, any_of, keep_mask
 from geoskip.errors import EnvironmentProblem, InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn
-from geoskip.indexes.geobox.index import Earth
+from geoskip.indexes.geobox.clauses import BoxTransform
+from geoskip.indexes.geobox.index import Earth, GeometryThroughIndex
+from geoskip.indexes.geobox.units import BoxFacts
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.planner import Decision
 from geoskip.plotting import KEPT, SEA, SKIPPED, plot_map
@@ -220,7 +222,11 @@ def test_compared_coordinates_are_lines() -> None:
     north, west = (
         INDEX.clause(Comparison(op, *pair)) for op, pair in ((">", (LAT, Literal(41.5))), ("<", (LNG, Literal(-80))))
     )
-    assert limits_of(all_of([north, west]), INDEX) == [Limit(1, 41.5), Limit(0, -80.0)]
+    facts = BoxFacts(d.Envelope(-180, -90, 180, 90))
+    assert limits_of(all_of([north, west]), INDEX, facts) == [Limit(1, 41.5), Limit(0, -80.0)]
+    moved = GeometryThroughIndex(INDEX, BoxTransform().flipped().shifted(1.0, 0.0)).compares(0, "<", 43.0)
+    (limit,) = limits_of(moved, INDEX, facts)
+    assert (limit.axis, limit.value) == (1, pytest.approx(42.0))
     assert said(drawn(all_of([north, west]))) == ["skipped: 3 files", "kept: 1 file", "the query"]
 
 
