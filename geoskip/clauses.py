@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import numpy as np
@@ -39,6 +39,23 @@ class Files(Protocol):
 
     def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the cached result of ``compute``, for arrays derived from summaries."""
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedFiles(ABC):
+    """Units of files as if each were a file with summaries of its own; implements :class:`Files`."""
+
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The result of the first call for this key."""
+        if key not in self.known:
+            self.known[key] = compute()
+        value: T = self.known[key]
+        return value
 
 
 class Clause(ABC):

@@ -185,18 +185,9 @@ def value_to_json(value: Any) -> Any:
             return value
         except UnicodeEncodeError:  # JSON would join two lone surrogates to one character
             return {"utf8": value.encode("utf-8", "surrogatepass").hex()}
-    if kind is float:
-        return {"float": repr(value)}
-    if kind is Decimal:
-        return {"decimal": str(value)}
-    if kind is bytes:
-        return {"bytes": value.hex()}
-    if kind is tuple:
-        return {"array": [value_to_json(item) for item in value]}
-    if kind is datetime.date:
-        return {"date": value.isoformat()}
-    if kind is datetime.datetime:
-        return {"datetime": value.isoformat()}
+    if kind in _WRITERS:
+        name, write = _WRITERS[kind]
+        return {name: write(value)}
     if isinstance(value, BaseGeometry):
         return _geometry_to_json(value)
     raise MetadataError(f"a literal of type {kind.__module__}.{kind.__qualname__} has no written form")
@@ -249,6 +240,14 @@ def _ring(text: str) -> BaseGeometry:
     return shapely.set_srid(ring, shapely.get_srid(line))
 
 
+_WRITERS: Mapping[type, tuple[str, Callable[[Any], Any]]] = {
+    float: ("float", repr),
+    Decimal: ("decimal", str),
+    bytes: ("bytes", bytes.hex),
+    tuple: ("array", lambda items: [*map(value_to_json, items)]),
+    datetime.date: ("date", datetime.date.isoformat),
+    datetime.datetime: ("datetime", datetime.datetime.isoformat),
+}
 _VALUES: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,

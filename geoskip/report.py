@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from geoskip.planner import Decision
 
 
+_SUMS = ("files_total", "files_kept", "bytes_total", "bytes_kept")
+_COUNTS = ("files_unindexed", "files_audited")
+
+
 def _nothing() -> tuple[Any, ...]:
     return ()
 
@@ -112,20 +116,9 @@ class Scan:
 
     def to_dict(self) -> dict[str, Any]:
         """Totals, reasons and clauses, ready for JSON."""
-        return {
-            "dataset": self.dataset,
-            "predicate": self.predicate,
-            "files_total": self.files_total,
-            "files_kept": self.files_kept,
-            "bytes_total": self.bytes_total,
-            "bytes_kept": self.bytes_kept,
-            "planning_seconds": self.planning_seconds,
-            "reasons": list(self.reasons),
-            "files_unindexed": self.files_unindexed,
-            "files_audited": self.files_audited,
-            "lost": list(self.lost),
-            "clauses": [{"clause": text, "skips": count} for text, count in self.clauses()],
-        }
+        names = ("dataset", "predicate", *_SUMS, "planning_seconds", "reasons", *_COUNTS, "lost")
+        plain = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
+        return {**plain, "clauses": [{"clause": text, "skips": count} for text, count in self.clauses()]}
 
     def __str__(self) -> str:
         planned = f"; planned in {1000 * self.planning_seconds:.1f} ms" if self.planning_seconds else ""
@@ -183,9 +176,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Sums and scans, ready for JSON."""
-        sums = ("files_total", "files_kept", "bytes_total", "bytes_kept")
         scans = [scan.to_dict() for scan in self.scans]
-        return {**{name: getattr(self, name) for name in sums}, "scans": scans, "notes": list(self.notes)}
+        return {**{name: getattr(self, name) for name in _SUMS}, "scans": scans, "notes": list(self.notes)}
 
     def __str__(self) -> str:
         notes = [f"  - {_short(note, 300)}" for note in self.notes]

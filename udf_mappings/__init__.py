@@ -22,10 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from geoskip.predicates import Call
+from geoskip.geometry import Point, SameGeometry
+from geoskip.predicates import Call, Comparison, In, Literal, Predicate
+from geoskip.registry import Function, current
 
-__all__ = ["PlainFunction", "offered", "returns"]
+__all__ = ["CATALYST", "PlainFunction", "catalyst", "equality", "is_catalyst", "offered", "point_of", "returns"]
 
+CATALYST = "org.apache.spark.sql.catalyst.expressions."
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -65,3 +68,31 @@ def returns(call: Call, *kinds: str) -> bool:
     (False, True)
     """
     return call.type is None or call.type in kinds
+
+
+def catalyst(kind: str, *names: str) -> list[Function]:
+    """One of Spark's Catalyst classes under its SQL names."""
+    return [Function(name, classes=(CATALYST + kind,)) for name in names]
+
+
+def is_catalyst(node: Predicate, kind: str) -> bool:
+    """True for a call of one of Spark's Catalyst classes."""
+    return isinstance(node, Call) and node.implementation == CATALYST + kind
+
+
+def equality(node: Predicate) -> tuple[Predicate, tuple[Literal, ...]] | None:
+    """The expression and the literals of ``e = 1`` or ``e IN (1, 2)``; None for other conditions."""
+    match node:
+        case Comparison("=", child, Literal() as literal):
+            return child, (literal,)
+        case In(child, literals):
+            return child, literals
+    return None
+
+
+def point_of(node: Predicate) -> Point | None:
+    """The point that an expression denotes, also by way of functions that keep a geometry; None for others."""
+    meaning = current().denotation(node) if isinstance(node, Call) else None
+    while isinstance(meaning, SameGeometry):
+        meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
+    return meaning if isinstance(meaning, Point) else None

@@ -38,7 +38,7 @@ from shapely.geometry.base import BaseGeometry
 
 from geoskip.bounds import uncast
 from geoskip.clauses import Clause, any_of
-from geoskip.geometry import Point, SameGeometry
+from geoskip.geometry import Point
 from geoskip.indexes.affix import Prefix
 from geoskip.indexes.base import Index
 from geoskip.indexes.gaplist import GapList
@@ -47,9 +47,9 @@ from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
-from geoskip.registry import Function, constant, current, maps
+from geoskip.registry import constant, maps
 from geoskip.registry.fingerprint import identity
-from udf_mappings import PlainFunction, offered
+from udf_mappings import PlainFunction, catalyst, equality, offered, point_of
 from udf_mappings.sedona_names import functions as sedona
 
 FUNCTIONS: dict[str, PlainFunction] = {}
@@ -148,12 +148,8 @@ MOST_INTERVALS = 256
 LARGEST_DISK = 20
 _SPREAD = 1.2
 _UNIT = Earth.of_radius(1.0)
-_CATALYST = "org.apache.spark.sql.catalyst.expressions."
-_CONTAINS = Function("array_contains", classes=(_CATALYST + "ArrayContains",))
-_FIRST_OF = tuple(
-    Function(name, classes=(_CATALYST + kind,))
-    for name, kind in (("element_at", "ElementAt"), ("getarrayitem", "GetArrayItem"))
-)
+(_CONTAINS,) = catalyst("ArrayContains", "array_contains")
+_FIRST_OF = (*catalyst("ElementAt", "element_at"), *catalyst("GetArrayItem", "getarrayitem"))
 
 
 def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
@@ -162,18 +158,11 @@ def _is_one_of(functions: tuple[Any, ...], node: Predicate) -> bool:
 
 def cells_of(node: Predicate) -> tuple[Predicate, list[str]] | None:
     """Return the expression and the valid cells of ``cell = '85..'`` or ``cell IN (...)``, as text."""
-    match node:
-        case Comparison("=", child, Literal() as literal):
-            literals: tuple[Literal, ...] = (literal,)
-        case In(child, literals):
-            pass
-        case _:
-            return None
-    values = [literal.value for literal in literals]
-    if not values:
+    found = equality(node)
+    if found is None or not found[1]:
         return None
-    texts = [value if isinstance(value, str) else h3.int_to_str(value) for value in values]
-    return child, [text for text in texts if is_cell(text)]
+    texts = [one.value if isinstance(one.value, str) else h3.int_to_str(one.value) for one in found[1]]
+    return found[0], [text for text in texts if is_cell(text)]
 
 
 # ---- over the coordinates
@@ -335,19 +324,12 @@ def in_a_cover(node: Predicate, index: Index) -> Clause | None:
     resolution = _resolution(cell) if cell is not None and _is_one_of(PLACES, cell) else None
     match node:
         case Call(_, (Literal(shape), g)) | Call(_, (g, Literal(shape))) if resolution is not None:
-            place = _point_of(g)
+            place = point_of(g)
             if isinstance(cell, Call) and place is not None:
                 own = (uncast(place.y), uncast(place.x))
                 if own == tuple(map(uncast, cell.args[:2])) and (cells := covering(shape, resolution)) is not None:
                     return _descends(cell, cells, resolution, index)
     return None
-
-
-def _point_of(node: Predicate) -> Point | None:
-    meaning = current().denotation(node) if isinstance(node, Call) else None
-    while isinstance(meaning, SameGeometry):
-        meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
-    return meaning if isinstance(meaning, Point) else None
 
 
 def covering(value: Any, resolution: int) -> list[str] | None:

@@ -31,26 +31,13 @@ import shapely
 
 from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
-from geoskip.geometry import Point, SameGeometry
 from geoskip.indexes.metricdist.index import Distance, MetricDist, subject
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
-from geoskip.registry import Function, current, maps
+from geoskip.registry import Function, maps
 from geoskip.types import sql_type
-from udf_mappings import metric_functions, returns
+from udf_mappings import catalyst, is_catalyst, metric_functions, point_of, returns
 from udf_mappings.sedona_names import functions as sedona
 from udf_mappings.shapely_functions import EARTH_RADIUS
-
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
-
-
-def catalyst(kind: str, *names: str) -> list[Function]:
-    """One Catalyst class under its SQL names."""
-    return [Function(name, classes=(CATALYST + kind,)) for name in names]
-
-
-def is_catalyst(call: Predicate, kind: str) -> bool:
-    """True for a call of this Catalyst class."""
-    return isinstance(call, Call) and call.implementation == CATALYST + kind
 
 
 @dataclass(frozen=True)
@@ -70,12 +57,8 @@ class Offset:
 @maps(*catalyst("Sqrt", "SQRT", "sqrt"), *catalyst("Pow", "POWER", "pow", "power"), index=MetricDist)
 def root_of_squares(node: Predicate, index: MetricDist) -> Clause | None:
     """Map the root of a sum of squared differences to the euclidean distance."""
-    if index.measures != "euclidean":
-        return None
     match subject(node):
-        case Call(_, (total,)):
-            return _answer(node, index, _squares(total, index))
-        case Call(_, (total, Literal(0.5))):
+        case Call(_, (total,)) | Call(_, (total, Literal(0.5))) if index.measures == "euclidean":
             return _answer(node, index, _squares(total, index))
     return None
 
@@ -337,10 +320,8 @@ def _axes(node: Predicate, index: MetricDist) -> tuple[int | None, ...]:
     """Return the indexed expressions that are the coordinates of a point."""
     if len(index.bound) != 2:
         return ()
-    meaning = current().denotation(node) if isinstance(node, Call) else None
-    while isinstance(meaning, SameGeometry):
-        meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None
-    return index.axes(meaning.x, meaning.y) if isinstance(meaning, Point) else ()
+    point = point_of(node)
+    return () if point is None else index.axes(point.x, point.y)
 
 
 # ---- arrays, and geoskip's own functions

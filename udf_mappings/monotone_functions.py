@@ -21,10 +21,10 @@ from collections.abc import Callable
 
 from geoskip.bounds.time_zones import has_fixed_zone
 from geoskip.predicates import Call, Literal
-from geoskip.registry import Function, declare
+from geoskip.registry import declare
 from geoskip.types import sql_type
+from udf_mappings import catalyst
 
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
 Direction = str | Callable[[Call], str | None]
 
 RISES = "increasing"
@@ -196,4 +196,4 @@ FUNCTIONS: dict[str, tuple[str, Direction]] = {
 }
 
 for _kind, (_name, _direction) in FUNCTIONS.items():
-    declare(Function(_name, classes=(CATALYST + _kind,)), monotone=_direction, null_in_null_out=True)
+    declare(*catalyst(_kind, _name), monotone=_direction, null_in_null_out=True)

@@ -25,17 +25,12 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Cast, Comparison, EndsWith, In, Like, Literal, Not, Or, Predicate, StartsWith
-from geoskip.registry import Function, maps
+from geoskip.registry import maps
 from geoskip.types import sql_type
+from udf_mappings import catalyst, equality
 
 BEGINNINGS = (MinMax, Prefix)
 """Index types over the beginnings of texts."""
-CATALYST = "org.apache.spark.sql.catalyst.expressions."
-
-
-def functions(kind: str, *names: str) -> list[Function]:
-    """One Catalyst class under its SQL names."""
-    return [Function(name, classes=(CATALYST + kind,)) for name in names]
 
 
 def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None]) -> Clause | None:
@@ -44,7 +39,7 @@ def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None])
     return any_of(clause for clause in found if clause is not None) if None not in found else None
 
 
-@maps(*functions("Substring", "substring", "substr"), index=(*BEGINNINGS, GeoBox))
+@maps(*catalyst("Substring", "substring", "substr"), index=(*BEGINNINGS, GeoBox))
 def a_beginning(node: Predicate, index: Index) -> Clause | None:
     """``substring(s, 1, n) = 'ab'``: s begins with it, and has no other beginning of n characters.
 
@@ -87,7 +82,7 @@ def a_beginning(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-@maps(*functions("Substring", "substring", "substr"), index=Suffix)
+@maps(*catalyst("Substring", "substring", "substr"), index=Suffix)
 def an_end(node: Predicate, index: Suffix) -> Clause | None:
     """``substring(s, -n) = 'ab'``, which ``right(s, n)`` arrives as: s ends with it.
 
@@ -101,7 +96,7 @@ def an_end(node: Predicate, index: Suffix) -> Clause | None:
     return None
 
 
-@maps(*functions("StringInstr", "instr"), index=BEGINNINGS)
+@maps(*catalyst("StringInstr", "instr"), index=BEGINNINGS)
 def found_first(node: Predicate, index: Index) -> Clause | None:
     """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not."""
     match node:
@@ -112,7 +107,7 @@ def found_first(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-@maps(*functions("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
+@maps(*catalyst("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
 def located_first(node: Predicate, index: Index) -> Clause | None:
     """``locate('ab', s) = 1`` is ``instr(s, 'ab') = 1``, with a search from the first character."""
     match node:
@@ -123,7 +118,7 @@ def located_first(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-@maps(*functions("ArrayContains", "array_contains"), index=Index)
+@maps(*catalyst("ArrayContains", "array_contains"), index=Index)
 def in_an_array(node: Predicate, index: Index) -> Clause | None:
     """``array_contains(array('a', 'b'), x)`` is ``x IN ('a', 'b')``, a NULL among them included."""
     match node:
@@ -141,7 +136,7 @@ _LONGEST = 100
 _TRIMS = ("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight", "rtrim")
 
 
-@maps(*functions("Concat", "concat"), index=Index)
+@maps(*catalyst("Concat", "concat"), index=Index)
 def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t) < 'm'``: s is below. ``concat(s, t) > 'm'``: s is above, or a prefix of ``m``.
 
@@ -169,7 +164,7 @@ def ordered_by_what_is_put_first(node: Predicate, index: Index) -> Clause | None
     return clause_for(found, [index])
 
 
-@maps(*(function for names in _TRIMS for function in functions(*names)), index=BEGINNINGS)
+@maps(*(function for names in _TRIMS for function in catalyst(*names)), index=BEGINNINGS)
 def ordered_as_it_was(node: Predicate, index: Index) -> Clause | None:
     """``rtrim(s) < 'm'``: s is below, unless the trimmed rest is greater than that of ``m``.
 
@@ -215,17 +210,15 @@ _OLD = -2_177_452_800_000_000
 """1901, before which the formatters of other calendars may have other clocks too."""
 
 
-@maps(*functions("DateFormatClass", "date_format"), index=(MinMax, GapList))
+@maps(*catalyst("DateFormatClass", "date_format"), index=(MinMax, GapList))
 def within_named_period(node: Predicate, index: Index) -> Clause | None:
     """``date_format(ts, 'yyyy-MM') = '2026-10'``: local time from 1 October to 1 November.
 
     Or before 1901: by ``spark.sql.legacy.timeParserPolicy=LEGACY``, other calendars and clocks count, and years BC are
     shown as those AD.
     """
-    match node:
-        case Comparison("=", Call(_, (time, Literal(str() as form))) as call, Literal(str()) as text):
-            texts: tuple[Literal, ...] = (text,)
-        case In(Call(_, (time, Literal(str() as form))) as call, texts):
+    match equality(node):
+        case (Call(_, (time, Literal(str() as form))) as call, texts):
             pass
         case _:
             return None

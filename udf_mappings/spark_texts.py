@@ -21,7 +21,8 @@ from geoskip.indexes.base import Index
 from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, EndsWith, In, Like, Literal, Or, Predicate, StartsWith
 from geoskip.registry import maps
-from udf_mappings.spark_sql import BEGINNINGS, CATALYST, functions, trimmed_characters
+from udf_mappings import CATALYST, catalyst, equality, is_catalyst
+from udf_mappings.spark_sql import BEGINNINGS, trimmed_characters
 
 Part = tuple[Predicate, str | None]
 """A text and the separator of its part; None for an unknown separator."""
@@ -29,21 +30,16 @@ _FEW = 16
 _LONGEST = 100
 
 
-def is_a(kind: str, node: Predicate) -> bool:
-    """True for a call of the Catalyst class."""
-    return isinstance(node, Call) and node.implementation == CATALYST + kind
-
-
 def _of_split(call: Call, place: int) -> Part | None:
     match call.args:
         case (Call(_, (text, Literal(str() as separator))) as split, Literal(int() as at), *_) if at == place:
-            return (text, separator) if is_a("StringSplitSQL", split) else None
+            return (text, separator) if is_catalyst(split, "StringSplitSQL") else None
     return None
 
 
 def _of_pattern(call: Call) -> Part | None:
     match call.args:
-        case (Call(_, (text, *_)) as split, Literal(0)) if is_a("StringSplit", split):
+        case (Call(_, (text, *_)) as split, Literal(0)) if is_catalyst(split, "StringSplit"):
             return text, None
     return None
 
@@ -88,7 +84,9 @@ def _sure(call: Predicate, text: str, place: int = 0) -> str:
 
     Splitting works on decoded texts, in which each byte that is not UTF-8 reads as U+FFFD.
     """
-    return _UNDECODED.split(text)[place] if is_a("ElementAt", call) or is_a("GetArrayItem", call) else text
+    return (
+        _UNDECODED.split(text)[place] if is_catalyst(call, "ElementAt") or is_catalyst(call, "GetArrayItem") else text
+    )
 
 
 _UNDECODED = re.compile("[\ufffd\ud800-\udfff]")
@@ -96,15 +94,11 @@ _UNDECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 def _equal_texts(node: Predicate) -> tuple[Predicate, list[str]] | None:
     """Return the expression and the texts of ``e = 'a'`` or ``e IN ('a', 'b')``, or None."""
-    match node:
-        case Comparison("=", child, Literal(str() as value)):
-            return child, [value]
-        case In(child, values) if len(values) <= _FEW:
-            return child, [v.value for v in values]
-    return None
+    found = equality(node)
+    return None if found is None or len(found[1]) > _FEW else (found[0], [literal.value for literal in found[1]])
 
 
-@maps(*(f for kind in BEGIN for f in functions(kind, *NAMES[kind])), index=BEGINNINGS)
+@maps(*(f for kind in BEGIN for f in catalyst(kind, *NAMES[kind])), index=BEGINNINGS)
 def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
     """A text starts with its beginning and is not below it; the separator or nothing follows."""
     equality = _equal_texts(node)
@@ -119,14 +113,14 @@ def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
     match node:
         case Comparison(">" | ">=" as op, call, Literal(str() as value) as least) if part := _part(call, BEGIN):
             # U+FFFD may be above the byte that it stands for
-            if value.isascii() or is_a("SubstringIndex", call) or is_a("StringTrimRight", call):
+            if value.isascii() or is_catalyst(call, "SubstringIndex") or is_catalyst(call, "StringTrimRight"):
                 return clause_for(Comparison(op, part[0], least), [index])
         case StartsWith(call, start) if (part := _part(call, BEGIN)) is not None:
             return clause_for(StartsWith(part[0], _sure(call, start)), [index])
     return None
 
 
-@maps(*(f for kind in END for f in functions(kind, *NAMES[kind])), index=Suffix)
+@maps(*(f for kind in END for f in catalyst(kind, *NAMES[kind])), index=Suffix)
 def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
     """A text ends with its last part; the separator or nothing precedes."""
     equality = _equal_texts(node)
@@ -153,13 +147,13 @@ def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predica
 # ---- trims
 
 
-@maps(*functions("StringTrim", "trim"), *functions("StringTrimLeft", "ltrim"), index=BEGINNINGS)
+@maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimLeft", "ltrim"), index=BEGINNINGS)
 def trimmed_before(node: Predicate, index: Index) -> Clause | None:
     """``trim(s) = 'ab'``: s begins with it, or with a character that is trimmed."""
     return _trimmed(node, index, StartsWith)
 
 
-@maps(*functions("StringTrim", "trim"), *functions("StringTrimRight", "rtrim"), index=Suffix)
+@maps(*catalyst("StringTrim", "trim"), *catalyst("StringTrimRight", "rtrim"), index=Suffix)
 def trimmed_after(node: Predicate, index: Suffix) -> Clause | None:
     """``trim(s) = 'ab'``: s ends with it, or with a character that is trimmed."""
     return _trimmed(node, index, EndsWith)
@@ -180,7 +174,7 @@ _CASED, _CASED_IN_ENTRIES = 3, 4
 _CHARACTERS = 16
 
 
-@maps(*functions("Upper", "upper", "ucase"), *functions("Lower", "lower", "lcase"), index=BEGINNINGS)
+@maps(*catalyst("Upper", "upper", "ucase"), *catalyst("Lower", "lower", "lcase"), index=BEGINNINGS)
 def in_either_case(node: Predicate, index: Index) -> Clause | None:
     """``upper(s) LIKE 'ABC%'``: s begins with a spelling of ABC, or a non-ASCII character comes first.
 
@@ -229,7 +223,7 @@ def _spellings(text: Predicate, head: str) -> Iterator[Predicate]:
 # ---- texts put together
 
 
-@maps(*functions("Concat", "concat"), index=Index)
+@maps(*catalyst("Concat", "concat"), index=Index)
 def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | None:
     """``concat('a/', s, t) = 'a/bc'``: s is ``''``, ``b`` or ``bc``; a literal after s fixes its end.
 
@@ -246,7 +240,7 @@ def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | Non
     return None
 
 
-@maps(*functions("Concat", "concat"), index=Index)
+@maps(*catalyst("Concat", "concat"), index=Index)
 def ends_with_what_is_put_last(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t, '/z') = 'a/z'``: the arguments are matched from the end."""
     match node:
@@ -328,7 +322,7 @@ def beginnings_of(pattern: str) -> list[str]:
     return [start] if start else []
 
 
-@maps(*functions("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
+@maps(*catalyst("RLike", "rlike", "regexp", "regexp_like"), index=BEGINNINGS)
 def an_anchored_pattern(node: Predicate, index: Index) -> Clause | None:
     """``s RLIKE '^ab...'`` begins with what precedes the first special character."""
     match node:
@@ -337,7 +331,7 @@ def an_anchored_pattern(node: Predicate, index: Index) -> Clause | None:
     return None
 
 
-@maps(*functions("RegExpExtract", "regexp_extract"), index=BEGINNINGS)
+@maps(*catalyst("RegExpExtract", "regexp_extract"), index=BEGINNINGS)
 def an_anchored_group(node: Predicate, index: Index) -> Clause | None:
     """``regexp_extract(s, '^user=([a-z]+)', 1) = 'ann'``: s begins with ``user=ann``.
 

@@ -40,7 +40,7 @@ from geoskip.planner import clause_for
 from geoskip.predicates import And, Call, Comparison, In, Like, Literal, Not, Or, Predicate
 from geoskip.registry import declare, maps
 from geoskip.registry.fingerprint import identity
-from udf_mappings import PlainFunction, offered
+from udf_mappings import PlainFunction, equality, offered
 
 FUNCTIONS: dict[str, PlainFunction] = {}
 CRAWLER = "Spider"
@@ -119,18 +119,11 @@ def family_in_name(node: Predicate, index: Index) -> Clause | None:
 
     A version begins with a digit and has no blank, so ``Chrome Mobile WebView 126`` is not of ``Chrome Mobile``.
     """
-    match node:
-        case Comparison("=", Call(_, (agent,)), Literal(str()) as family):
-            families: tuple[Literal, ...] = (family,)
-        case In(Call(_, (agent,)), families):
-            pass
-        case _:
-            return None
-    name = indexed_call(index, agent_name, agent)
-    if name is None:
-        return None
-    versions = [_with_version(name, family.value) for family in families]
-    return clause_for(Or((In(name, families), *versions)), [index])
+    match equality(node):
+        case (Call(_, (agent,)), families) if (name := indexed_call(index, agent_name, agent)) is not None:
+            versions = [_with_version(name, family.value) for family in families]
+            return clause_for(Or((In(name, families), *versions)), [index])
+    return None
 
 
 def _with_version(name: Predicate, family: str) -> Predicate:

@@ -21,9 +21,10 @@ from geoskip.indexes.affix import Prefix
 from geoskip.indexes.base import Index
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.minmax import MinMax
-from geoskip.predicates import Call, Comparison, In, Literal, Predicate, StartsWith
+from geoskip.predicates import Call, Literal, Predicate, StartsWith
 from geoskip.registry import maps
-from udf_mappings.spark_sql import every, functions
+from udf_mappings import catalyst, equality
+from udf_mappings.spark_sql import every
 
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'  # the servers write \" for a quote within; Java recurses once for each
 _COMMON = (
@@ -85,16 +86,14 @@ def columns(column: str, template: str) -> list[str]:
     return [f"{lines.part(name)} AS {name}" for name in lines.parts]
 
 
-@maps(*functions("ParseUrl", "parse_url"), index=(MinMax, Prefix))
+@maps(*catalyst("ParseUrl", "parse_url"), index=(MinMax, Prefix))
 def scheme(node: Predicate, index: Index) -> Clause | None:
     """``parse_url(url, 'PROTOCOL') = 'https'``: the URL begins with it and a colon, as it is written.
 
     Other parts stand anywhere: they need ``ValueList(url)`` or ``Formatted("url", extract="parse_url({}, 'HOST')")``,
     which decide every condition on them.
     """
-    match node:
-        case Comparison("=", Call(_, (url, Literal("PROTOCOL"))), Literal(str() as name)):
-            return index.clause(StartsWith(url, f"{name}:"))
-        case In(Call(_, (url, Literal("PROTOCOL"))), values):
+    match equality(node):
+        case (Call(_, (url, Literal("PROTOCOL"))), values):
             return every(values, lambda value: index.clause(StartsWith(url, f"{value.value}:")))
     return None

@@ -24,8 +24,8 @@ as many times as long as MinMax as there are segments a file.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from geoskip.bounds import indexed
 from geoskip.bounds.interval import counts_of
 from geoskip.bounds.sort_keys import Ints
-from geoskip.clauses import KEEP_NONE, Clause, Files, Mask
+from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, Files, Mask
 from geoskip.conditions import Condition, ExistsClause, condition_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
@@ -158,8 +158,8 @@ class SegmentTable(BoundTable):
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
-    """The segments of all files as if each were a file with the summary of MinMax; implements ``Files``.
+class Segments(DerivedFiles):
+    """The segments of all files as if each were a file with the summary of MinMax.
 
     They come in this order: every segment of every file; one for the NULLs of each file that has any; one for its NaNs;
     one, of which nothing is known, for each file without a summary.
@@ -170,13 +170,10 @@ class Segments:
         The file of each segment.
     fields : dict of str to Array
         The summaries, one entry a segment.
-    known : dict
-        Values that are derived from these.
     """
 
     owner: Ints
     fields: dict[str, pa.Array]
-    known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -184,13 +181,6 @@ class Segments:
     def summary(self, index: str, field: str) -> pa.Array:
         """One field, one entry a segment."""
         return self.fields[field] if field in self.fields else pa.nulls(len(self))
-
-    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The result of the first call for this key."""
-        if key not in self.known:
-            self.known[key] = compute()
-        value: T = self.known[key]
-        return value
 
 
 def segments_of(files: Files, name: str) -> Segments:

@@ -77,13 +77,13 @@ class Metric(ABC):
     def point(self, constants: Sequence[Any], like: Any = None) -> Any:
         """Return the point of some constants, or None."""
 
-    @abstractmethod
     def of(self, points: Sequence[Any]) -> Any:
-        """Points in the metric's own form."""
+        """Points in the metric's own form: a list."""
+        return list(points)
 
-    @abstractmethod
     def take(self, data: Any, places: Sequence[int]) -> list[Any]:
         """Single points out of many."""
+        return [data[place] for place in places]
 
     @abstractmethod
     def distances(self, origin: Any, data: Any) -> Floats:
@@ -93,9 +93,9 @@ class Metric(ABC):
         """Return the distances from each of some points, a row each, to each of many."""
         return np.stack([self.distances(origin, data) for origin in origins])
 
-    @abstractmethod
     def count(self, data: Any) -> int:
         """Number of points."""
+        return len(data)
 
     def scale(self, point: Any) -> float:
         """Return the largest coordinate, to which rounding is relative; 0 for points without coordinates."""
@@ -194,18 +194,9 @@ class UserMetric(Metric):
         point = tuple(map(_hashable, constants))
         return point if self._measured(like if like is not None else point, point) is not None else None
 
-    def of(self, points: Sequence[Any]) -> list[Any]:
-        return list(points)
-
-    def take(self, data: list[Any], places: Sequence[int]) -> list[Any]:
-        return [data[place] for place in places]
-
     def distances(self, origin: Any, data: list[Any]) -> Floats:
         found = [self._measured(origin, point) for point in data]
         return np.array([math.nan if distance is None else distance for distance in found], dtype=np.float64)
-
-    def count(self, data: list[Any]) -> int:
-        return len(data)
 
     def _measured(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> float | None:
         try:

@@ -110,20 +110,11 @@ class _OfTexts(Metric):
             return None
         return value
 
-    def of(self, points: Sequence[Any]) -> list[Any]:
-        return list(points)
-
-    def take(self, data: list[Any], places: Sequence[int]) -> list[Any]:
-        return [data[place] for place in places]
-
     def distances(self, origin: Any, data: list[Any]) -> Floats:
         if not data:
             return np.empty(0)
         found = process.cdist([origin], data, scorer=type(self).scorer, dtype=np.int32)
         return np.asarray(found[0], dtype=np.float64)
-
-    def count(self, data: Any) -> int:
-        return len(data)
 
     def default_origins(self, dimensions: int) -> Sequence[Any]:
         return [""]

@@ -90,40 +90,40 @@ class _Numeric(Metric):
         return [(0.0,) * dimensions]
 
 
-class Euclidean(_Numeric):
-    """The root of the sum of squares."""
+class _Norm(_Numeric):
+    """The base of metrics that join the sizes of the coordinates' differences."""
 
-    name: ClassVar[str] = "euclidean"
+    of_one: ClassVar[np.ufunc] = np.abs
+    joined: ClassVar[np.ufunc] = np.add
 
     def distances(self, origin: Any, data: Columns) -> Floats:
-        total = (data[0] - origin[0]) ** 2
+        total = self.of_one(data[0] - origin[0])
         for at, column in zip(origin[1:], data[1:], strict=True):
-            total += (column - at) ** 2
-        return np.asarray(np.sqrt(total))
+            self.joined(total, self.of_one(column - at), out=total)
+        return np.asarray(total)
 
 
-class Manhattan(_Numeric):
+class Manhattan(_Norm):
     """The sum of the absolute differences."""
 
     name: ClassVar[str] = "manhattan"
 
+
+class Euclidean(_Norm):
+    """The root of the sum of squares."""
+
+    name: ClassVar[str] = "euclidean"
+    of_one: ClassVar[np.ufunc] = np.square
+
     def distances(self, origin: Any, data: Columns) -> Floats:
-        total = np.abs(data[0] - origin[0])
-        for at, column in zip(origin[1:], data[1:], strict=True):
-            total += np.abs(column - at)
-        return np.asarray(total)
+        return np.asarray(np.sqrt(super().distances(origin, data)))
 
 
-class Chebyshev(_Numeric):
+class Chebyshev(_Norm):
     """The largest absolute difference."""
 
     name: ClassVar[str] = "chebyshev"
-
-    def distances(self, origin: Any, data: Columns) -> Floats:
-        total = np.abs(data[0] - origin[0])
-        for at, column in zip(origin[1:], data[1:], strict=True):
-            np.maximum(total, np.abs(column - at), out=total)
-        return np.asarray(total)
+    joined: ClassVar[np.ufunc] = np.maximum
 
 
 class Haversine(_Numeric):
@@ -255,9 +255,6 @@ class Angular(Metric):
     def distances(self, origin: Any, data: Floats) -> Floats:
         unit = np.asarray(origin) / math.sqrt(sum(v * v for v in origin))
         return np.asarray(np.arccos(np.clip(data @ unit, -1.0, 1.0)))
-
-    def count(self, data: Any) -> int:
-        return len(data)
 
 
 def _commonest(lengths: NDArray[np.int64]) -> int:

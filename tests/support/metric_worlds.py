@@ -20,7 +20,8 @@ from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.metadata import FileMetadata
 from geoskip.planner import Labeller
 from tests.support.evaluator import Outcomes, outcomes
-from udf_mappings.metrics import CATALYST, OURS
+from udf_mappings import CATALYST
+from udf_mappings.metrics import OURS
 
 INF, NAN = math.inf, math.nan
 EVERYTHING: Outcomes = frozenset([True, False, None])

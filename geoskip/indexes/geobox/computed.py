@@ -10,15 +10,15 @@ anything at all; a file with a coordinate that is not finite has one more unit, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from geoskip.bounds import uncast
-from geoskip.clauses import KEEP_NONE, Clause, keep_mask
+from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, keep_mask
 from geoskip.conditions import ALWAYS, Condition
 from geoskip.geometry import Floats, Mask
 from geoskip.indexes.geobox.clauses import BoxTransform, GeoClause, Integers, Table
@@ -30,7 +30,6 @@ from geoskip.types import SqlType, sql_type
 if TYPE_CHECKING:
     from geoskip.indexes.geobox.index import GeoBox
 
-T = TypeVar("T")
 _MOST_WHOLE = 2.0**63 - 1024
 _MOST_UNSCALED = 10.0**18
 _EXACT = 2.0**50
@@ -46,12 +45,11 @@ class Coordinate:
 
 
 @dataclass(frozen=True, eq=False)
-class UnitFiles:
-    """The units of a GeoBox as files with a summary of MinMax for each coordinate; implements ``Files``."""
+class UnitFiles(DerivedFiles):
+    """The units of a GeoBox as files with a summary of MinMax for each coordinate."""
 
     units: BoxUnits
     coordinates: dict[str, Coordinate]
-    known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.units)
@@ -60,13 +58,6 @@ class UnitFiles:
         """One field of a coordinate's summary, one entry a unit."""
         fields: dict[str, pa.Array] = self.cached(("fields", index), lambda: self._fields(self.coordinates[index]))
         return fields[field] if field in fields else pa.nulls(len(self))
-
-    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The result of the first call for this key."""
-        if key not in self.known:
-            self.known[key] = compute()
-        value: T = self.known[key]
-        return value
 
     def null_reasons(self, axis: int) -> tuple[UnitSort, ...]:
         """The rows without a box in which a coordinate is NULL; in the others it may be anything."""

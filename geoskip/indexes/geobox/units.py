@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geoskip.bounds.interval import plain
 from geoskip.clauses import Files
 from geoskip.conditions import AllOf, Among, Compare, Condition, UnitTable
 from geoskip.geometry import Boxes, Envelope, Mask
@@ -232,7 +233,7 @@ def _boxless(counts: dict[str, Integers]) -> dict[UnitSort, Integers]:
 
 def _counts(array: Any, length: int) -> Integers:
     """Return a count a file, -1 where unknown."""
-    array = _plain(array)
+    array = plain(array)
     if len(array) != length or not pa.types.is_integer(array.type):
         return np.full(length, -1)
     return np.asarray(array.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
@@ -240,7 +241,7 @@ def _counts(array: Any, length: int) -> Integers:
 
 def _boxes(array: Any, length: int) -> tuple[Boxes, Integers, Mask]:
     """Return all boxes, the file of each, and the mask of the files whose boxes are known."""
-    array = _plain(array)
+    array = plain(array)
     if len(array) != length or not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return Boxes.of([]), np.zeros(0, dtype=np.int64), np.zeros(length, dtype=bool)
     known = np.array(array.is_valid())
@@ -261,7 +262,3 @@ def _floats(values: Any, name: str) -> Any:
     if values.null_count:
         field = pc.if_else(values.is_valid(), field, None)
     return np.array(field.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _plain(array: Any) -> Any:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
