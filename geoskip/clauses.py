@@ -226,6 +226,17 @@ def any_of(clauses: Iterable[Clause]) -> Clause:
     return _MergedClause(tuple(parts), False)
 
 
+def any_known(clauses: Iterable[Clause | None]) -> Clause | None:
+    """The OR of clauses; None, which is unknown, if one is None."""
+    found = list(clauses)
+    return any_of(clause for clause in found if clause is not None) if None not in found else None
+
+
+def all_known(clauses: Iterable[Clause | None]) -> Clause:
+    """The AND of the clauses that are not None."""
+    return all_of(clause for clause in clauses if clause is not None)
+
+
 def _flatten(clauses: Iterable[Clause], *, every: bool) -> Iterator[Clause]:
     seen: set[int] = set()
     for clause in clauses:

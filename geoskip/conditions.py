@@ -346,7 +346,7 @@ def _refined(kept: Mask, keep: Callable[[Any, Places], Mask], table: UnitTable) 
     return found
 
 
-_OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _FUNCTIONS = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
@@ -354,7 +354,7 @@ def _compared(column: Any, op: str, value: Any, unknown: bool) -> Mask:
     if isinstance(column, np.ndarray):
         if value is True:
             return column
-        return np.asarray(_OPERATORS[op](column, value), dtype=bool)
+        return np.asarray(OPERATORS[op](column, value), dtype=bool)
     found = _FUNCTIONS[op](column, pa.scalar(value, column.type))
     return np.asarray(found.fill_null(unknown).to_numpy(zero_copy_only=False), dtype=bool)
 
@@ -407,7 +407,7 @@ def expression_of(condition: Condition, field: Callable[[str], pc.Expression] = 
 def _expressed(condition: Condition, field: Callable[[str], pc.Expression], unknown: bool) -> pc.Expression:
     match condition:
         case Compare(column, op, value):
-            found = _OPERATORS[op](field(column), pa.scalar(value))
+            found = OPERATORS[op](field(column), pa.scalar(value))
             return found | field(column).is_null() if unknown else found & field(column).is_valid()
         case Among() | SomeValue():
             return _expressed(condition.compared(), field, unknown)

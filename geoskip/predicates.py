@@ -35,6 +35,7 @@ import numpy as np
 __all__ = [
     "FALSE",
     "FLIPPED",
+    "NEGATED",
     "TRUE",
     "And",
     "Call",
@@ -296,7 +297,7 @@ FALSE = Literal(False, "boolean")
 
 FLIPPED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """The comparison of the sides exchanged."""
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def children(node: Predicate) -> tuple[Predicate, ...]:
@@ -421,8 +422,8 @@ def _normalise_vertex(node: Predicate) -> Predicate:
             return IsNull(left)
         case Not(Not(child)):
             return child
-        case Not(Comparison(op, left, right)) if op in _NEGATED:
-            return Comparison(_NEGATED[op], left, right)
+        case Not(Comparison(op, left, right)) if op in NEGATED:
+            return Comparison(NEGATED[op], left, right)
         case Not(Literal(bool() as value)):
             return FALSE if value else TRUE
     return _flat(node)

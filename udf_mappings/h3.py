@@ -37,7 +37,7 @@ import shapely
 from shapely.geometry.base import BaseGeometry
 
 from geoskip.bounds import uncast
-from geoskip.clauses import Clause, any_of
+from geoskip.clauses import Clause, any_known
 from geoskip.geometry import Point
 from geoskip.indexes.affix import Prefix
 from geoskip.indexes.base import Index
@@ -198,10 +198,9 @@ def _around(place: GeometryThroughIndex | None, cells: list[str], spread: float)
     given, fewer = set(cells), list(coarsened(cells, MOST_CIRCLES))
     if given != set(fewer):
         spread = _SPREAD
-    found = [
+    return any_known(
         place.comes_within_on(_UNIT, *circle(cell, spread), *(sides(cell) if spread == 1 else ())) for cell in fewer
-    ]
-    return None if None in found else any_of(clause for clause in found if clause is not None)
+    )
 
 
 def circle(cell: str, spread: float) -> tuple[shapely.Point, float]:

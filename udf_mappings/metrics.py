@@ -30,7 +30,8 @@ from typing import Any
 import shapely
 
 from geoskip.bounds import uncast
-from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
+from geoskip.clauses import KEEP_NONE, Clause, all_known, all_of, any_known, any_of
+from geoskip.conditions import OPERATORS
 from geoskip.indexes.metricdist.index import Distance, MetricDist, subject
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, maps
@@ -232,25 +233,17 @@ def _up_to(most: int, distance: Distance, node: Predicate) -> Clause | None:
         case Not(Comparison("=", _, Literal(value))):
             return _part("<>", value, most, distance)
         case In(_, values):
-            found = [_part("=", v.value, most, distance) for v in values]
-            return any_of(c for c in found if c is not None) if None not in found else None
+            return any_known(_part("=", v.value, most, distance) for v in values)
         case Not(In(_, values)):
-            found = [_part("<>", v.value, most, distance) for v in values]
-            return all_of(c for c in found if c is not None)
+            return all_known(_part("<>", v.value, most, distance) for v in values)
     return distance.answers(node)  # IS NULL
-
-
-_HOLDS = {
-    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    "=": lambda a, b: a == b, "<>": lambda a, b: a != b,
-}  # fmt: skip
 
 
 def _part(op: str, value: Any, most: int, distance: Distance) -> Clause | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return None
     within, near = distance.compares(op, value), distance.compares("<=", most)
-    beyond = distance.compares(">", most) if _HOLDS[op](-1, value) else KEEP_NONE
+    beyond = distance.compares(">", most) if (value != -1 if op == "<>" else OPERATORS[op](-1, value)) else KEEP_NONE
     if within is None or near is None or beyond is None:
         return None
     return any_of([all_of([within, near]), beyond])

@@ -21,7 +21,7 @@ from typing import Any
 
 import shapely
 
-from geoskip.clauses import Clause, all_of, any_of
+from geoskip.clauses import Clause, all_known, any_known
 from geoskip.geometry import CentroidOf, Flipped, Grown, InsideBox, Point, SameBox, SameGeometry, Shifted, Vertex
 from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
@@ -225,7 +225,7 @@ def compared(op: str, pair: Pair, earth: Earth | Predicate | None, d: Any) -> Cl
     if earth is None and op == ">" and d == 0:
         far = g.differs(shape)
     if op == "=":
-        return all_of([clause for clause in (near, far) if clause is not None])
+        return all_known((near, far))
     return near if op in ("<", "<=") else far
 
 
@@ -299,8 +299,7 @@ def in_a_geohash(node: Predicate, index: GeoBox) -> Clause | None:
     sight = index.sees(g)
     if sight is None or not cells or None in cells:
         return None
-    found = [sight.meets(cell) for cell in cells]
-    return None if None in found else any_of(clause for clause in found if clause is not None)
+    return any_known(map(sight.meets, cells))
 
 
 def geohash_cell(text: str) -> shapely.Polygon | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.bounds.time_zones import NO_OFFSET
-from geoskip.clauses import KEEP_NONE, Clause, any_of
+from geoskip.clauses import KEEP_NONE, Clause, any_known, any_of
 from geoskip.evaluation import clocks_of
 from geoskip.indexes.affix import Prefix, Suffix
 from geoskip.indexes.base import Index
@@ -35,8 +35,7 @@ BEGINNINGS = (MinMax, Prefix)
 
 def every(values: tuple[Literal, ...], rule: Callable[[Literal], Clause | None]) -> Clause | None:
     """Return the OR of a rule's clauses for each value; None if one of them is None."""
-    found = [rule(value) for value in values if value.value is not None]
-    return any_of(clause for clause in found if clause is not None) if None not in found else None
+    return any_known(rule(value) for value in values if value.value is not None)
 
 
 @maps(*catalyst("Substring", "substring", "substr"), index=(*BEGINNINGS, GeoBox))

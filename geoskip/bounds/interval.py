@@ -34,6 +34,7 @@ from geoskip.bounds.sort_keys import (
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue
 from geoskip.evaluation.values import FIRST, LAST, float_keys, successor
+from geoskip.evaluation.values import physical as stored_values
 from geoskip.predicates import Literal
 
 
@@ -276,16 +277,7 @@ def _reals(lows: pa.Array, highs: pa.Array, *, nan: Mask, empty: Mask) -> Interv
 
 def _words(array: pa.Array) -> Ints:
     """Values as whole numbers, 0 for null."""
-    kind = array.type
-    if pa.types.is_date(kind):
-        array = array.cast(pa.date32()).cast(pa.int32())
-    elif pa.types.is_boolean(kind):
-        array = array.cast(pa.int8())
-    elif pa.types.is_timestamp(kind):
-        array = array.cast(pa.timestamp("us", kind.tz))
-    elif pa.types.is_duration(kind):
-        array = array.cast(pa.duration("us"))
-    return np.asarray(array.cast(pa.int64()).fill_null(0))
+    return np.asarray(stored_values(array).fill_null(0))
 
 
 def _unscaled(low: pa.Array, high: pa.Array) -> tuple[tuple[Ints, Ints], int]:

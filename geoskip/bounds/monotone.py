@@ -31,7 +31,7 @@ from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.time_zones import LocalTimeFunction, has_fixed_zone
 from geoskip.evaluation import CandidateValues, values_of
-from geoskip.evaluation.values import FIRST, LAST
+from geoskip.evaluation.values import FIRST, LAST, decimals_of
 from geoskip.predicates import Call, Cast, Predicate
 from geoskip.registry import current
 from geoskip.types import sql_type
@@ -185,8 +185,7 @@ def _arrow(ends: Any, interval: Interval, source: str) -> pa.Array:
         return pa.array(ends, pa.int64())
     if not kind.is_decimal or interval.scale != kind.scale:
         raise IncomparableError(f"the bounds of a {source} are rounded")
-    words = np.stack([ends, ends >> 63], axis=1).astype("<i8")  # sign-extended to 128 bits
-    return pa.Array.from_buffers(kind.arrow, len(ends), [None, pa.py_buffer(words.tobytes())])
+    return decimals_of(ends, kind.arrow)
 
 
 def _results(results: pa.Array | None, target: str) -> tuple[str, int, Any, Any]:

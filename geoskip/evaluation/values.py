@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,6 +96,24 @@ def physical(values: pa.Array) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(values), pa.int64())
     return values.cast(pa.large_binary())
+
+
+def decimals_of(unscaled: NDArray[np.int64], kind: pa.DataType, null: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Decimals of a type of 128 bits by their unscaled values."""
+    words = np.stack([unscaled, unscaled >> 63], axis=1).astype("<i8")  # sign-extended
+    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little").tobytes())
+    return pa.Array.from_buffers(kind, len(unscaled), [valid, pa.py_buffer(words.tobytes())])
+
+
+def finite(value: Any) -> float | None:
+    """A number as a finite double; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
 
 
 def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:

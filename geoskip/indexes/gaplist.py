@@ -42,7 +42,7 @@ from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.range_clauses import BoundTable
-from geoskip.indexes.stored_bounds import bound_type, ordered
+from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, ordered
 from geoskip.predicates import Predicate
 
 T = TypeVar("T")
@@ -278,10 +278,7 @@ def _widest(segments: list[dict[str, Any]], gaps: int) -> list[dict[str, Any]]:
     ]
 
 
-_PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
-
-
 def _in_microseconds(segment: dict[str, Any], unit: str) -> dict[str, Any]:
     """A segment widened to whole microseconds."""
-    per = _PER_SECOND[unit]
+    per = PER_SECOND[unit]
     return {"low": segment["low"] * 10**6 // per, "high": -(-segment["high"] * 10**6 // per)}

@@ -38,6 +38,7 @@ from geoskip.indexes.range_clauses import (
 )
 from geoskip.indexes.stored_bounds import bound_type, bounds, merged, of_texts
 from geoskip.predicates import (
+    NEGATED,
     And,
     Call,
     Comparison,
@@ -55,7 +56,6 @@ from geoskip.registry import Function
 from geoskip.types import sql_type
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 @index
@@ -213,8 +213,8 @@ class BoundClauses:
         match node:
             case Comparison("<=>" | "=" as op, left, Literal() as literal):
                 return self._differs(op, left, literal)
-            case Comparison(op, left, right) if op in _NEGATED:
-                return self.clause(Comparison(_NEGATED[op], left, right))
+            case Comparison(op, left, right) if op in NEGATED:
+                return self.clause(Comparison(NEGATED[op], left, right))
             case Comparison("=", left, right):
                 name = self.leaf(left) or self.leaf(right)
                 return None if name is None else HasValues(name)

@@ -20,6 +20,8 @@ from geoskip.evaluation.values import successor
 from geoskip.indexes.base import SourceColumn
 from geoskip.types import sql_type
 
+PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
+"""The units of timestamps that are not microseconds."""
 LONGEST = 32
 """The bytes of a string that a bound keeps."""
 
@@ -64,7 +66,7 @@ def bounds(values: pa.Array | pa.ChunkedArray) -> dict[str, Any]:
     if pa.types.is_floating(kind):
         low, high = _outward(low, -0.0), _outward(high, 0.0)
     elif unit != "us":  # widened to whole microseconds
-        low, high = low * 10**6 // _PER_SECOND[unit], -(-high * 10**6 // _PER_SECOND[unit])
+        low, high = low * 10**6 // PER_SECOND[unit], -(-high * 10**6 // PER_SECOND[unit])
     return _summary(low, high, nulls=nulls, nans=nans, rows=rows)
 
 
@@ -155,9 +157,6 @@ _BINARY_VIEW = getattr(pa, "binary_view", pa.binary)()
 def _outward(bound: float, zero: float) -> float:
     """A zero bound as -0.0 below and 0.0 above: min_max gives either, and a function may show the sign."""
     return zero if bound == 0 else bound
-
-
-_PER_SECOND = {"s": 1, "ms": 10**3, "ns": 10**9}
 
 
 T = TypeVar("T")

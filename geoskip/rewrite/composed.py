@@ -32,6 +32,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+from geoskip.conditions import OPERATORS
 from geoskip.predicates import (
     FALSE,
     FLIPPED,
@@ -192,12 +193,6 @@ def _holds(op: str, part: Predicate, literal: Literal) -> Predicate:
     return Comparison(op, part, literal) if truth is None else TRUE if truth else FALSE
 
 
-_TRUTHS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: a == b, "<=>": lambda a, b: a == b,
-    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-}  # fmt: skip
-
-
 def _truth(op: str, left: Literal, right: Literal) -> bool | None:
     """``left op right`` in Spark's order; None where that is not plain.
 
@@ -207,7 +202,7 @@ def _truth(op: str, left: Literal, right: Literal) -> bool | None:
     if left.type != right.type or type(left.value) is not type(right.value):
         return None
     keys = [_key(side.value) for side in (left, right)]
-    return None if None in keys else _TRUTHS[op](*keys)
+    return None if None in keys else bool(OPERATORS["=" if op == "<=>" else op](*keys))
 
 
 def _key(value: Any) -> Any:

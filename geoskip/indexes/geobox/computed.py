@@ -20,6 +20,7 @@ import pyarrow as pa
 from geoskip.bounds import uncast
 from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, keep_mask
 from geoskip.conditions import ALWAYS, Condition
+from geoskip.evaluation.values import decimals_of
 from geoskip.geometry import Floats, Mask
 from geoskip.indexes.geobox.clauses import BoxTransform, GeoClause, Integers, Table
 from geoskip.indexes.geobox.units import BoxUnits, UnitSort
@@ -145,15 +146,10 @@ def bounds_of_type(kind: SqlType, low: Floats, high: Floats, lacks: Mask) -> tup
         return pa.array(words[0], mask=open_), pa.array(words[1], mask=open_)
     last = min(10**kind.precision - 1, 2**63 - 1)
     words = [np.clip(word, -last, last) for word in words]  # the engine takes no other for the type
-    return _decimals(words[0], open_, kind.scale), _decimals(words[1], open_, kind.scale)
+    least, most = (decimals_of(word, pa.decimal128(38, kind.scale), open_) for word in words)
+    return least, most
 
 
 def _nearest(kind: SqlType, end: Any, inward: Callable[[Any], Any]) -> Any:
     """The whole number inward of an end; the unscaled decimal that was rounded to it."""
     return inward(end) if kind.is_integral else np.rint(end)
-
-
-def _decimals(unscaled: Any, lacks: Mask, scale: int) -> pa.Array:
-    words = np.stack([unscaled, unscaled >> 63], axis=1).astype("<i8")  # sign-extended to 128 bits
-    valid = pa.py_buffer(np.packbits(~lacks, bitorder="little").tobytes())
-    return pa.Array.from_buffers(pa.decimal128(38, scale), len(unscaled), [valid, pa.py_buffer(words.tobytes())])

@@ -24,16 +24,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from geoskip import geometry as d
 from geoskip.bounds import rounds, uncast
+from geoskip.bounds.sort_keys import IncomparableError, real_below
 from geoskip.clauses import Clause, any_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.evaluation.values import finite
 from geoskip.geometry import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
@@ -100,19 +100,19 @@ class _GeometryClauses(ABC):
 
     def comes_within(self, shape: Any, distance: Any) -> Clause | None:
         """Some row may have at most this planar distance to the shape."""
-        number = _number(distance)
+        number = finite(distance)
         return (
             None if number is None else self._shape_clause(BoxComesWithin, shape, number, invalid_too=True, total=True)
         )
 
     def goes_beyond(self, shape: Any, distance: Any) -> Clause | None:
         """Some row may have at least this planar distance to the shape."""
-        number = _number(distance)
+        number = finite(distance)
         return None if number is None else self._shape_clause(BoxGoesBeyond, shape, number, total=True)
 
     def differs(self, shape: Any, distance: Any = 0.0) -> Clause | None:
         """Some row may have another planar distance to the shape; at 0, for Disjoint and NOT Intersects."""
-        number, found = _number(distance), Shape.of(shape)
+        number, found = finite(distance), Shape.of(shape)
         if number is None or found is None or number < 0 or (number > 0 and found.geometry.geom_type != "Point"):
             return None
         return self._shape_clause(BoxDiffers, shape, number, total=True)
@@ -198,7 +198,7 @@ class _GeometryClauses(ABC):
         self, kind: Callable[..., Clause], earth: Earth, value: Any, distance: Any, outward: int, *rest: Any
     ) -> Clause | None:
         found, view = self._view()
-        shape, number = Shape.of(value), _number(distance)
+        shape, number = Shape.of(value), finite(distance)
         if shape is None or number is None or not view.point or not view.total or not earth.least > 0:
             return None
         if (centre := shape.centre) is None or abs(centre.y) > 90 or abs(centre.x) > 1e5:
@@ -398,31 +398,16 @@ def _strip(node: Predicate) -> Predicate:
     return node
 
 
-def _number(value: Any) -> float | None:
-    """Return a finite number as a double, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
 def _neighbours(value: Any) -> tuple[float, float] | None:
     """Return the doubles next to a number from below and above; None for NaN, NULL and other types.
 
     >>> _neighbours(3), _neighbours(Decimal("0.1")) == (0.09999999999999999, 0.1)
     ((3.0, 3.0), True)
     """
-    if isinstance(value, float):
-        return None if math.isnan(value) else (value, value)
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    try:
+        below, exact = real_below(value, None)
+    except IncomparableError:
         return None
-    if isinstance(value, Decimal) and not value.is_finite():
+    if math.isnan(below) or (math.isinf(below) and not isinstance(value, float)):
         return None
-    near, exact = float(value), Fraction(value)
-    if not math.isfinite(near):
-        return None
-    if Fraction(near) == exact:
-        return near, near
-    if Fraction(near) < exact:
-        return near, math.nextafter(near, math.inf)
-    return math.nextafter(near, -math.inf), near
+    return below, below if exact else math.nextafter(below, math.inf)

@@ -9,20 +9,20 @@ whole and exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from geoskip.bounds import uncast
-from geoskip.clauses import Clause, Files, Mask, all_of, any_of
+from geoskip.clauses import Clause, Files, Mask, all_known, any_known
 from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, FileClause, Places, Refine, any_holds
+from geoskip.evaluation.values import finite
 from geoskip.indexes.metricdist.summaries import OF_SCALE, DistanceTable, Pivots
 from geoskip.metrics import Floats
-from geoskip.predicates import Comparison, In, IsNull, Literal, Not, Predicate
+from geoskip.predicates import FLIPPED, Comparison, In, IsNull, Literal, Not, Predicate
 
 if TYPE_CHECKING:
     from geoskip.indexes.metricdist.index import MetricDist
@@ -207,13 +207,13 @@ class Distance:
         value
             The number that the query compares with, in the query's unit and shape.
         """
-        number = _number(value)
+        number = finite(value)
         if number is None or not self.index.is_resolved or not self.index.origins or not self.unit > 0:
             return None
         if op not in ("=", "<>", "<", "<=", ">", ">="):
             return None
         if self.shape == "similarity":
-            op, number = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op), 1.0 - number
+            op, number = FLIPPED.get(op, op), 1.0 - number
         if self.shape == "squared":
             number = math.sqrt(number) if number >= 0 else -1.0
         origins, point = self.index.pivots(), self._point()
@@ -231,17 +231,6 @@ class Distance:
         if high < 0 or low > high:
             low, high = math.inf, -math.inf
         return DistanceMeets(origins, point, max(low, 0.0), high, self.limit, nulls)
-
-
-def any_known(clauses: Iterable[Clause | None]) -> Clause | None:
-    """Return the OR of clauses; None if one is None."""
-    found = list(clauses)
-    return any_of(c for c in found if c is not None) if None not in found else None
-
-
-def all_known(clauses: Iterable[Clause | None]) -> Clause | None:
-    """Return the AND of the clauses that are not None."""
-    return all_of(c for c in clauses if c is not None)
 
 
 def subject(node: Predicate) -> Predicate | None:
@@ -290,13 +279,3 @@ def _whole_range(op: str, number: float) -> tuple[float, float]:
         case ">=":
             return math.ceil(number), math.inf
     return (number, number) if number == math.floor(number) else (math.inf, -math.inf)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

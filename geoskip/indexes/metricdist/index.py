@@ -37,11 +37,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from geoskip.bounds import uncast
-from geoskip.clauses import Clause
+from geoskip.clauses import Clause, all_known, any_known
 from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index
-from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, all_known, any_known, is_of_null, subject
+from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, is_of_null, subject
 from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import Metric, UserMetric
 from geoskip.metrics.strings import Hamming, Levenshtein

@@ -20,6 +20,7 @@ from geoskip.metadata import FileMetadata
 from geoskip.planner import clause_for
 from geoskip.predicates import Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Predicate
 from tests.support.harness import COLUMNS, TYPES, array_of
+from udf_mappings import CATALYST
 
 FIRST_DAYS = [0, 365, 730]  # of 1970, 1971 and 1972
 
@@ -51,7 +52,7 @@ class Engine:
 
 def spark(kind: str, *args: Predicate, type: str, flags: tuple[str, ...] = ()) -> Call:
     """A call of one of Catalyst's functions of the library."""
-    return Call(library.FUNCTIONS.get(kind, (kind,))[0], args, library.CATALYST + kind, flags, type)
+    return Call(library.FUNCTIONS.get(kind, (kind,))[0], args, CATALYST + kind, flags, type)
 
 
 def kept(node: Predicate, name: str, files: list[list[Any]], engine: Engine | None = None) -> list[bool]:
@@ -158,7 +159,7 @@ def test_products_of_reals(name: str) -> None:
     scaled = Call(
         "+",
         (spark("Multiply", column, Literal(2.0, kind), type=kind), Literal(32.0, kind)),
-        library.CATALYST + "Add",
+        CATALYST + "Add",
         ("ANSI",),
         kind,
     )
@@ -178,7 +179,7 @@ def test_products_of_reals(name: str) -> None:
 )
 def test_absolute_values(name: str, files: list[list[Any]], bound: Any, expected: list[int]) -> None:
     kind = TYPES[name][0]
-    absolute = Call("abs", (COLUMNS[name],), library.CATALYST + "Abs", ("true",), kind)
+    absolute = Call("abs", (COLUMNS[name],), CATALYST + "Abs", ("true",), kind)
     assert kept(Comparison("<", absolute, Literal(bound, kind)), name, files) == [bool(e) for e in expected]
 
 
@@ -214,7 +215,7 @@ def test_the_literal_says_which_way() -> None:
 
 def test_what_a_cast_makes_null_stays_null_after_further_steps() -> None:
     short = Cast(COLUMNS["x"], "decimal(5,0)", "double")
-    absolute = Call("abs", (Cast(short, "double", "decimal(5,0)"),), library.CATALYST + "Abs", ("false",), "double")
+    absolute = Call("abs", (Cast(short, "double", "decimal(5,0)"),), CATALYST + "Abs", ("false",), "double")
     engine = Engine(lambda value: Decimal(value) if abs(value) < 1e5 else None, pa.decimal128(5, 0))
     assert kept(IsNull(absolute), "x", [[1.0, 2.0], [1.0, 1e9]], engine) == [False, True]
 
@@ -236,7 +237,7 @@ def test_what_an_engine_said_of_one_cast_is_not_taken_for_another() -> None:
          "round(min(d), 1) <= 2.5 <= round(max(d), 1)"),
         ("e", lambda c: spark("Multiply", c, Literal(1e300, "double"), type="double"),
          "(min(e) * 1e+300) <= 2.5 <= (max(e) * 1e+300)"),
-        ("5", lambda c: Call("+", (c, Literal(5.0, "double")), library.CATALYST + "Add", (), "double"),
+        ("5", lambda c: Call("+", (c, Literal(5.0, "double")), CATALYST + "Add", (), "double"),
          "(min(5) + 5.0) <= 2.5 <= (max(5) + 5.0)"),
         ("{}", lambda c: spark("Sqrt", c, type="double"), "sqrt(min({})) <= 2.5 <= sqrt(max({}))"),
     ],
@@ -275,7 +276,7 @@ INTS = [[-3, 3], [2, 5], [2**31 - 2, 2**31 - 1], [None], [], [0, 10**5]]
 def test_two_operands_over_one_column(sign: str, op: str, bound: int, expected: list[int]) -> None:
     n = Column("n", "int")
     kinds = {"*": "Multiply", "+": "Add", "-": "Subtract"}
-    node = Call(sign, (n, n), library.CATALYST + kinds[sign], ("ANSI",), "int")
+    node = Call(sign, (n, n), CATALYST + kinds[sign], ("ANSI",), "int")
     index = MinMax("n").bind([n])
     stored = index.metadata_type(SourceColumn("n", "int", pa.int32()))
     summaries = pa.array([index.collect(pa.array(rows, pa.int32())) for rows in INTS], stored)
