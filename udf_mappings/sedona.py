@@ -22,7 +22,18 @@ from typing import Any
 import shapely
 
 from geoskip.clauses import Clause, all_known, any_known
-from geoskip.geometry import CentroidOf, Flipped, Grown, InsideBox, Point, SameBox, SameGeometry, Shifted, Vertex
+from geoskip.geometry import (
+    CentroidOf,
+    Denotation,
+    Flipped,
+    Grown,
+    InsideBox,
+    Point,
+    SameBox,
+    SameGeometry,
+    Shifted,
+    Vertex,
+)
 from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
 from geoskip.registry import constant, denotes, maps
@@ -31,45 +42,45 @@ from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunct
 
 # ---- predicates
 
+Fact = Callable[[GeometryThroughIndex, Any, bool], Clause | None]
+"""The clause from the geometry as the index knows it, the constant, and True where the geometry comes first."""
+RELATIONS: dict[str, tuple[Fact, Fact | None]] = {
+    # Touch: each needs a point in common, so the row's box meets the constant.
+    # Inside, negated: a valid row whose box lies in the constant is covered by it, and so intersects it.
+    "ST_Intersects": (lambda g, shape, first: g.meets(shape), lambda g, shape, first: g.differs(shape)),
+    "ST_Disjoint": (lambda g, shape, first: g.differs(shape), lambda g, shape, first: g.meets(shape)),
+    "ST_Touches": (lambda g, shape, first: g.meets(shape), None),
+    "ST_Crosses": (lambda g, shape, first: g.meets(shape), None),
+    "ST_Overlaps": (lambda g, shape, first: g.meets(shape), None),
+    # Cover: a row containing the constant has its envelope in its box. Touch: one inside it meets it.
+    # Inside, open: a valid row whose box lies in the constant's interior is contained by it; on its boundary, covered.
+    "ST_Contains": (
+        lambda g, shape, first: g.encloses(shape) if first else g.meets(shape),
+        lambda g, shape, first: None if first else g.leaves_interior(shape),
+    ),
+    "ST_Covers": (
+        lambda g, shape, first: g.encloses(shape) if first else g.meets(shape),
+        lambda g, shape, first: None if first else g.leaves(shape),
+    ),
+    # Equal: a valid row has the constant's envelope; only EMPTY equals EMPTY. Coordinates are compared of invalid ones.
+    "ST_Equals": (lambda g, shape, first: g.equals(shape), None),
+    "ST_OrderingEquals": (lambda g, shape, first: g.encloses(shape), None),
+}
+"""What follows where a predicate is TRUE, and where it is FALSE, if anything."""
+_EXCHANGED = {"st_within": "st_contains", "st_coveredby": "st_covers"}
+_FACTS = {name.lower(): facts for name, facts in RELATIONS.items()}
 
-@maps(*functions("ST_Intersects", "ST_Touches", "ST_Crosses", "ST_Overlaps"), index=GeoBox)
-def share_a_point(node: Predicate, index: GeoBox) -> Clause | None:
-    """Touch: each needs a point in common, so the row's box meets the constant."""
-    pair = sides(node, index) if isinstance(node, Call) else None
-    return None if pair is None else pair[0].meets(pair[1])
 
-
-@maps(*functions("ST_Contains", "ST_Covers"), index=GeoBox)
-def contains(node: Predicate, index: GeoBox) -> Clause | None:
-    """Cover: a row containing the constant has its envelope in its box. Touch: one inside it meets it."""
-    match node:
-        case Call() as call if pair := sides(call, index):
-            g, shape, first = pair
-            return g.encloses(shape) if first else g.meets(shape)
-    return None
-
-
-@maps(*functions("ST_Within", "ST_CoveredBy"), index=GeoBox)
-def is_within(node: Predicate, index: GeoBox) -> Clause | None:
-    """The same as :func:`contains` with the sides exchanged."""
-    match node:
-        case Call() as call if pair := sides(call, index):
-            g, shape, first = pair
-            return g.meets(shape) if first else g.encloses(shape)
-    return None
-
-
-@maps(*functions("ST_Equals", "ST_OrderingEquals"), index=GeoBox)
-def equals(node: Predicate, index: GeoBox) -> Clause | None:
-    """Equal: a valid row has the constant's envelope; only EMPTY equals EMPTY.
-
-    ST_OrderingEquals compares coordinates, of invalid rows too.
-    """
-    match node:
-        case Call(name) as call if pair := sides(call, index):
-            g, shape, _ = pair
-            return g.equals(shape) if name.lower() == "st_equals" else g.encloses(shape)
-    return None
+@maps(*functions(*RELATIONS, "ST_Within", "ST_CoveredBy"), index=GeoBox)
+def relation(node: Predicate, index: GeoBox) -> Clause | None:
+    """Decide a predicate of two geometries, or its negation, by its row in :data:`RELATIONS`."""
+    call = node.child if isinstance(node, Not) else node
+    if not isinstance(call, Call) or (pair := sides(call, index)) is None:
+        return None
+    g, shape, first = pair
+    name = call.name.lower()
+    fact = _FACTS[_EXCHANGED.get(name, name)][isinstance(node, Not)]
+    return None if fact is None else fact(g, shape, first is (name not in _EXCHANGED))
 
 
 @maps(*functions("ST_Relate"), index=GeoBox)
@@ -80,43 +91,6 @@ def relates(node: Predicate, index: GeoBox) -> Clause | None:
             if len(pattern) == 9 and any(pattern[cell] in "Tt012" for cell in (0, 1, 3, 4)):
                 g, shape, _ = pair
                 return g.meets(shape)
-    return None
-
-
-@maps(*functions("ST_Disjoint"), index=GeoBox)
-def disjoint(node: Predicate, index: GeoBox) -> Clause | None:
-    """Inside, negated: a valid row whose box lies in the constant meets it. NOT disjoint is to intersect."""
-    match node:
-        case Call() as call if pair := sides(call, index):
-            g, shape, _ = pair
-            return g.differs(shape)
-        case Not(Call() as call) if pair := sides(call, index):
-            g, shape, _ = pair
-            return g.meets(shape)
-    return None
-
-
-@maps(*functions("ST_Intersects", "ST_Covers", "ST_CoveredBy"), index=GeoBox)
-def not_covered(node: Predicate, index: GeoBox) -> Clause | None:
-    """Inside, negated: a valid row whose box lies in the constant is covered by it, and so intersects it."""
-    match node:
-        case Not(Call(name) as call) if pair := sides(call, index):
-            g, shape, first = pair
-            if name.lower() == "st_intersects":
-                return g.differs(shape)
-            if first is (name.lower() == "st_coveredby"):
-                return g.leaves(shape)
-    return None
-
-
-@maps(*functions("ST_Contains", "ST_Within"), index=GeoBox)
-def not_contained(node: Predicate, index: GeoBox) -> Clause | None:
-    """Inside, open: a valid row whose box lies in the constant's interior is contained by it."""
-    match node:
-        case Not(Call(name) as call) if pair := sides(call, index):
-            g, shape, first = pair
-            if first is (name.lower() == "st_within"):
-                return g.leaves_interior(shape)
     return None
 
 
@@ -341,34 +315,34 @@ def itself(call: Call) -> SameGeometry | None:
     return None
 
 
-@denotes(*functions(*UNMOVED))
-def unmoved(call: Call) -> SameBox | None:
-    """Identity on the box: the same coordinates, or no others than the extreme ones."""
-    return SameBox(call.args[0]) if call.args else None
+def _denote_by_the_first(kind: Callable[[Predicate], Denotation], *names: str) -> None:
+    """Declare functions that denote something of their first argument."""
+
+    def meaning(call: Call) -> Denotation | None:
+        return kind(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
+
+    meaning.__qualname__ = f"of the first argument of {names[0]}"  # a name of its own in the registry
+    denotes(*functions(*names))(meaning)
 
 
-@denotes(*functions("ST_ConvexHull"))
-def hull(call: Call) -> Shifted | None:
-    """The same box; but the hull of a nearly straight line is a sliver, so it counts as moved."""
-    return Shifted(call.args[0], 0.0, 0.0) if call.args else None
-
-
-@denotes(*functions(*PARTS))
-def part(call: Call) -> InsideBox | None:
-    """Shrinking: a part of the first argument, or some of its vertices."""
-    return InsideBox(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
-
-
-@denotes(*functions("ST_StartPoint", "ST_EndPoint", "ST_PointN"))
-def end_of_a_line(call: Call) -> Vertex | None:
-    """A line's coordinate, as a point; NULL for what is no line, has no coordinates or not so many."""
-    return Vertex(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
+# identity on the box: the same coordinates, or no others than the extreme ones
+_denote_by_the_first(SameBox, *UNMOVED)
+# the same box; but the hull of a nearly straight line is a sliver, so it counts as moved
+_denote_by_the_first(lambda g: Shifted(g, 0.0, 0.0), "ST_ConvexHull")
+# shrinking: a part of the first argument, or some of its vertices
+_denote_by_the_first(InsideBox, *PARTS)
+# a line's coordinate, as a point; NULL for what is no line, has no coordinates or not so many
+_denote_by_the_first(Vertex, "ST_StartPoint", "ST_EndPoint", "ST_PointN")
+# in the convex hull of what is valid, so in its box; an invalid polygon's may leave it
+_denote_by_the_first(CentroidOf, "ST_Centroid")
+# every coordinate's x and y exchanged, so those of the box
+_denote_by_the_first(Flipped, "ST_FlipCoordinates")
 
 
 @denotes(*functions("ST_MakePolygon"))
 def polygon_of_a_shell(call: Call) -> InsideBox | None:
     """The polygon in a line; holes, which come after it, may lie outside of it."""
-    return part(call) if len(call.args) == 1 else None
+    return InsideBox(call.args[0]) if len(call.args) == 1 and not isinstance(call.args[0], Literal) else None
 
 
 @denotes(*functions("ST_Intersection"))
@@ -378,18 +352,6 @@ def part_of_the_second(call: Call) -> InsideBox | None:
         case (Literal(), g):
             return InsideBox(g)
     return None
-
-
-@denotes(*functions("ST_Centroid"))
-def centroid(call: Call) -> CentroidOf | None:
-    """In the convex hull of what is valid, so in its box; an invalid polygon's may leave it."""
-    return CentroidOf(call.args[0]) if call.args else None
-
-
-@denotes(*functions("ST_FlipCoordinates"))
-def flipped(call: Call) -> Flipped | None:
-    """Every coordinate's x and y exchanged, so those of the box."""
-    return Flipped(call.args[0]) if call.args else None
 
 
 @denotes(*functions("ST_Translate"))
