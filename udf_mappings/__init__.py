@@ -91,7 +91,7 @@ def equality(node: Predicate) -> tuple[Predicate, tuple[Literal, ...]] | None:
 
 
 def point_of(node: Predicate) -> Point | None:
-    """The point that an expression denotes, also by way of functions that keep a geometry; None for others."""
+    """The point that an expression denotes, also below functions that keep a geometry, or None."""
     meaning = current().denotation(node) if isinstance(node, Call) else None
     while isinstance(meaning, SameGeometry):
         meaning = current().denotation(meaning.child) if isinstance(meaning.child, Call) else None

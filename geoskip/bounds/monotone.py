@@ -30,8 +30,8 @@ import pyarrow.compute as pc
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import IncomparableError
 from geoskip.bounds.time_zones import LocalTimeFunction, has_fixed_zone
-from geoskip.evaluation import CandidateValues, values_of
-from geoskip.evaluation.values import FIRST, LAST, decimals_of
+from geoskip.evaluation import values_of
+from geoskip.evaluation.values import FIRST, LAST, CandidateValues, decimals_of
 from geoskip.predicates import Call, Cast, Predicate
 from geoskip.registry import current
 from geoskip.types import sql_type

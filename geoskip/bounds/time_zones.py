@@ -37,8 +37,8 @@ from geoskip.bounds.arithmetic import of_kind
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.sort_keys import IncomparableError, Ints
 from geoskip.clauses import Mask
-from geoskip.evaluation import ZoneTransitions, clocks_of
-from geoskip.evaluation.values import FIRST, LAST
+from geoskip.evaluation import clocks_of
+from geoskip.evaluation.values import FIRST, LAST, ZoneTransitions
 from geoskip.predicates import Call, Cast, Literal
 
 NO_OFFSET = frozenset(["UTC", "GMT", "Z", "Etc/UTC"])

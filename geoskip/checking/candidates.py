@@ -20,7 +20,8 @@ from geoskip.checking import CounterExample, Effect, MappingCheck, UnquotedText
 from geoskip.checking.function import FunctionResults, FunctionUnderTest
 from geoskip.clauses import Clause, Mask, keep_mask
 from geoskip.errors import GeoskipError
-from geoskip.evaluation import IS_TRUE, CandidateValues, outcomes, physical
+from geoskip.evaluation import outcomes
+from geoskip.evaluation.values import IS_TRUE, CandidateValues, physical
 from geoskip.indexes.base import Index, SourceColumn, index_kinds
 from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.metricdist.index import MetricDist

@@ -5,9 +5,9 @@ distinct value. *Outcomes* are a byte a value, a set of bits: :data:`IS_TRUE`, :
 :data:`ANY` where the evaluation throws or cannot be had.
 
 Equality, order, IN and tests of text are evaluated here, without an engine and with Spark's semantics: most of them are
-TRUE for some intervals of *keys* (:func:`decided`), which search servers compare too. Everything else goes to the
-*evaluator* of the current decision, which is the engine's own (:func:`evaluating` sets it). A decision runs in one
-thread, and a clause caches its answer, because a report may need it when the engine's expressions are gone.
+TRUE for some intervals of *keys* (:mod:`geoskip.evaluation.values`), which search servers compare too. Everything else
+goes to the *evaluator* of the current decision, which is the engine's own (:func:`evaluating` sets it). A decision runs
+in one thread, and a clause caches its answer, because a report may need it when the engine's expressions are gone.
 """
 
 from __future__ import annotations
@@ -29,39 +29,12 @@ from geoskip.evaluation.values import (
     CandidateValues,
     Outcomes,
     ZoneTransitions,
-    decided,
     directly,
     is_bytes,
     liked,
-    physical,
-    runs_within,
     swapped,
-    value_in,
 )
 from geoskip.predicates import And, Column, Comparison, In, IsNull, Like, Not, Opaque, Or, Predicate, children
-
-__all__ = [
-    "ANY",
-    "IS_FALSE",
-    "IS_NULL",
-    "IS_TRUE",
-    "ZoneTransitions",
-    "Declined",
-    "Evaluator",
-    "Outcomes",
-    "CandidateValues",
-    "clocks_of",
-    "decided",
-    "directly",
-    "evaluating",
-    "outcomes",
-    "physical",
-    "runs_within",
-    "reads_only",
-    "swapped",
-    "value_in",
-    "values_of",
-]
 
 
 class Declined(Exception):

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from geoskip.bounds.interval import counts_of, plain
 from geoskip.clauses import Files, Mask
 from geoskip.conditions import AllOf, Among, AnyOf, Compare, Condition, ExistsClause, Intervals, UnitTable, any_holds
-from geoskip.evaluation import CandidateValues, physical, runs_within
-from geoskip.evaluation.values import ascending
+from geoskip.evaluation.values import CandidateValues, ascending, physical, runs_within
 
 Integers = NDArray[np.int64]
 Runs = list[tuple[int, int]]

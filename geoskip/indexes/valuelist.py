@@ -34,7 +34,8 @@ import pyarrow.compute as pc
 from geoskip.clauses import Clause, Files, Mask, UnitClause
 from geoskip.conditions import ALWAYS, Condition, Places, Refine
 from geoskip.errors import InvalidSpecificationError
-from geoskip.evaluation import IS_FALSE, IS_TRUE, decided, outcomes, physical, reads_only
+from geoskip.evaluation import outcomes, reads_only
+from geoskip.evaluation.values import IS_FALSE, IS_TRUE, decided, physical
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of, reals_as_bits
 from geoskip.indexes.stored_bounds import bound_type, distinct

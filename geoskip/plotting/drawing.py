@@ -111,7 +111,7 @@ def shapes_of(clause: Clause, index: GeoBox) -> list[BaseGeometry]:
 
 
 def limits_of(clause: Clause, index: GeoBox, table: BoxFacts) -> list[Limit]:
-    """The coordinates that a clause compares with single constants, by its condition on the boxes of a table."""
+    """The coordinates that a clause compares with single constants, by its condition on a table."""
     conditions = (part.where(table) for part in _parts_of(clause, index) if part.outline() is None)
     return list(dict.fromkeys(limit for condition in conditions for limit in _compared(condition)))
 

@@ -13,8 +13,8 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.clauses import Mask
-from geoskip.evaluation import ANY, IS_FALSE, outcomes, runs_within, value_in
-from geoskip.evaluation.values import ascending
+from geoskip.evaluation import outcomes
+from geoskip.evaluation.values import ANY, IS_FALSE, ascending, runs_within, value_in
 from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.postings import Postings, passes
 from geoskip.indexes.valuelist import ValueList

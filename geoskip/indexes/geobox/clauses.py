@@ -156,7 +156,7 @@ class GeoClause(ExistsClause):
             return super().keep_units(files)
 
     def outline(self) -> BaseGeometry | None:
-        """Return what the boxes are compared with, where it lies for the indexed geometry, for maps; None without."""
+        """Return what the boxes are compared with, as it lies for the indexed geometry; None without."""
         return None
 
     def _code(self, where: Condition, keep: Callable[[Any, Integers], Mask]) -> Condition:

@@ -87,7 +87,7 @@ class _Globe(GeoClause):
         return boxes.grown(np.where(units.only_points(places), 0.0, 2 * ROUNDING * boxes.scale()))
 
     def outline(self) -> BaseGeometry:
-        """Return the circle around the place, cut where it comes around the globe; the place if it has no size."""
+        """Return the circle around the place, the place itself if it has no size or half of the globe."""
         if not 0 < self.distance < self.earth.least * np.pi / 2:
             return self.view.unviewed(shapely.Point(self.longitude, self.latitude))
         radius = self.earth.least

@@ -401,6 +401,7 @@ def _strip(node: Predicate) -> Predicate:
 def _neighbours(value: Any) -> tuple[float, float] | None:
     """Return the doubles next to a number from below and above; None for NaN, NULL and other types.
 
+    >>> from decimal import Decimal
     >>> _neighbours(3), _neighbours(Decimal("0.1")) == (0.09999999999999999, 0.1)
     ((3.0, 3.0), True)
     """

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoskip.evaluation import (
+from geoskip.evaluation import Declined
+from geoskip.evaluation.values import (
     ANY,
     IS_FALSE,
     IS_NULL,
     IS_TRUE,
     CandidateValues,
-    Declined,
     Outcomes,
     ZoneTransitions,
     directly,

@@ -49,8 +49,7 @@ from geoskip.conditions import (
     necessary,
     union,
 )
-from geoskip.evaluation import physical
-from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys, is_bytes
+from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys, is_bytes, physical
 from geoskip.indexes.postings import Postings, mirrored
 from geoskip.indexes.range_clauses import HasNulls
 from geoskip.metadata import FileMetadata, IndexEntry

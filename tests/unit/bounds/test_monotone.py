@@ -13,7 +13,8 @@ import pytest
 
 import udf_mappings.monotone_functions as library
 from geoskip.clauses import keep_mask
-from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
+from geoskip.evaluation import evaluating
+from geoskip.evaluation.values import CandidateValues, ZoneTransitions
 from geoskip.indexes.base import SourceColumn
 from geoskip.indexes.minmax import MinMax
 from geoskip.metadata import FileMetadata

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from geoskip.bounds.interval import Interval
 from geoskip.bounds.monotone import evaluate_ends
 from geoskip.bounds.time_zones import LocalTimeFunction, local, local_times
-from geoskip.evaluation import CandidateValues, ZoneTransitions, evaluating
+from geoskip.evaluation import evaluating
+from geoskip.evaluation.values import CandidateValues, ZoneTransitions
 from geoskip.predicates import Call, Cast, Column, Literal, Predicate
 from tests.support.planting import attribute, before
 from tests.support.strategies import examples

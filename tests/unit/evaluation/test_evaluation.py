@@ -11,21 +11,18 @@ import pytest
 
 from geoskip import predicates as p
 from geoskip.clauses import keep_mask
-from geoskip.evaluation import (
+from geoskip.evaluation import Declined, Evaluator, evaluating, outcomes
+from geoskip.evaluation.values import (
     ANY,
     IS_FALSE,
     IS_NULL,
     IS_TRUE,
     CandidateValues,
-    Declined,
-    Evaluator,
     Outcomes,
+    ascending,
     directly,
-    evaluating,
-    outcomes,
     physical,
 )
-from geoskip.evaluation.values import ascending
 from geoskip.indexes.valuelist import ValueList
 from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.planner import decide
