@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, NotIndexedError, StoreError
 from geoskip.lifecycle.log import UNTOLD, Entry, Log, RaceLosses, is_dead, latest, now, person_of, versions, who
-from geoskip.lifecycle.verbs import COMPATIBLE, DOING, DONE, FAILED, ROLLED_BACK, OnConflict, Verb
+from geoskip.lifecycle.verbs import COMPATIBLE, DONE, FAILED, ROLLED_BACK, OnConflict, Verb
 from geoskip.metadata import Header, Snapshot
 from geoskip.stores.base import Store, new_identity
 
@@ -188,7 +188,7 @@ class Operation:
                 self.log = Log(self.store, identity)
                 close_the_dead(self.log)
                 self._base = self.store.latest()
-                self.log.append(lambda _: self._entry(DOING[self.verb]))
+                self.log.append(lambda _: self._entry(self.verb.doing))
             threading.Thread(target=self._beat, name="geoskip-heartbeat", daemon=True).start()
             self._blocks = stack.pop_all()
         return self
@@ -357,7 +357,7 @@ class Operation:
         log = Log(self.store, self.log.identity)
 
         def entry(open: Mapping[str, Entry]) -> dict[str, Any] | None:
-            return self._entry(DOING[self.verb]) if self.id in open and not self._stop.is_set() else None
+            return self._entry(self.verb.doing) if self.id in open and not self._stop.is_set() else None
 
         while not self._stop.wait(BEAT):
             with suppress(OSError, GeoskipError), self.store.of_log(log.identity):

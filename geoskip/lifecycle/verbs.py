@@ -53,40 +53,6 @@ from itertools import product
 from geoskip.errors import InvalidSpecificationError
 
 
-class Verb(StrEnum):
-    """An operation on the indexes of a dataset."""
-
-    CREATE = "create"
-    REFRESH = "refresh"
-    FULL = "refresh full"
-    QUICK = "refresh quick"
-    OPTIMIZE = "optimize"
-    DELETE = "delete"
-    RESTORE = "restore"
-    VACUUM = "vacuum"
-    REPAIR = "repair"
-    CANCEL = "cancel"
-    ROTATE = "rotate keys"
-
-
-DOING: dict[Verb, str] = {
-    Verb.CREATE: "creating",
-    Verb.REFRESH: "refreshing",
-    Verb.FULL: "rebuilding",
-    Verb.QUICK: "noting",
-    Verb.OPTIMIZE: "optimizing",
-    Verb.DELETE: "deleting",
-    Verb.RESTORE: "restoring",
-    Verb.VACUUM: "vacuuming",
-    Verb.REPAIR: "repairing",
-    Verb.CANCEL: "cancelling",
-    Verb.ROTATE: "rotating keys",
-}
-"""The transient states."""
-
-DONE, FAILED, CANCELLED, ROLLED_BACK = "done", "failed", "cancelled", "rolled back"
-
-
 class OnConflict(StrEnum):
     """The behaviour of a verb after a concurrent commit."""
 
@@ -96,6 +62,33 @@ class OnConflict(StrEnum):
     """Start again from the other's snapshot; there may be nothing left to do, or a contradiction."""
 
 
+class Verb(StrEnum):
+    """An operation on the indexes, with its transient state and its behaviour after a concurrent commit."""
+
+    doing: str
+    then: OnConflict
+
+    def __new__(cls, name: str, doing: str = "", then: OnConflict = OnConflict.AGAIN) -> Verb:
+        verb = str.__new__(cls, name)
+        verb._value_, verb.doing, verb.then = name, doing, then
+        return verb
+
+    CREATE = "create", "creating", OnConflict.REBASE  # after a refresh: its new files lack this index until the next
+    REFRESH = "refresh", "refreshing", OnConflict.REBASE  # after a create: new files lack its index until the next
+    FULL = "refresh full", "rebuilding", OnConflict.REBASE  # keeps the newer index of a create, leaves out deleted ones
+    REPAIR = "repair", "repairing", OnConflict.REBASE
+    QUICK = "refresh quick", "noting", OnConflict.AGAIN  # after a refresh: fewer files are without metadata
+    OPTIMIZE = "optimize", "optimizing", OnConflict.AGAIN  # after another: nothing is left to do
+    DELETE = "delete", "deleting", OnConflict.AGAIN
+    RESTORE = "restore", "restoring", OnConflict.AGAIN
+    VACUUM = "vacuum", "vacuuming", OnConflict.AGAIN  # keeps what was restored, and what was deleted meanwhile
+    CANCEL = "cancel", "cancelling", OnConflict.AGAIN  # after the operation to cancel: too late
+    ROTATE = "rotate keys", "rotating keys", OnConflict.AGAIN  # wraps the keys of the other's snapshot
+
+
+DONE, FAILED, CANCELLED, ROLLED_BACK = "done", "failed", "cancelled", "rolled back"
+
+
 @dataclass(frozen=True)
 class ConflictRule:
     """The behaviour of a verb after another one, and the case in which it is refused (empty for none)."""
@@ -103,20 +96,6 @@ class ConflictRule:
     then: OnConflict
     unless: str = ""
 
-
-_AFTER_CONFLICT: dict[Verb, OnConflict] = {
-    Verb.CREATE: OnConflict.REBASE,  # after a refresh: its new files lack this index until the next pass
-    Verb.REFRESH: OnConflict.REBASE,  # after a create: new files lack its index until the next pass
-    Verb.FULL: OnConflict.REBASE,  # after a create: its newer index is kept; after a delete: that index is left out
-    Verb.REPAIR: OnConflict.REBASE,
-    Verb.QUICK: OnConflict.AGAIN,  # after a refresh: fewer files are without metadata
-    Verb.OPTIMIZE: OnConflict.AGAIN,  # after another: nothing is left to do
-    Verb.DELETE: OnConflict.AGAIN,
-    Verb.RESTORE: OnConflict.AGAIN,
-    Verb.VACUUM: OnConflict.AGAIN,  # after a restore: the index is in use; after a delete: its indexes are kept
-    Verb.CANCEL: OnConflict.AGAIN,  # after the operation to cancel: too late
-    Verb.ROTATE: OnConflict.AGAIN,  # the keys of the other's snapshot are wrapped
-}
 
 _MEANINGS = "both built one index, and mean another thing by it"
 _NONE_LEFT = "no index is in use any more"
@@ -132,9 +111,7 @@ _UNLESS: dict[tuple[Verb, Verb], str] = {
 _TAKES_BACK = "everything was to be built anew, which would take back what the other did"
 
 COMPATIBLE: dict[tuple[Verb, Verb], ConflictRule] = {
-    (mine, theirs): ConflictRule(
-        _AFTER_CONFLICT[mine], _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else "")
-    )
+    (mine, theirs): ConflictRule(mine.then, _UNLESS.get((mine, theirs), _TAKES_BACK if mine is Verb.REPAIR else ""))
     for mine, theirs in product(Verb, Verb)
 }
 """For each pair of verbs, the behaviour of the first one after a concurrent commit of the second."""

@@ -77,7 +77,8 @@ class HadoopFolder:
             jvm, system = self._system()
             stream = system.open(self._path(jvm, name))
             try:
-                return bytes(_class(jvm, "org.apache.commons.io.IOUtils").toByteArray(_bounded(jvm, stream, limit)))
+                bounded = _class(jvm, "org.apache.commons.io.input.BoundedInputStream")(stream, limit)
+                return bytes(_class(jvm, "org.apache.commons.io.IOUtils").toByteArray(bounded))
             finally:
                 stream.close()
 
@@ -200,10 +201,6 @@ def _mounted_folder(system: Any, path: Any) -> str | None:
     return local_path(str(system.resolvePath(path.getParent()).toString()))
 
 
-def _bounded(jvm: Any, stream: Any, limit: int) -> Any:
-    return _class(jvm, "org.apache.commons.io.input.BoundedInputStream")(stream, limit)
-
-
 def _write(stream: Any, data: bytes) -> None:
     try:
         for start in range(0, len(data), _CHUNK):
@@ -227,12 +224,15 @@ def _os_errors() -> Iterator[None]:
 
 
 def _is(error: Py4JJavaError, name: str) -> bool:
-    kind = error.java_exception.getClass()
+    return any(kind.getName() == name for kind in _classes(error.java_exception))
+
+
+def _classes(instance: Any) -> Iterator[Any]:
+    """The class of a Java object, and the classes above it."""
+    kind = instance.getClass()
     while kind is not None:
-        if kind.getName() == name:
-            return True
+        yield kind
         kind = kind.getSuperclass()
-    return False
 
 
 _lock = threading.Lock()
@@ -280,12 +280,8 @@ _warning = threading.Lock()
 
 def is_s3a(system: Any) -> bool:
     """Test whether a file system is an S3A that exposes its client (Hadoop 3.4)."""
-    kind = system.getClass()
-    while kind is not None:
-        if kind.getName() == _S3A:
-            return any(method.getName() == "getS3AInternals" for method in kind.getMethods())
-        kind = kind.getSuperclass()
-    return False
+    found = next((kind for kind in _classes(system) if kind.getName() == _S3A), None)
+    return found is not None and any(method.getName() == "getS3AInternals" for method in found.getMethods())
 
 
 def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:

@@ -69,9 +69,7 @@ class KeyRing:
         if not names:
             raise InvalidSpecificationError("KeyRing.create() takes the names of the keys to make, such as 'base'")
         ring = cls({name: secrets.token_bytes(32) for name in names})
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(ring.to_json())
+        ring._write(path)
         return ring
 
     @classmethod
@@ -127,10 +125,13 @@ class KeyRing:
         """Write the ring to a file that only its owner may read, replacing an old one."""
         target = Path(path)
         scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._write(scratch)
+        os.replace(scratch, target)
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(self.to_json())
-        os.replace(scratch, target)
 
     def to_json(self) -> str:
         """The ring as JSON, keys in clear."""

@@ -17,7 +17,7 @@ from geoskip.lifecycle import actions
 from geoskip.lifecycle.log import history, latest
 from geoskip.lifecycle.refresh import BuiltSummaries, RefreshPlan
 from geoskip.lifecycle.transaction import Operation, perform
-from geoskip.lifecycle.verbs import COMPATIBLE, DOING, Verb
+from geoskip.lifecycle.verbs import COMPATIBLE, Verb
 from geoskip.metadata import Header
 from geoskip.stores import MemoryStore, ParquetStore, Store
 from tests.support.crashes import opened
@@ -30,7 +30,7 @@ TRIED = {verb: Verb(verb) for verb in VERBS}
 
 def test_every_pair_of_verbs_has_an_answer() -> None:
     assert COMPATIBLE.keys() == {(mine, theirs) for mine in Verb for theirs in Verb}
-    assert set(DOING) == set(Verb)
+    assert len({verb.doing for verb in Verb}) == len(Verb)
     assert {*TRIED.values(), Verb.REPAIR} == set(Verb)
 
 

@@ -31,7 +31,6 @@ from pyspark.sql import types as T
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.predicates import Predicate
 from geoskip.spark.analysis import arrow_type, texts_of, typed_columns
 from geoskip.spark.build.arrow_reader import (
     SPARK,
@@ -318,7 +317,7 @@ def _summarising_task(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch
     """Task that summarises the expressions of each group's files, once all rows of the group have arrived."""
     texts = plan.expressions()
     plans = [(entry.name, entry.index, [texts.index(text) for text in texts_of(entry.index)]) for entry in plan.entries]
-    bound = {text: found for entry in plan.entries for text, found in _bound_texts(entry)}
+    bound = {text: found for e in plan.entries for text, found in zip(texts_of(e.index), e.index.bound, strict=True)}
     over = [plan.columns.index(column) for text in texts for column in typed_columns(bound[text])]
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -341,10 +340,6 @@ def _summarising_task(plan: ExpressionPlan) -> Callable[[Iterable[pa.RecordBatch
                     group = None
 
     return collect
-
-
-def _bound_texts(entry: IndexEntry) -> Iterable[tuple[str, Predicate]]:
-    return zip(texts_of(entry.index), entry.index.bound, strict=True)
 
 
 def _summarise_group(

@@ -234,31 +234,30 @@ def _taking(kind: str, name: str) -> Callable[[Any], Any]:
         return exactly(int, physical=within(of.values, int))
     if of.is_decimal:
         return exactly(Decimal, physical=lambda value: _rounded(value, of.precision, of.scale))
-    match kind:
-        case "double":
-            return exactly(float, physical=float)
-        case "float":
-            return exactly(float, physical=_single)
-        case "boolean":
-            return exactly(bool, physical=int)
-        case "string":
-            return exactly(str, physical=lambda text: text.encode("utf-8"))
-        case "binary":
-            return exactly(bytes, bytearray, physical=bytes)
-        case "date":
-            return exactly(dt.date, dt.datetime, physical=lambda day: day.toordinal() - _EPOCH)
-        case "timestamp":
-            return exactly(int, physical=int)
-        case "timestamp_ntz":
-            return exactly(dt.datetime, physical=T.TimestampNTZType().toInternal)
-        case "interval day to second":
-            return exactly(dt.timedelta, physical=within(sql_type("bigint").values, T.DayTimeIntervalType().toInternal))
+    if kind == "interval day to second":
+        return exactly(dt.timedelta, physical=within(sql_type("bigint").values, T.DayTimeIntervalType().toInternal))
+    if kind in _TAKEN:
+        *wanted, physical = _TAKEN[kind]
+        return exactly(*wanted, physical=physical)
     raise Declined(f"{name} returns a {kind}, which is not taken from functions here")
 
 
 def _single(value: float) -> float:
     with np.errstate(over="ignore"):
         return float(np.float32(value))
+
+
+_TAKEN: Mapping[str, tuple[Any, ...]] = {
+    "double": (float, float),
+    "float": (float, _single),
+    "boolean": (bool, int),
+    "string": (str, str.encode),
+    "binary": (bytes, bytearray, bytes),
+    "date": (dt.date, dt.datetime, lambda day: day.toordinal() - _EPOCH),
+    "timestamp": (int, int),
+    "timestamp_ntz": (dt.datetime, T.TimestampNTZType().toInternal),
+}
+"""By declared type, the Python types of results that count, and the function to the physical value."""
 
 
 def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:

@@ -343,23 +343,6 @@ def _bytes(cell: Any) -> bytes:
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
-def _plain(array: pa.Array) -> Cells:
-    values: Cells = array.to_pylist()
-    return values
-
-
-def _from_plain(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(cells, kind)
-
-
-def _decimals(array: pa.Array) -> Cells:
-    return [None if value is None else str(value) for value in array.to_pylist()]
-
-
-def _from_decimals(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array([None if cell is None else Decimal(cell) for cell in cells], kind)
-
-
 def _messages(array: pa.Array) -> Cells:
     schema = pa.schema([("cell", array.type)])
     return [None if not value.is_valid else _message(array.slice(at, 1), schema) for at, value in enumerate(array)]
@@ -422,9 +405,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 _CODECS: tuple[tuple[Callable[[pa.DataType], bool], Any, Any], ...] = (
-    (lambda kind: pa.types.is_boolean(kind) or pa.types.is_null(kind), _plain, _from_plain),
+    (lambda kind: pa.types.is_boolean(kind) or pa.types.is_null(kind), pa.Array.to_pylist, pa.array),
     (_is_counted, _integers, _from_integers),
     (lambda kind: pa.types.is_float32(kind) or pa.types.is_float64(kind), _floats, _from_floats),
     (_is_text, _texts, _from_texts),
-    (lambda kind: pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind), _decimals, _from_decimals),
+    (
+        lambda kind: pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind),
+        lambda array: [None if value is None else str(value) for value in array.to_pylist()],
+        lambda cells, kind: pa.array([None if cell is None else Decimal(cell) for cell in cells], kind),
+    ),
 )

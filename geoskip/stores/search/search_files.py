@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -232,7 +232,7 @@ class SearchFiles(FileMetadata):
         pairs = [
             (part, row)
             for part, numbers in zip(self._parts, self._rows, strict=True)
-            for row in _among(numbers, chosen)
+            for row in np.flatnonzero(np.isin(numbers, chosen)).tolist()
         ]
         queries = [
             {"bool": {"filter": [_of([part]), {"terms": {"row": [row for of, row in pairs if of is part]}}]}}
@@ -272,11 +272,6 @@ def _count(parts: Sequence[PartFile]) -> Json:
     """The aggregation of the parts' documents, whatever the query: their number, by the server's index."""
     where = {"where": {"terms": {"field": "_index"}}}
     return {"all": {"global": {}, "aggs": {"here": {"filter": _of(parts), "aggs": where}}}}
-
-
-def _among(numbers: NDArray[np.int64], chosen: NDArray[np.int64]) -> Iterator[int]:
-    """The rows of a part whose file numbers are chosen, both ascending."""
-    return map(int, np.flatnonzero(np.isin(numbers, chosen)))
 
 
 CellsOf = Callable[[str, str], Cells]
