@@ -83,8 +83,10 @@ from geoskip.stores.keyring import KeyRing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from geoskip.advisor.advice import Advice
     from geoskip.advisor.query_estimates import WhatIf
     from geoskip.spark.advisor.measured import indicators, workload
+    from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
     from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advice",
     "BloomFilter",
     "BuildReport",
     "Dataset",
@@ -136,6 +139,7 @@ __all__ = [
     "mappings",
     "maps",
     "quarantined",
+    "recommend",
     "register_functions",
     "release",
     "report",
@@ -155,6 +159,7 @@ _SPARK = {
     **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
     "register_functions": "st_functions",
     **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
+    **dict.fromkeys(("Advice", "recommend"), "advisor.recommend"),
 }
 
 

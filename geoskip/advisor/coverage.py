@@ -135,7 +135,7 @@ class Coverage:
     weights: Sequence[float]
     base: Names = frozenset()
     """Indexes that are there already."""
-    _known: dict[tuple[int, Names], float] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[int, Names], float] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, query: int, names: Names) -> float:
         """Return the bytes of the sample that a query reads with some indexes beside those that are there."""

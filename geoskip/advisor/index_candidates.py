@@ -227,7 +227,7 @@ def _of_columns(vertex: Predicate, columns: Sequence[Column]) -> Iterator[Index]
 
 def _of_call(call: Call, *, geometry: bool) -> Iterator[Index]:
     """Iterate over indexes of what a call returns; of geometries if no pair of numbers stands for them."""
-    if call.type == "geometry":
+    if call.type in ("geometry", "binary"):
         yield from _built(GeoBox, [call], _BOXES if geometry else ())
         return
     extractions = list(_extractions(call))

@@ -66,7 +66,7 @@ class _Problem(Generic[T]):
 
     @property
     def calls(self) -> int:
-        """How many sets were evaluated."""
+        """The number of sets that were evaluated."""
         return len(self._known)
 
     def saving(self, items: frozenset[T]) -> float:

@@ -139,17 +139,35 @@ class ScanCondition:
         Mask
             One entry a file: False is skipped, by an index or by Spark's partition pruning.
         """
-        places = self._places(snapshot)
+        places = self.places(snapshot)
         kept: Mask = places == -1
-        with nullcontext(None) if self.planned is None else self.planned.held() as number:
+        with self.deciding(snapshot) as decided:
             for place, predicate in enumerate(self.predicates_over(snapshot)):
                 if (of_place := places == place).any():
-                    evaluator = self._evaluator(snapshot, number, self.vectors[place])
-                    made = decide(snapshot, predicate, indexes, evaluator=evaluator, templates=self.templates)
-                    kept |= of_place & made.keep
+                    kept |= of_place & decided(place, predicate, indexes)
         return kept
 
-    def _places(self, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
+    @contextmanager
+    def deciding(self, snapshot: Snapshot) -> Iterator[Callable[[int, Predicate, Sequence[Index] | None], Mask]]:
+        """Context with a function that decides on the files for one part of the query's conditions.
+
+        It takes the place of a vector of partition values, the condition and the bound indexes that may be used (None
+        for all), and returns the mask of the files that are kept, as the planner does for a query.
+        """
+        evaluators: dict[int, SparkEvaluator | None] = {}
+        with nullcontext(None) if self.planned is None else self.planned.held() as number:
+
+            def decided(place: int, condition: Predicate, indexes: Sequence[Index] | None) -> Mask:
+                if place not in evaluators:
+                    evaluators[place] = self._evaluator(snapshot, number, self.vectors[place])
+                if (evaluator := evaluators[place]) is not None:
+                    evaluator.deadline = time.monotonic() + _BUDGET
+                return decide(snapshot, condition, indexes, evaluator=evaluator, templates=self.templates).keep
+
+            yield decided
+
+    def places(self, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The place of each file's vector, -1 for an unknown one, -2 for files that Spark's pruning skips."""
         if not self.folders:
             return np.zeros(len(snapshot.files), dtype=np.int64)
         root = snapshot.header.root.rstrip("/") + "/"

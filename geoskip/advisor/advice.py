@@ -1,0 +1,273 @@
+"""Advice on indexes to build: a table for people, a dict, HTML, and the Python that builds them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from typing import Any
+
+from geoskip.advisor.query_estimates import WhatIf
+from geoskip.indexes.base import Index
+from geoskip.report import count_of, size_of
+
+__all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "python_of"]
+
+_LONGEST = 70
+
+
+@dataclass(frozen=True)
+class AdvisedIndex:
+    """An index to build, with what it saves of one round of all queries, about, and what it costs.
+
+    Attributes
+    ----------
+    index
+        The specification.
+    files, bytes
+        Not read thanks to this index, beside those that exist: as often as the queries were seen.
+    adds_files, adds_bytes
+        Of these, what would be read again if the index alone were left out of the advice. Of indexes that skip only
+        together, such as those for both sides of an OR, each adds all that they save.
+    metadata_bytes
+        What it would store.
+    queries
+        Numbers of the queries, from 1, of which it skips files, alone or with others.
+    """
+
+    index: Index
+    files: int
+    bytes: int
+    adds_files: int
+    adds_bytes: int
+    metadata_bytes: int
+    queries: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers, ready for JSON."""
+        names = ("files", "bytes", "adds_files", "adds_bytes", "metadata_bytes")
+        numbers = {name: getattr(self, name) for name in names}
+        return {"index": str(self.index), "python": python_of(self.index), **numbers, "queries": list(self.queries)}
+
+
+@dataclass(frozen=True)
+class SuperfluousIndex:
+    """An index that exists and saves the queries nothing beside the others, with the bytes that it stores."""
+
+    name: str
+    bytes: int
+
+    @property
+    def call(self) -> str:
+        """The call that takes it out of use."""
+        return f"dataset.delete_index({self.name!r})"
+
+
+@dataclass(frozen=True)
+class AdvisedLayout:
+    """A layout in which the queries would read less, with the advised and the existing indexes.
+
+    Attributes
+    ----------
+    python
+        The layout, as Python writes it.
+    estimate
+        What the queries would read of the rewritten dataset.
+    """
+
+    python: str
+    estimate: WhatIf
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Indexes to build for some queries; ``print`` shows them, :meth:`apply` builds them.
+
+    Attributes
+    ----------
+    dataset
+        The path or table.
+    handle
+        The Python that makes a handle of the dataset.
+    indexes
+        What to build, those that save most first.
+    estimate
+        What the queries read now, and would read with these indexes.
+    layout
+        A layout that would save more; None where none would, or none was asked for.
+    superfluous
+        Indexes that exist and save these queries nothing.
+    unserved
+        Queries of which no index skips anything, each with the reason.
+    budget
+        Bytes that the new indexes may store together.
+    candidates
+        The number of indexes that were tried on the sample.
+    notes
+        Sentences on what was left out.
+    """
+
+    dataset: str
+    handle: str
+    indexes: tuple[AdvisedIndex, ...]
+    estimate: WhatIf
+    layout: AdvisedLayout | None = None
+    superfluous: tuple[SuperfluousIndex, ...] = ()
+    unserved: tuple[tuple[str, str], ...] = ()
+    budget: int = 0
+    candidates: int = 0
+    notes: tuple[str, ...] = ()
+    build: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+    rewrite: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes that the advised indexes would store together."""
+        return sum(each.metadata_bytes for each in self.indexes)
+
+    @property
+    def code(self) -> str:
+        """The Python that builds what is advised; what exists and pays nothing is a comment."""
+        names = {type(each.index).__name__ for each in self.indexes}
+        names |= {self.layout.python.partition("(")[0]} if self.layout else set()
+        lines = ["import geoskip", *([f"from geoskip import {', '.join(sorted(names))}"] if names else []), ""]
+        lines.append(f"dataset = {self.handle}")
+        if self.layout:
+            lines.append(f"dataset.rewrite(layout={self.layout.python})")
+        if self.indexes:
+            lines += ["dataset.create_index(", *(f"    {python_of(each.index)}," for each in self.indexes), ")"]
+        lines += [f"# saves nothing: {each.call}" for each in self.superfluous]
+        return "\n".join(lines)
+
+    def apply(self, *, layout: bool = False) -> Any:
+        """Build the advised indexes, and return the report of the build; None where none is advised.
+
+        Parameters
+        ----------
+        layout
+            Rewrite the data in the advised layout first. Nothing of the data is changed otherwise, and no existing
+            index is ever deleted.
+        """
+        if layout and self.layout:
+            self.rewrite()
+        return self.build() if self.indexes else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is advised, ready for JSON."""
+        layout = {"python": self.layout.python, "estimate": self.layout.estimate.to_dict()} if self.layout else None
+        return {
+            "dataset": self.dataset,
+            "budget": self.budget,
+            "metadata_bytes": self.metadata_bytes,
+            "indexes": [each.to_dict() for each in self.indexes],
+            "layout": layout,
+            "superfluous": [
+                {"index": each.name, "bytes": each.bytes, "python": each.call} for each in self.superfluous
+            ],
+            "unserved": [{"query": query, "reason": reason} for query, reason in self.unserved],
+            "estimate": self.estimate.to_dict(),
+            "candidates": self.candidates,
+            "code": self.code,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [self._title()]
+        if self.indexes:
+            rows = [_HEAD, *self._rows()]
+            widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+            for first, *cells, last in rows:
+                middle = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=False))
+                lines.append("  " + "  ".join([first.ljust(widths[0]), *middle, last]).rstrip())
+        lines += [f"  {line}" for line in self._remarks()]
+        return "\n".join([*lines, "", *self.code.splitlines()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f'<{tag} style="{_CELL}">{html.escape(c)}</{tag}>' for c in cells) + "</tr>"
+
+        table = "".join([row(_HEAD, "th"), *(row(cells, "td") for cells in self._rows())]) if self.indexes else ""
+        remarks = "".join(f"<li>{html.escape(line)}</li>" for line in self._remarks())
+        code = f"<pre>{html.escape(self.code)}</pre>"
+        title = f"<p><b>geoskip</b>: {html.escape(self._title())}</p>"
+        return f'{title}<table style="border-collapse:collapse">{table}</table><ul>{remarks}</ul>{code}'
+
+    def _title(self) -> str:
+        asked = count_of(len(self.estimate.queries), "query").replace("querys", "queries")
+        if not self.indexes:
+            return f"nothing to build for {asked} over {self.dataset}"
+        return f"advice for {asked} over {self.dataset}"
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        for each in self.indexes:
+            yield (
+                _short(python_of(each.index)),
+                f"{each.files:,}",
+                size_of(each.bytes),
+                size_of(each.adds_bytes),
+                size_of(each.metadata_bytes),
+                _ranges(each.queries),
+            )
+
+    def _remarks(self) -> Iterator[str]:
+        """Sentences below the table."""
+        read = self.estimate
+        now = f"{count_of(read.files_now, 'file')} and {size_of(read.bytes_now)}"
+        then = read.bytes_then.text(lambda number: size_of(round(number)))
+        of = f"estimated from {read.sampled}, {count_of(self.candidates, 'candidate')}"
+        if self.indexes:
+            yield f"together: read now {now}, then {read.files_then} and {then}; {of}"
+            yield f"stored: about {size_of(self.metadata_bytes)} of metadata, {size_of(self.budget)} allowed"
+        else:
+            yield f"read now: {now}; {of}"
+        if self.layout:
+            found = self.layout.estimate
+            size = found.bytes_then.text(lambda number: size_of(round(number)))
+            yield f"in the layout {self.layout.python} they would read {found.files_then} files and {size}"
+        for each in self.superfluous:
+            yield f"{each.name} saves these queries nothing, and stores {size_of(each.bytes)}: {each.call}"
+        for query, why in self.unserved:
+            yield f"no index serves {_short(query)}: {why}"
+        yield from self.notes
+
+
+_HEAD = ("index", "saves files", "saves", "adds", "costs", "for queries")
+_CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bottom:1px solid #8884;font-size:90%"
+
+
+def python_of(spec: Index) -> str:
+    """An index as Python writes it, without options that have their default.
+
+    >>> from geoskip import Formatted, GeoBox, MetricDist
+    >>> python_of(GeoBox("lng", "lat", boxes=4)), python_of(Formatted("agent", extract="family"))
+    ("GeoBox('lng', 'lat', boxes=4)", "Formatted('agent', extract='family')")
+    >>> python_of(MetricDist("word", metric="levenshtein"))
+    "MetricDist('word', metric='levenshtein')"
+    """
+    values = {f.name: (getattr(spec, f.name), f.default) for f in fields(spec)}  # type: ignore[arg-type]
+    plain = [name for name in ("expr", "column", "x", "y") if values.get(name, (None,))[0] is not None]
+    texts = [values[name][0] for name in plain] or list(spec.expressions())
+    options = [
+        f"{name}={value!r}"
+        for name, (value, default) in values.items()
+        if name not in (*plain, "exprs") and value is not None and value not in (default, "auto")
+    ]
+    return f"{type(spec).__name__}({', '.join([*map(repr, texts), *options])})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in words, neighbours as ranges.
+
+    >>> _ranges([1, 3, 4, 5, 9])
+    '1, 3-5, 9'
+    """
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

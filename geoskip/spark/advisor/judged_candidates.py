@@ -1,0 +1,193 @@
+"""Candidate indexes of a dataset, with their costs and the files of a sample that each skips."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from geoskip.advisor.coverage import Coverage, VertexMasks, masks_of
+from geoskip.advisor.index_candidates import index_candidates
+from geoskip.clauses import Mask
+from geoskip.errors import GeoskipError, InvalidSpecificationError
+from geoskip.indexes.base import Index
+from geoskip.lifecycle.log import latest
+from geoskip.metadata import IndexEntry
+from geoskip.predicates import Predicate
+from geoskip.rewrite import canonical
+from geoskip.spark.advisor.file_sample import FileSample, sample_files
+from geoskip.spark.advisor.scan_conditions import ScanCondition
+from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes
+from geoskip.spark.analysis import bind
+from geoskip.spark.build.listing import ListedFile, SourceState, below
+from geoskip.spark.dataset.handle import Dataset
+from geoskip.spark.session import java
+
+_MOST_VECTORS = 16
+"""Vectors of partition values whose conditions are looked at for candidates."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Indexes that could serve the queries and can be built.
+
+    Attributes
+    ----------
+    entries
+        The indexes, bound by Spark.
+    together
+        Names of those, and of existing ones, that serve a comparison only together.
+    unserved
+        Queries without a candidate, each with the reason.
+    """
+
+    entries: tuple[IndexEntry, ...]
+    together: tuple[tuple[str, ...], ...]
+    unserved: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class JudgedCandidates:
+    """Candidates with what they would store, and what they and the existing indexes skip of the sample.
+
+    Attributes
+    ----------
+    coverage
+        Masks of the queries' conditions over the sampled files.
+    costs
+        Metadata bytes of each candidate, about, for all files.
+    files, bytes
+        How many files, and bytes, of the dataset one of the sample stands for.
+    """
+
+    coverage: Coverage
+    costs: Mapping[str, int]
+    files: float
+    bytes: float
+
+    def saved(self, names: Iterable[str]) -> tuple[float, float]:
+        """Files and bytes of the dataset that the queries do not read thanks to some candidates."""
+        chosen, files = frozenset(names), 0.0
+        for query, weight in enumerate(self.coverage.weights):
+            before, after = (self.coverage.masks(query, some) for some in (self.coverage.base, chosen))
+            files += weight * (_count(before) - _count(after))
+        return files * self.files, self.coverage.saving(chosen) * self.bytes
+
+
+def _count(masks: Iterable[Mask]) -> int:
+    return sum(int(mask.sum()) for mask in masks)
+
+
+def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQuery]) -> Candidates:
+    """Return the indexes that could serve some queries, can be built and do not exist yet.
+
+    Raises InvalidSpecificationError where no index could serve any of them, with the reason for each query.
+    """
+    templates = tuple(dict.fromkeys(template for query in asked for scan in query.scans for template in scan.templates))
+    conditions = [list(dict.fromkeys(p for scan in query.scans for p in _conditions(scan))) for query in asked]
+    found = index_candidates(dict.fromkeys(itertools.chain.from_iterable(conditions)), templates)
+    snapshot = latest(dataset.store)
+    existing = {_meaning(entry.index) for entry in snapshot.header.entries} if snapshot is not None else set()
+    distinct = {_meaning(index): index for index in found.indexes}
+    entries = _bindable(dataset, state, [index for key, index in distinct.items() if key not in existing])
+    served = {_meaning(entry.index) for entry in entries} | existing
+    unserved = []
+    for query, own in zip(asked, conditions, strict=True):
+        indexes = index_candidates(own, templates).indexes
+        if served.isdisjoint(map(_meaning, indexes)):
+            unserved.append((query.text, _why_unserved(query, indexes)))
+    if len(unserved) == len(asked):
+        each = "; ".join(f"{query}: {why}" for query, why in unserved)
+        raise InvalidSpecificationError(f"no index could serve these queries of {dataset._source.name}: {each}")
+    names = {entry.name for entry in (*entries, *(snapshot.header.entries if snapshot is not None else ()))}
+    together = tuple(group for group in found.together if names.issuperset(group))
+    return Candidates(tuple(entries), together, tuple(unserved))
+
+
+def _conditions(scan: ScanCondition) -> Sequence[Predicate]:
+    return scan.predicates_over()[:_MOST_VECTORS] if scan.condition else ()
+
+
+def _why_unserved(query: AskedQuery, unbuildable: Sequence[Index]) -> str:
+    conditions = [scan.condition for scan in query.scans if scan.condition]
+    if not conditions:
+        return "it has no condition on the columns of this dataset"
+    if unbuildable:
+        return f"{unbuildable[0]} would serve it, but cannot be built over this dataset"
+    return f"no type of index serves {' or '.join(conditions)[:200]}"
+
+
+def _meaning(index: Index) -> tuple[object, ...]:
+    """Key of a bound index that depends neither on spelling nor on what a build chose."""
+    texts = index.expressions()
+    options = [(name, value) for name, value in index.to_json().items() if value not in (*texts, texts)]
+    return index.kind, index.bound, repr([(name, value) for name, value in options if name != "origins"])
+
+
+def _bindable(dataset: Dataset, state: SourceState, indexes: Sequence[Index]) -> list[IndexEntry]:
+    """Entries of the indexes that can be built and whose texts mean what they were proposed for."""
+    if not indexes:
+        return []
+    try:
+        entries = bind(java(dataset.spark), state.frame, state.relation, indexes)
+    except GeoskipError:
+        if len(indexes) == 1:
+            return []
+        half = len(indexes) // 2
+        return [*_bindable(dataset, state, indexes[:half]), *_bindable(dataset, state, indexes[half:])]
+    return [entry for entry, index in zip(entries, indexes, strict=True) if entry.index.bound == index.bound]
+
+
+def sample_of(dataset: Dataset, entries: Iterable[IndexEntry], files: Sequence[ListedFile]) -> FileSample:
+    """Collect the candidates' summaries of some files, without those that cannot be collected from any."""
+    indexes = {entry.name: entry.index for entry in entries}
+    while True:
+        try:
+            return sample_files(dataset, list(indexes.values()), files)
+        except GeoskipError as error:
+            failed = [name for name in indexes if str(error).startswith(f"{name} ")]
+            if not failed:
+                raise
+            del indexes[failed[0]]
+
+
+def judge(sampled: FileSample, asked: Sequence[AskedQuery], together: Sequence[Sequence[str]]) -> JudgedCandidates:
+    """Decide every part of every condition with each index of a sample."""
+    snapshot, state = sampled.snapshot, sampled.state
+    sizes = np.asarray(snapshot.files.column("size"), dtype=np.int64)
+    proposed = {entry.name for entry in sampled.proposed}
+    every = sum(file.size for file in state.files)
+    coverage = Coverage(
+        [[part for scan in query.scans for part in _masks(scan, sampled, together)] for query in asked],
+        sizes,
+        [float(query.count) for query in asked],
+        frozenset(entry.name for entry in snapshot.header.entries) - proposed,
+    )
+    return JudgedCandidates(
+        coverage, sampled.metadata_bytes(), len(state.files) / max(1, len(sizes)), every / max(1, int(sizes.sum()))
+    )
+
+
+def _masks(
+    scan: ScanCondition, sampled: FileSample, together: Sequence[Sequence[str]]
+) -> Iterable[tuple[VertexMasks, Mask]]:
+    """Masks of a scan's condition, once for all partitions that have the same."""
+    snapshot, root = sampled.snapshot, sampled.snapshot.header.root.rstrip("/") + "/"
+    usable = usable_indexes(scan, snapshot, snapshot.header.entries, sampled.state, [])
+    by_name = {str(index): index for index in usable}
+    groups = [[by_name[name] for name in names] for names in together if by_name.keys() >= set(names)]
+    paths = snapshot.files.column("path").to_pylist()
+    in_scope = np.array([below(p if ":/" in p else root + p, scan.roots) for p in paths], dtype=bool)
+    places = scan.places(snapshot)
+    yield VertexMasks({}), in_scope & (places == -1)
+    alike: dict[Predicate, list[int]] = {}
+    for place, predicate in enumerate(scan.predicates_over(snapshot)):
+        if (places == place).any():
+            alike.setdefault(canonical(predicate, scan.templates), []).append(place)
+    with scan.deciding(snapshot) as decided:
+        for condition, same in alike.items():
+            masks = masks_of(condition, partial(decided, same[0]), usable, groups)
+            yield masks, in_scope & np.isin(places, same)

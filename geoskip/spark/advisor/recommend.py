@@ -1,0 +1,225 @@
+"""Recommended indexes for some queries, within a budget of bytes.
+
+1. Candidates are the indexes that could serve a condition (:mod:`geoskip.advisor.index_candidates`). Each is named by
+   its text, which Spark analyses as for a build; one whose text means another expression than the query's is dropped.
+2. All candidates summarise one random sample of files, in one job (:mod:`geoskip.spark.advisor.file_sample`), and
+   their metadata bytes are measured there.
+3. Every part of every condition is decided with each candidate by the real planner; from these masks the saving of any
+   set of indexes follows (:mod:`geoskip.advisor.coverage`).
+4. A set is selected within the budget (:mod:`geoskip.advisor.selection`) beside the indexes that exist, which stay. An
+   index is taken only where it saves more bytes of one round of the queries than it stores.
+5. What is said of the chosen set is estimated anew, as :func:`geoskip.what_if` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from geoskip.advisor.advice import Advice, AdvisedIndex, SuperfluousIndex
+from geoskip.advisor.coverage import bundles_of, undominated
+from geoskip.advisor.estimates import check_share
+from geoskip.advisor.query_estimates import WhatIf
+from geoskip.advisor.selection import select
+from geoskip.errors import InvalidSpecificationError
+from geoskip.indexes.base import Index
+from geoskip.metadata import Snapshot, bytes_of
+from geoskip.report import count_of, size_of
+from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset
+from geoskip.spark.advisor.judged_candidates import JudgedCandidates, candidates_for, judge, sample_of
+from geoskip.spark.advisor.what_if import AskedQuery, asked_queries, estimate
+from geoskip.spark.dataset.handle import Dataset
+
+Query = str | DataFrame
+_SHARE = 0.05
+_LEAST_FILES = 64
+"""Files of a sample, at least, unless its share is given: a choice from fewer is at the mercy of which they are."""
+_CONFIDENCE = 0.9
+
+
+def recommend(
+    dataset: Dataset,
+    queries: Sequence[Query] | None = None,
+    budget: int | str = "10 MiB",
+    layouts: bool = True,
+    *,
+    sample: float | None = None,
+    seed: int = 0,
+) -> Advice:
+    """Recommend indexes, and a layout, that save the most bytes of some queries; nothing is built.
+
+    Parameters
+    ----------
+    dataset
+        The handle, as of :func:`geoskip.dataset`. Its metadata are read and not changed; its indexes are counted as
+        they are, so that what is recommended is never worse than what is there.
+    queries
+        SQL texts or DataFrames; None for those that the session has seen (``spark.geoskip.workload``). They are
+        planned and not run.
+    budget
+        Bytes that the new indexes may store together: a number, or a text such as ``"10 MiB"``.
+    layouts
+        Try layouts over the expressions that the queries filter by, too.
+    sample
+        The share of the files that are read, above 0 and up to 1; by default 5 %, and at least 64 files.
+    seed
+        Another number samples other files.
+
+    Returns
+    -------
+    Advice
+        The indexes with what they save and cost, and the Python that builds them; :meth:`Advice.apply` builds them.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For no queries, queries that all read other data, conditions that no index could serve, and a budget in which
+        no index that pays has room.
+    DatasetNotFoundError
+        Where the dataset has no files.
+    """
+    limit = _budget(budget)
+    check_share(_SHARE if sample is None else sample, _CONFIDENCE)
+    source = require_dataset(dataset)._source
+    state = source.current_state()
+    share = sample if sample is not None else max(_SHARE, min(1.0, _LEAST_FILES / max(1, len(state.files))))
+    files = choose_files(state, share, seed)
+    asked, untouched = asked_queries(dataset, state, queries)
+    candidates = candidates_for(dataset, state, asked)
+    sampled = sample_of(dataset, candidates.entries, files)
+    judged = judge(sampled, asked, candidates.together)
+    names = _selected(judged, limit)
+    advised = _advised(judged, {entry.name: entry.index for entry in candidates.entries}, names)
+    specifications = [each.index for each in advised]
+    return Advice(
+        dataset=source.name,
+        handle=_handle(dataset),
+        indexes=advised,
+        estimate=_what_if(source.name, _restricted(sampled, names), asked, judged, untouched),
+        superfluous=_superfluous(judged, sampled, names),
+        unserved=candidates.unserved,
+        budget=limit,
+        candidates=len(sampled.proposed),
+        build=lambda: dataset.create_index(*specifications),
+    )
+
+
+def _budget(given: object) -> int:
+    """A budget in bytes; raises InvalidSpecificationError for what is none."""
+    found = bytes_of(given) if isinstance(given, str) else given if type(given) is int else None
+    if found is None or found < 0:
+        raise InvalidSpecificationError(f"budget= takes bytes, as a number or a text such as '10 MiB', got {given!r}")
+    return found
+
+
+def _selected(judged: JudgedCandidates, budget: int) -> frozenset[str]:
+    """The candidates to build.
+
+    Raises InvalidSpecificationError where some would pay, but none of them has room in the budget.
+    """
+    coverage, costs = judged.coverage, judged.costs
+    left = {name: float(costs[name]) for name in undominated(coverage, costs)}
+    bundles = bundles_of(coverage, left)
+
+    def saving(names: frozenset[str]) -> float:
+        return coverage.saving(names) * judged.bytes
+
+    found = select(left, saving, budget, bundles=bundles, least_per_cost=1.0)
+    if not found.items:
+        groups = [frozenset([name]) for name in left] + [frozenset(bundle) for bundle in bundles]
+        paying = [group for group in groups if saving(group) > sum(left[name] for name in group)]
+        if paying:
+            cheapest = min(paying, key=lambda group: sum(left[name] for name in group))
+            needed = sum(left[name] for name in cheapest)
+            raise InvalidSpecificationError(
+                f"budget= of {size_of(budget)} is too small for any index that pays: the cheapest, "
+                f"{' with '.join(sorted(cheapest))}, would store about {size_of(round(needed))}"
+            )
+    return found.items
+
+
+def _advised(
+    judged: JudgedCandidates, candidates: Mapping[str, Index], names: frozenset[str]
+) -> tuple[AdvisedIndex, ...]:
+    """The chosen indexes with their numbers, those that save most first."""
+    every = judged.saved(names)
+    found = []
+    for name in names:
+        alone, without = judged.saved([name]), judged.saved(names - {name})
+        files, size = (round(all_of - others) for all_of, others in zip(every, without, strict=True))
+        found.append(
+            AdvisedIndex(
+                candidates[name].bind(()),
+                files=max(files, round(alone[0])),
+                bytes=max(size, round(alone[1])),
+                adds_files=files,
+                adds_bytes=size,
+                metadata_bytes=judged.costs[name],
+                queries=tuple(number + 1 for number in judged.coverage.queries_of(name)),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-each.bytes, each.metadata_bytes, str(each.index))))
+
+
+def _superfluous(judged: JudgedCandidates, sampled: FileSample, names: frozenset[str]) -> tuple[SuperfluousIndex, ...]:
+    """Existing indexes without which the queries would read no more, the largest first."""
+    if sampled.existing is None:
+        return ()
+    stored = {
+        name: sum(c.bytes for part in sampled.existing.header.parts for c in part.columns.values() if c.name == name)
+        for name in judged.coverage.base
+    }
+    alone = replace(judged.coverage, base=frozenset())
+    left, found = names | judged.coverage.base, []
+    for name in sorted(stored, key=lambda name: (-stored[name], name)):
+        if alone.saving(left - {name}) == alone.saving(left):
+            left -= {name}
+            found.append(SuperfluousIndex(name, stored[name]))
+    return tuple(found)
+
+
+def _restricted(sampled: FileSample, names: frozenset[str]) -> FileSample:
+    """The sample with the existing and the chosen indexes alone."""
+    proposed = {entry.name for entry in sampled.proposed}
+    entries = tuple(e for e in sampled.snapshot.header.entries if e.name not in proposed or e.name in names)
+    snapshot = Snapshot(replace(sampled.snapshot.header, entries=entries), sampled.snapshot.files)
+    chosen = tuple(entry for entry in sampled.proposed if entry.name in names)
+    return replace(sampled, snapshot=snapshot, proposed=chosen)
+
+
+def _what_if(
+    name: str, sampled: FileSample, asked: Sequence[AskedQuery], judged: JudgedCandidates, untouched: tuple[str, ...]
+) -> WhatIf:
+    """An estimate of what the queries would read with the chosen indexes."""
+    chosen = [entry.name for entry in sampled.proposed]
+    state = sampled.state
+    return WhatIf(
+        dataset=name,
+        indexes=tuple(chosen),
+        layout=None,
+        queries=tuple(estimate(query, sampled, _CONFIDENCE) for query in asked),
+        files=len(state.files),
+        bytes=sum(file.size for file in state.files),
+        files_after=len(state.files),
+        sampled=f"{len(sampled.files):,} of {count_of(len(state.files), 'file')}",
+        confidence=_CONFIDENCE,
+        metadata_bytes={each: judged.costs[each] for each in chosen},
+        build_seconds=sampled.build_seconds(),
+        sample_seconds=sampled.timing.seconds,
+        untouched=untouched,
+    )
+
+
+def _handle(dataset: Dataset) -> str:
+    """The Python that makes such a handle in the session ``spark``."""
+    source = dataset._source
+    options: dict[str, Any] = {} if source.table is not None else {"format": source.format, **source.options}
+    if options.get("format") == "parquet":
+        del options["format"]
+    if source.metadata is not None:
+        options["metadata"] = source.metadata
+    where = f"table={source.table!r}" if source.table is not None else repr(source.path)
+    return f"geoskip.dataset({', '.join(['spark', where, *(f'{n}={v!r}' for n, v in options.items())])})"

@@ -1,0 +1,158 @@
+"""Recommendations through Spark: what is advised saves what it says, next to all that could be built."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import geoskip
+from geoskip import Advice, GeoBox, MinMax, ValueList
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.spark.advisor.judged_candidates import candidates_for
+from geoskip.spark.advisor.what_if import asked_queries
+from tests.conftest import same_as_off
+
+pytestmark = pytest.mark.spark
+
+SQUARE = "ST_GeomFromText('POLYGON((1 1, 5 1, 5 5, 1 5, 1 1))')"
+QUERIES = [
+    "SELECT * FROM shop WHERE id = 1234",
+    "SELECT * FROM shop WHERE id BETWEEN 2800 AND 2900 AND city LIKE 'c%'",
+    f"SELECT * FROM shop WHERE ST_Contains({SQUARE}, ST_Point(lng, lat))",
+    "SELECT * FROM shop WHERE city = 'dity3' OR id > 3900",
+    "SELECT * FROM shop WHERE levenshtein(word, 'skip1') < 2",
+    "SELECT * FROM shop WHERE start > stop",
+    "SELECT count(*) FROM shop WHERE upper(city) = 'AITY1'",
+]
+FILES = 40
+WORDS = ("skip", "skap", "data", "index", "table")
+
+
+@pytest.fixture(scope="module")
+def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files in the order of ``id`` and place, the view ``shop`` over them; ``noise`` is in no order."""
+    random = np.random.default_rng(0)
+    place = tmp_path_factory.mktemp("advice") / "shop"
+    place.mkdir()
+    rows = 100
+    for file in range(FILES):
+        table = pa.table(
+            {
+                "id": random.integers(100 * file, 100 * file + 150, rows),
+                "lng": random.uniform(file % 8 * 3, file % 8 * 3 + 4, rows),
+                "lat": random.uniform(file // 8 * 3, file // 8 * 3 + 4, rows),
+                "city": [f"{chr(97 + file % 26)}ity{row % 7}" for row in range(rows)],
+                "word": [f"{WORDS[(file + row % 2) % 5]}{file % 4}" for row in range(rows)],
+                "start": random.integers(0, 100, rows) + (200 if file % 8 == 0 else 0),
+                "stop": random.integers(100, 200, rows),
+                "noise": random.normal(size=rows),
+            }
+        )  # fmt: skip
+        pq.write_table(table, place / f"{file:03}.parquet")
+    return place
+
+
+@pytest.fixture
+def fresh(spark: Any, shop: Path) -> Any:
+    """A handle of the files without an index."""
+    shutil.rmtree(shop / "_geoskip", ignore_errors=True)
+    geoskip.register_functions(spark)
+    spark.read.parquet(str(shop)).createOrReplaceTempView("shop")
+    return geoskip.dataset(spark, str(shop))
+
+
+def bytes_read(spark: Any, queries: list[str]) -> int:
+    return sum(geoskip.explain(spark.sql(query)).bytes_kept for query in queries)
+
+
+def test_the_advice_saves_nearly_all_for_a_quarter_of_the_bytes(spark: Any, shop: Path, fresh: Any) -> None:
+    before = {str(path) for path in shop.rglob("*")}
+    advice = geoskip.recommend(fresh, QUERIES, sample=1, layouts=False)
+    assert {str(path) for path in shop.rglob("*")} == before, "recommend() wrote something"
+    state = fresh._source.current_state()
+    everything = candidates_for(fresh, state, asked_queries(fresh, state, QUERIES)[0])
+    unindexed = bytes_read(spark, QUERIES)
+    built = advice.apply()
+    advised = bytes_read(spark, QUERIES)
+    assert advised == advice.estimate.bytes_then.value, "what was estimated from all files is what is read"
+    assert {str(each.index): each.metadata_bytes for each in advice.indexes}.items() <= built.metadata_bytes.items()
+    same_as_off(lambda: spark.sql(" UNION ALL ".join(QUERIES[:6])))
+    again = geoskip.recommend(fresh, QUERIES, sample=1, layouts=False)
+    assert (again.indexes, again.superfluous, again.estimate.bytes_now) == ((), (), advised)
+    assert str(again).startswith("nothing to build for 7 queries")
+    fresh.delete_index()
+    full = fresh.create_index(*(entry.index.bind(()) for entry in everything.entries))
+    most, every = bytes_read(spark, QUERIES), sum(full.metadata_bytes.values())
+    assert unindexed - advised >= 0.95 * (unindexed - most)
+    assert sum(built.metadata_bytes.values()) <= 0.25 * every
+    assert len(everything.entries) > 30
+
+
+def test_advice_is_a_table_and_the_python_that_builds_it(spark: Any, shop: Path, fresh: Any) -> None:
+    queries = [spark.read.parquet(str(shop)).where("city = 'dity3' OR id > 3900"), QUERIES[2], QUERIES[5]]
+    advice = geoskip.recommend(fresh, queries, "3 KiB", sample=0.5, seed=3)
+    assert isinstance(advice, Advice)
+    either = [each for each in advice.indexes if each.queries == (1,)]
+    assert len({each.adds_bytes for each in either}) == 1 < len(either), "of an OR, each adds what both save"
+    assert advice.metadata_bytes <= 3072
+    text, data = str(advice), json.loads(json.dumps(advice.to_dict()))
+    assert "20 of 40 files" in text
+    assert data["code"] in text
+    assert [each["python"] for each in data["indexes"]] == [
+        line.strip(" ,") for line in advice.code.splitlines() if line.startswith("    ")
+    ]
+    assert "<table" in advice._repr_html_()
+    exec(advice.code, {"spark": spark})
+    assert set(fresh.indexes) == {each.index for each in advice.indexes}
+
+
+def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: Any, fresh: Any) -> None:
+    fresh.create_index(MinMax("id"), ValueList("noise"), GeoBox("lng", "lat"))
+    advice = geoskip.recommend(fresh, [*QUERIES[:4], "SELECT id FROM shop WHERE rand() < 0.1"], sample=1)
+    assert {"minmax(id)", "geobox(lng, lat)"}.isdisjoint(str(each.index) for each in advice.indexes)
+    assert [each.name for each in advice.superfluous] == ["valuelist(noise)"]
+    assert "dataset.delete_index('valuelist(noise)')" in advice.code
+    assert advice.estimate.files_now < 4 * FILES
+    assert [query for query, _ in advice.unserved] == ["SELECT id FROM shop WHERE rand() < 0.1"]
+    before = bytes_read(spark, QUERIES)
+    advice.apply()
+    fresh.delete_index(*(each.name for each in advice.superfluous))
+    assert bytes_read(spark, QUERIES) < before
+
+
+WRONG = {
+    "no queries": ({"queries": []}, "needs queries"),
+    "conditions on no row's value": (
+        {"queries": ["SELECT * FROM shop WHERE rand() < 0.5", "SELECT id FROM shop"]},
+        r"no index could serve .*rand\(\) < 0.5.*it has no condition",
+    ),
+    "a budget in which nothing has room": ({"budget": 20}, r"20 B is too small .*the cheapest, .* would store about"),
+    "a budget that is no size": ({"budget": "much"}, "takes bytes, as a number or a text such as '10 MiB', got 'much'"),
+    "a share above 1": ({"sample": 2}, "sample= takes a number above 0 and up to 1"),
+    "a path in the place of a dataset": ({"dataset": "/data"}, "expected a dataset"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_advised_is_told(spark: Any, fresh: Any, given: dict[str, Any], message: str) -> None:
+    arguments = {"dataset": fresh, "queries": QUERIES[:1], "sample": 0.2, **given}
+    with pytest.raises(InvalidSpecificationError, match=message):
+        geoskip.recommend(**arguments)
+
+
+def test_a_dataset_without_files_is_told(spark: Any, parts: Callable[..., Path]) -> None:
+    place = parts({"a": [1]})
+    dataset = geoskip.dataset(spark, str(place))
+    spark.read.parquet(str(place)).createOrReplaceTempView("gone")
+    for path in place.glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(DatasetNotFoundError):
+        geoskip.recommend(dataset, ["SELECT * FROM gone WHERE a = 1"])
