@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
+    from geoskip.spark.advisor.workload_log import workload_log
     from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset
     from geoskip.spark.dataset.verify import datasets
@@ -148,10 +149,12 @@ __all__ = [
     "wait_for_audits",
     "what_if",
     "workload",
+    "workload_log",
 ]
 
 _SPARK = {
     **dict.fromkeys(("indicators", "workload"), "advisor.measured"),
+    "workload_log": "advisor.workload_log",
     "BuildReport": "build.job",
     **dict.fromkeys(("Dataset", "dataset"), "dataset.handle"),
     "datasets": "dataset.verify",

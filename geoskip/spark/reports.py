@@ -35,7 +35,7 @@ def report(df: DataFrame) -> Report:
         )
     if df.isStreaming:
         return Report((), ("left alone: a stream; geoskip does not know which rows of a file a micro-batch reads",))
-    _await_listeners(df.sparkSession)  # of the query that filled a cache
+    await_listeners(df.sparkSession)  # of the query that filled a cache
     return _report(df.sparkSession, java(df.sparkSession).geoskip.facts(df._jdf.queryExecution()))
 
 
@@ -65,11 +65,11 @@ def reports(spark: SparkSession) -> list[Report]:
 def _recent(spark: SparkSession) -> list[Any]:
     """The recent queries of a session on the Java side, the oldest first."""
     check_session(spark)
-    _await_listeners(spark)
+    await_listeners(spark)
     return _items(java(spark).geoskip.recent(spark._jsparkSession))
 
 
-def _await_listeners(spark: SparkSession) -> None:
+def await_listeners(spark: SparkSession) -> None:
     """Wait until listeners have got all ended queries; in a busy driver the newest may be missing."""
     with suppress(Py4JJavaError):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)

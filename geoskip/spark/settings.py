@@ -103,6 +103,7 @@ _SETTINGS = (
     ("planning.budget", "a time above 0 such as 5, 5s or 500ms", _is_time),
     ("audit", "a share from 0 to 1 such as 0.02", _is_between(0, 1)),
     ("fingerprint.maxRechecks", "a number of files such as 2000", _is_between(0, math.inf)),
+    ("workload", "off, on or literals", lambda text: text.lower() in ("off", "false", "on", "true", "literals")),
     ("metadata.cacheTtl", "a number of seconds such as 1", _is_between(0, math.inf)),
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from geoskip import MinMax
 from geoskip.errors import InvalidSpecificationError
 from geoskip.lifecycle.log import latest
 from geoskip.spark.advisor.scan_conditions import conditions_of
+from geoskip.spark.session import java
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +80,7 @@ def test_finding_conditions_leaves_no_trace(spark: Any, tens: str) -> None:
     with geoskip.disabled(spark):
         (scan,) = conditions_of(spark, "SELECT * FROM tens WHERE a = 3")
         assert not geoskip.is_enabled(spark)
-    assert (scan.condition, len(geoskip.reports(spark))) == ("((a IS NOT NULL) AND (a = 3L))", before)
+    assert (scan.condition, len(geoskip.reports(spark))) == ("(a IS NOT NULL) AND (a = 3L)", before)
     assert "GeoskipFileIndex" not in spark.sql("SELECT * FROM tens WHERE a = 3")._jdf.queryExecution().toString()
 
 
@@ -213,7 +216,7 @@ def test_what_no_row_settles_is_left_out_and_named(spark: Any, tens: str) -> Non
     assert found[True].rows_matching == 4
     assert [note.partition(",")[0] for note in found[True].notes] == [
         "not counted among the scan's conditions: (rand() < 0.5D)",
-        "not counted among the scan's conditions: a condition over a subquery",
+        "not counted among the scan's conditions: (a condition over a subquery)",
     ]
 
 
@@ -227,3 +230,97 @@ def test_a_workload_has_geometric_means_of_what_is_defined(spark: Any, rides: Pa
     assert found._repr_html_().count("<tr>") == len(queries) + 2
     with pytest.raises(InvalidSpecificationError, match="several queries"):
         geoskip.workload(queries[0], spark=spark)
+
+
+# --- what a session has asked -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asking(spark: Any) -> Any:
+    """A session of its own, since the log is a session's, with the views of the run's."""
+    session = spark.newSession()
+    geoskip.enable(session)
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    return session
+
+
+def test_the_log_counts_shapes_and_holds_no_literal(asking: Any, rides: Path, tens: str) -> None:
+    asking.udf.register("secret_taste", lambda city: "Zanzibar" in (city or ""), "boolean")
+    asking.read.parquet(str(rides)).createOrReplaceTempView("r")
+    asking.read.parquet(tens).createOrReplaceTempView("t")
+    asking.sql("SELECT * FROM t WHERE s = 'before'").collect()
+    asking.conf.set("spark.geoskip.workload", "on")
+    for fare in (777101.5, 777102.5):
+        asking.sql(f"SELECT * FROM r WHERE fare > {fare} AND city <> 'Zanzibar'").collect()
+    asking.sql("SELECT 1").collect()
+    asking.sql(
+        "SELECT /* 888001 */ s FROM t JOIN r ON tip = a WHERE s LIKE 'Zanzi_ar%' AND s IN ('Zanzibar', 'x1', 'x2') AND "
+        "a > (SELECT 888002) AND (city RLIKE 'Zanz.*' OR secret_taste(city)) AND "
+        "from_json(s, 'k STRUCT<v888003: INT>').k.v888003 <=> 888004 AND s < concat(s, 'Zanzibar') AND "
+        "rand(888005) > 0.1"
+    ).collect()  # fmt: skip
+    asking.sql("SELECT count(*) FROM t WHERE s LIKE 'Zanzibar%' AND a <> -888006").collect()
+    asking.sql("SELECT * FROM r WHERE fare < 0 LIMIT 3").collect()
+    asking.sql("SET spark.sql.shuffle.partitions=2")
+    log = [row.asDict() for row in geoskip.workload_log(asking).collect()]
+    assert [row["condition"] for row in log if row["count"] == 2] == [
+        "NOT fare IS NULL AND NOT city IS NULL AND fare > ?double AND NOT city = ?string"
+    ]
+    assert "NOT s IS NULL AND NOT a IS NULL AND s LIKE '?%' AND NOT a = ?bigint" in [row["condition"] for row in log]
+    assert sorted({row["dataset"].rpartition("/")[2] for row in log}) == ["rides", "tens"]
+    assert len(log) == 5  # the two sides of the join each have one
+    kept = repr(log) + java(asking).geoskip.workload(asking._jsparkSession)
+    assert not re.search("Zanz|7771|888|before", kept)
+    with pytest.raises(InvalidSpecificationError, match="without their literals"):
+        geoskip.workload(spark=asking)
+
+
+def test_the_log_sums_what_reports_say(asking: Any, rides: Path) -> None:
+    frame = asking.read.parquet(str(rides))
+    frame.createOrReplaceTempView("r")
+    asking.conf.set("spark.geoskip.workload", "on")
+    read = []
+    for fare in (50, 100, 110):
+        asking.sql(f"SELECT * FROM r WHERE fare > {fare}").collect()
+        read.append(geoskip.last_report(asking))
+    asking.conf.set("spark.geoskip.workload", "off")
+    asking.sql("SELECT * FROM r WHERE fare > 3").collect()
+    (row,) = geoskip.workload_log(asking).collect()
+    sums = {name: sum(getattr(one, name) for one in read) for name in ("files_kept", "bytes_kept", "files_total")}
+    assert (row["count"], row["files_read"], row["bytes_read"], row["files_total"]) == (3, *sums.values())
+    assert row["files_read"] < row["files_total"]
+    assert row["first_seen"] <= row["last_seen"]
+
+
+def test_what_was_seen_with_literals_can_be_measured_again(asking: Any, rides: Path, tmp_path: Path) -> None:
+    asking.conf.set("spark.geoskip.workload", "literals")
+    asking.read.parquet(str(rides)).createOrReplaceTempView("r")
+    asking.udf.register("tripled", lambda tip: None if tip is None else 3 * tip, "int")
+    conditions = ["fare > 100 AND city = 'c'", "tripled(tip) = 18 AND fare > 20", "fare > 101"]
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "a.csv").write_text("k;v\n1;x\n2;y\n3;y\n")
+    csv = asking.read.csv(str(tmp_path / "csv"), sep=";", header=True, schema="k int, v string")  # without metadata
+    gone = tmp_path / "gone"
+    asking.range(3).write.parquet(str(gone))
+    asking.read.parquet(str(gone)).where("id > 1").collect()
+    frames = [asking.sql(f"SELECT fare FROM r WHERE {condition}") for condition in conditions]
+    frames.append(csv.where("v = 'y' AND k > 2"))
+    for frame in frames:
+        frame.collect()
+    shutil.rmtree(gone)
+    with pytest.warns(UserWarning, match="id > 1.* is left out"):
+        found = geoskip.workload(spark=asking)
+    assert [query.rows_matching for query in found] == [
+        geoskip.indicators(frame).rows_matching for frame in reversed(frames)
+    ]
+    assert [query.to_dict()["scans"] for query in found] == [
+        geoskip.indicators(frame).to_dict()["scans"] for frame in reversed(frames)
+    ]
+    assert geoskip.workload_log(asking).where("literals AND condition LIKE '%tripled(tip)%'").count() == 1
+    assert geoskip.workload_log(asking).count() == 5
+
+
+def test_an_empty_log_says_how_to_fill_it(asking: Any) -> None:
+    assert geoskip.workload_log(asking).count() == 0
+    with pytest.raises(InvalidSpecificationError, match=r"spark.conf.set\('spark.geoskip.workload', 'literals'\)"):
+        geoskip.workload(spark=asking)

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workload
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
+from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.listing import FileListing, ListedFile
 from geoskip.spark.build.spark_reader import with_path
 from geoskip.spark.session import ENABLED, known
@@ -48,15 +49,16 @@ def indicators(query: DataFrame | str, *, spark: SparkSession | None = None) -> 
     return Indicators(tuple(map(measure, scans)), query if isinstance(query, str) else "")
 
 
-def workload(queries: Iterable[DataFrame | str], *, spark: SparkSession | None = None) -> Workload:
+def workload(queries: Iterable[DataFrame | str] | None = None, *, spark: SparkSession | None = None) -> Workload:
     """Run the filters of several queries and return their indicators with the geometric means.
 
     Parameters
     ----------
     queries
-        DataFrames, or texts of queries in SQL.
+        DataFrames, or texts of queries in SQL. By default the conditions that the session has seen while
+        ``spark.geoskip.workload`` was ``literals``, each once.
     spark
-        The session of texts; by default the active one.
+        The session of texts and of what was seen; by default the active one.
 
     Returns
     -------
@@ -67,8 +69,11 @@ def workload(queries: Iterable[DataFrame | str], *, spark: SparkSession | None =
     Raises
     ------
     InvalidSpecificationError
-        As :func:`indicators`, before any query is run.
+        As :func:`indicators`, before any query is run; and where the session has seen none, or kept no literals.
     """
+    if queries is None:
+        seen = logged_conditions(_session("workload()", spark))
+        return Workload(tuple(Indicators((measure(logged.scan),), logged.scan.condition) for logged in seen))
     if isinstance(queries, str | DataFrame):
         raise InvalidSpecificationError(
             f"workload() takes several queries, got one, {queries!r}: put it in a list, or see geoskip.indicators"

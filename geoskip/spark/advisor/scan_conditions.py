@@ -223,25 +223,16 @@ def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondi
         connected.geoskip.install(session._jsparkSession)
         session.conf.set(ENABLED, "false" if switched is None else switched)  # nobody has enabled it
     scans = _scans(connected.geoskip, session, query)
-    return [_condition(PlannedScan(connected.geoskip, scans.get(number), session)) for number in range(scans.size())]
+    return [condition_of(PlannedScan(connected.geoskip, scans.get(number), session)) for number in range(scans.size())]
 
 
-def scan_condition(summary: Mapping[str, Any], question: str, planned: PlannedScan | None = None) -> ScanCondition:
-    """The condition of a scan from what the Java side writes of it.
-
-    Parameters
-    ----------
-    summary
-        Its roots, condition, files, bytes and folders.
-    question
-        The request: the question and what the relation is read under, each on a line.
-    planned
-        The scan on the Java side, if it is still there.
-    """
-    asked, _, environment = question.partition("\n")
+def condition_of(planned: PlannedScan) -> ScanCondition:
+    """The condition of a scan that the Java side has planned."""
+    summary = json.loads(planned.scan.summary())
+    asked, _, environment = planned.scan.question().partition("\n")
     request = {**json.loads(environment), **json.loads(asked), "environment": environment}
     templates: list[Template] = []
-    if planned is not None and request["conditions"]:
+    if request["conditions"]:
         with planned.held() as number:
             templates = bridge.templates({**request, "number": number}, planned.java)
     return ScanCondition(
@@ -254,10 +245,6 @@ def scan_condition(summary: Mapping[str, Any], question: str, planned: PlannedSc
         tuple(templates),
         planned,
     )
-
-
-def _condition(planned: PlannedScan) -> ScanCondition:
-    return scan_condition(json.loads(planned.scan.summary()), planned.scan.question(), planned)
 
 
 def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:

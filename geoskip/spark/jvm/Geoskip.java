@@ -128,10 +128,26 @@ public final class Geoskip {
 
     /** The newest facts about executed queries, oldest first. */
     public List recent(SparkSession session) {
-        WeakReference recent = (WeakReference) listened.get(session);
-        QueryListener found = recent == null ? null : (QueryListener) recent.get();
+        QueryListener found = listener(session);
         return found == null ? new ArrayList() : found.copy();
     }
+
+    private static QueryListener listener(SparkSession session) {
+        WeakReference recent = (WeakReference) listened.get(session);
+        return recent == null ? null : (QueryListener) recent.get();
+    }
+
+    /** The conditions that a session has logged, as JSON: see WorkloadLog. */
+    public String workload(SparkSession session) {
+        QueryListener found = listener(session);
+        return found == null ? "[]" : found.workload.json();
+    }
+
+    /** What was kept of the condition at a place of `workload`, null without its literals. */
+    public SeenCondition seen(SparkSession session, int place) { return listener(session).workload.seen(place); }
+
+    /** The scan of a condition that was seen, over a frame of its files; null where columns of it are gone. */
+    public PlannedScan planned(SeenCondition seen, Dataset frame) { return seen.over(frame); }
 
     /** Listens to a session once. The session keeps the listener: facts lead to it, so a strong value would pin it. */
     static void listen(SparkSession session) {

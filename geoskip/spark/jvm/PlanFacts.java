@@ -168,6 +168,7 @@ class QueryListener implements QueryExecutionListener {
     private static final Map ownQueries = Collections.synchronizedMap(new WeakHashMap()); // geoskip's
     private final WeakReference here = new WeakReference(this);
     private final List queries = new ArrayList(); // of PlanFacts
+    final WorkloadLog workload = new WorkloadLog();
 
     /** Leaves a query that geoskip itself will run out of reports. */
     static void leaveOut(QueryExecution execution) { ownQueries.put(execution, Boolean.TRUE); }
@@ -191,6 +192,7 @@ class QueryListener implements QueryExecutionListener {
             queries.add(facts);
             shorten();
         }
+        workload.consider(execution, facts);
         Audit.consider(facts.scans, execution.sparkSession());
     }
 

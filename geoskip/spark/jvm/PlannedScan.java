@@ -54,6 +54,7 @@ class ScanQuestion {
  */
 class PlannedScan extends Decision {
     static final ThreadLocal recording = new ThreadLocal();
+    private static final String OVER_SUBQUERY = "(a condition over a subquery)";
 
     private final SparkSession session;
     private final FileIndex original; // before Spark's partition pruning
@@ -140,10 +141,6 @@ class PlannedScan extends Decision {
      * pruning leaves the number of its vector of partition values, as JSON.
      */
     public String summary() {
-        List roots = new ArrayList();
-        for (Object root : ScalaInterop.list(original.rootPaths())) {
-            roots.add(root.toString());
-        }
         List all = new ArrayList(new LinkedHashSet(ScalaInterop.files(ScalaInterop.unpruned(original))));
         Map folders = new LinkedHashMap();
         for (PartitionDirectory directory : directories) {
@@ -153,7 +150,7 @@ class PlannedScan extends Decision {
                 }
             }
         }
-        return new Json().with("roots", roots).with("condition", condition()).with("files", all.size())
+        return new Json().with("roots", roots()).with("condition", condition()).with("files", all.size())
                 .with("bytes", ScalaInterop.length(all)).with("folders", folders).toString();
     }
 
@@ -173,7 +170,7 @@ class PlannedScan extends Decision {
         List found = new ArrayList();
         for (Expression member : ScalaInterop.members(conditions)) {
             if (!ownOf(Collections.singletonList(member)).contains(member)) {
-                found.add(ScalaInterop.holdsPlan(member) ? "a condition over a subquery" : member.sql());
+                found.add(ScalaInterop.holdsPlan(member) ? OVER_SUBQUERY : unqualified(member).sql());
             }
         }
         return Json.text(found);
@@ -181,9 +178,7 @@ class PlannedScan extends Decision {
 
     /** The rows that satisfy the other members, as any query would read them. */
     public Dataset matching() {
-        List bottomFirst = new ArrayList(conditions);
-        Collections.reverse(bottomFirst);
-        return Dataset.ofRows(session, filtered(relation, ownOf(bottomFirst)));
+        return Dataset.ofRows(session, filtered(relation, ownConditions()));
     }
 
     /** The rows of some files of the listing, given as lines; in no report. */
@@ -193,18 +188,47 @@ class PlannedScan extends Decision {
         return Dataset.ofRows(session, over(index, new ArrayList()));
     }
 
-    /** The condition with the columns by their names alone. */
-    private String condition() {
-        List parts = new ArrayList();
-        for (Expression condition : conditions) {
-            parts.add(0, condition.transform(new Replacement() {
-                Object of(Object node) {
-                    return node instanceof AttributeReference
-                            ? ((AttributeReference) node).withQualifier((Seq) Nil$.MODULE$) : null;
-                }
-            }));
+    /** The URIs of what was read. */
+    List roots() {
+        List roots = new ArrayList();
+        for (Object root : ScalaInterop.list(original.rootPaths())) {
+            roots.add(root.toString());
         }
-        return ScalaInterop.conjunction((Seq) Nil$.MODULE$, ScalaInterop.seq(parts));
+        return roots;
+    }
+
+    String root() { return ScalaInterop.rootOf(original); }
+
+    FileIndex original() { return original; }
+
+    /** The conditions that a row's values settle, the lowest of the plan first. */
+    List ownConditions() {
+        List bottomFirst = new ArrayList(conditions);
+        Collections.reverse(bottomFirst);
+        return ownOf(bottomFirst);
+    }
+
+    /** The condition with the columns by their names alone. */
+    String condition() { return textOf(conditions); }
+
+    static String textOf(List conditions) {
+        List bottomFirst = new ArrayList(conditions);
+        Collections.reverse(bottomFirst);
+        StringBuilder text = new StringBuilder();
+        for (Expression member : ScalaInterop.members(bottomFirst)) {
+            text.append(text.length() == 0 ? "" : " AND ");
+            text.append(ScalaInterop.holdsPlan(member) ? OVER_SUBQUERY : unqualified(member).sql());
+        }
+        return text.toString();
+    }
+
+    private static Expression unqualified(Expression condition) {
+        return (Expression) condition.transform(new Replacement() {
+            Object of(Object node) {
+                return node instanceof AttributeReference
+                        ? ((AttributeReference) node).withQualifier((Seq) Nil$.MODULE$) : null;
+            }
+        });
     }
 
     /** Holds the conditions for `evaluate` and `inlined` until they are released: their number. */

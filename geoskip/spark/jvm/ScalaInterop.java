@@ -124,6 +124,12 @@ class ScalaInterop {
         return listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
     }
 
+    /** The root that a file index reads, the first of several. */
+    static String rootOf(FileIndex index) {
+        List roots = list(index.rootPaths());
+        return roots.isEmpty() ? "" : roots.get(0) + (roots.size() > 1 ? " and " + (roots.size() - 1) + " more" : "");
+    }
+
     /** A relation with another file index and table, whatever further fields this Spark's has. */
     static Object relocated(LogicalRelation relation, FileIndex index, Option table) {
         return relocated(relation, index, table, ((HadoopFsRelation) relation.relation()).options(), null);

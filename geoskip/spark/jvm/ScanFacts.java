@@ -156,10 +156,9 @@ class ScanFacts {
 
     /** Totals, predicate and reasons as JSON; without a path in it. */
     public String summary() {
-        boolean executed = isCounted && readFiles > 0;
-        Json json = new Json().with("files_total", all().size()).with("bytes_total", ScalaInterop.length(all()));
-        json.put("files_kept", executed ? readFiles : kept().size());
-        json.put("bytes_kept", executed ? readBytes : ScalaInterop.length(kept()));
+        long[] amounts = amounts();
+        Json json = new Json().with("files_total", amounts[0]).with("bytes_total", amounts[1])
+                .with("files_kept", amounts[2]).with("bytes_kept", amounts[3]);
         json.put("filter", ScalaInterop.conjunction(partitionFilters, dataFilters));
         json.put("root", root());
         if (index != null) {
@@ -172,6 +171,36 @@ class ScanFacts {
             json.put("reason", reason());
         }
         return json.toString();
+    }
+
+    /** Files and bytes of the whole listing, files and bytes that were read. */
+    long[] amounts() {
+        boolean executed = isCounted && readFiles > 0;
+        return new long[] {all().size(), ScalaInterop.length(all()), executed ? readFiles : kept().size(),
+                executed ? readBytes : ScalaInterop.length(kept())};
+    }
+
+    /** Is this a scan that was planned again, by files and conditions? */
+    boolean isOf(PlannedScan scan) {
+        return index != null && index.original == scan.original()
+                && PlannedScan.textOf(index.decision.conditions).equals(scan.condition());
+    }
+
+    /** Is it by its files, or the partitions that Spark took of them? */
+    boolean mayBeOf(PlannedScan scan) {
+        if (index != null) {
+            return index.original == scan.original();
+        }
+        for (Object root : ScalaInterop.list(location.rootPaths())) {
+            boolean isBelow = false;
+            for (Object above : scan.roots()) {
+                isBelow |= root.toString().equals(above) || root.toString().startsWith(above + "/");
+            }
+            if (!isBelow) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private synchronized long unknown(Decision decision) {
@@ -197,10 +226,7 @@ class ScanFacts {
         return reason;
     }
 
-    private String root() {
-        List roots = ScalaInterop.list(location.rootPaths());
-        return roots.isEmpty() ? "" : roots.get(0) + (roots.size() > 1 ? " and " + (roots.size() - 1) + " more" : "");
-    }
+    private String root() { return ScalaInterop.rootOf(location); }
 
     /**
      * The rows of the kept files that satisfy the conditions which reached them, to be read anew and in no report; null

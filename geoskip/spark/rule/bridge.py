@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from geoskip.advisor.condition_shape import shape_of
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index, is_own
 from geoskip.metadata import IndexEntry, Snapshot
@@ -83,6 +84,9 @@ class Bridge:
             if request.startswith("files "):
                 snapshot = self.known.by_key(request[6:])
                 return _lines(snapshot) if snapshot else ""
+            if request.startswith("shape "):
+                conditions = json.loads(request[6:].partition("\n")[0])["conditions"]
+                return shape_of(And(tuple(parts_of(conditions, Translator(), []))))
             if request.startswith("audit "):
                 return self._audited(json.loads(request[6:]))
             return self._decide(self._parsed(request), java)

@@ -1,0 +1,125 @@
+"""The log of the conditions that a session's queries have had, and advice's way back to them.
+
+With ``spark.geoskip.workload`` set to ``on`` or ``literals`` the session keeps what its queries ask of files, beside
+their reports (``jvm/WorkloadLog.java``): after a query, in the thread of Spark's listeners, so that no query waits for
+it or fails by it. The log ends with the session.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, condition_of
+from geoskip.spark.analysis import sentence
+from geoskip.spark.reports import await_listeners
+from geoskip.spark.session import check_session, java
+
+SETTING = "spark.geoskip.workload"
+_COLUMNS = (
+    "dataset string, condition string, count bigint, files_read bigint, bytes_read bigint, files_total bigint, "
+    "bytes_total bigint, first_seen timestamp, last_seen timestamp, literals boolean"
+)
+
+
+def workload_log(spark: SparkSession) -> DataFrame:
+    """DataFrame of the conditions that queries of a session have had, a row each, the one seen last first.
+
+    There is a row for each dataset and condition that a scan of a query had while ``spark.geoskip.workload`` was
+    ``on``, where ``?`` and its type stand for every literal, or ``literals``: the newest 1000. Queries that ended are
+    among them, those of geoskip itself are not.
+
+    Returns
+    -------
+    DataFrame
+        ``dataset`` is the root of the relation, ``condition`` a text in SQL, empty for a scan without one. ``count``
+        is how often it was run; ``files_read``, ``bytes_read``, ``files_total`` and ``bytes_total`` are sums over these
+        runs. ``literals`` says whether :func:`geoskip.workload` and advice can plan the condition again.
+    """
+    rows = [
+        (
+            entry["dataset"],
+            entry["condition"],
+            entry["count"],
+            *(entry["amounts"][place] for place in (2, 3, 0, 1)),
+            *(datetime.fromtimestamp(entry[name] / 1000, UTC) for name in ("first", "last")),
+            entry["read"] is not None,
+        )
+        for entry in reversed(_entries(spark))
+    ]
+    return spark.createDataFrame(rows, _COLUMNS)
+
+
+@dataclass(frozen=True)
+class LoggedCondition:
+    """A condition of the log that can be planned again, over the files of now."""
+
+    scan: ScanCondition
+    count: int
+    """How often it was run."""
+
+
+def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
+    """The conditions that a session has seen with their literals, the one seen last first.
+
+    Their files are listed anew; one whose table, files or columns are gone is left out with a warning.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        Where none was kept, or none with its literals: the message says how to have them kept.
+    """
+    entries = list(enumerate(_entries(spark)))
+    if not entries:
+        raise InvalidSpecificationError(
+            "the session has kept no query to give advice on: pass queries=[...], or "
+            f"spark.conf.set('{SETTING}', 'literals') before the queries are run"
+        )
+    with_literals = [(place, entry) for place, entry in reversed(entries) if entry["read"] is not None]
+    if not with_literals:
+        raise InvalidSpecificationError(
+            f"the session has kept {len(entries)} conditions without their literals ({SETTING}=on), and which files a "
+            f"condition needs depends on its literals: pass queries=[...], or spark.conf.set('{SETTING}', 'literals') "
+            "before the queries are run"
+        )
+    found = []
+    for place, entry in with_literals:
+        try:
+            scan = _planned(spark, place, entry["read"])
+        except (PySparkException, Py4JJavaError) as error:
+            warnings.warn(f"{entry['condition']} is left out: {sentence(error)}", stacklevel=2)
+            continue
+        if scan is None:
+            warnings.warn(f"{entry['condition']} is left out: {entry['dataset']} has other columns now", stacklevel=2)
+        else:
+            found.append(LoggedCondition(scan, entry["count"]))
+    return found
+
+
+def _entries(spark: SparkSession) -> list[Mapping[str, Any]]:
+    check_session(spark)
+    await_listeners(spark)
+    found: list[Mapping[str, Any]] = json.loads(java(spark).geoskip.workload(spark._jsparkSession))
+    return found
+
+
+def _planned(spark: SparkSession, place: int, read: Mapping[str, Any]) -> ScanCondition | None:
+    side = java(spark).geoskip
+    if read["table"] is not None:
+        frame = spark.table(read["table"])
+    else:
+        options = {name: value for name, value in read["options"].items() if name.lower() not in ("path", "paths")}
+        schema = T.StructType.fromJson(json.loads(read["schema"]))
+        frame = spark.read.format(read["format"]).options(**options).schema(schema).load(read["roots"])
+    scan = side.planned(side.seen(spark._jsparkSession, place), frame._jdf)
+    return None if scan is None else condition_of(PlannedScan(side, scan, spark))
