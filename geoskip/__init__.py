@@ -75,6 +75,7 @@ from geoskip.indexes.hybrid import Hybrid
 from geoskip.indexes.metricdist.index import MetricDist
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
+from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.report import Report, Scan
 from geoskip.stores.encryption import Encryption
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset
     from geoskip.spark.dataset.verify import datasets
+    from geoskip.spark.dataset.write import write
     from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
     from geoskip.spark.st_functions import register_functions
@@ -108,20 +110,25 @@ __all__ = [
     "GapList",
     "GeoBox",
     "GeoskipError",
+    "Hilbert",
     "Hybrid",
     "Index",
     "Indicators",
+    "KDTree",
     "KeyRing",
+    "Layout",
     "MappingCheck",
     "MetricDist",
     "MinMax",
     "Prefix",
     "Report",
     "Scan",
+    "Sort",
     "Suffix",
     "ValueList",
     "WhatIf",
     "Workload",
+    "ZOrder",
     "check_mapping",
     "configure",
     "constant",
@@ -150,6 +157,7 @@ __all__ = [
     "what_if",
     "workload",
     "workload_log",
+    "write",
 ]
 
 _SPARK = {
@@ -158,6 +166,7 @@ _SPARK = {
     "BuildReport": "build.job",
     **dict.fromkeys(("Dataset", "dataset"), "dataset.handle"),
     "datasets": "dataset.verify",
+    "write": "dataset.write",
     **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
     **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
     "register_functions": "st_functions",

@@ -121,6 +121,18 @@ class Arrangement:
         cuts = FileCuts.fit(cells, of_group, keys, ties, slack=slack)
         return cls(layout, int(of_group.sum()), are_geometries, columns, found.bits, found.order, cuts)
 
+    @property
+    def key_bits(self) -> int:
+        """The bits of a key."""
+        if isinstance(self.order, LexicalKeys):
+            return self.order.bits
+        return 63 if isinstance(self.order, KDCells) else self.bits * len(self.columns)
+
+    @property
+    def needs_ties(self) -> bool:
+        """True where what breaks ties decides on a row's file."""
+        return self.cuts.needs_ties
+
     def keys(self, columns: Sequence[pa.Array]) -> pa.Array:
         """A key of each row, int64, ascending in the order of the layout.
 

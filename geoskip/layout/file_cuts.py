@@ -110,6 +110,11 @@ class FileCuts:
                 found[equal] = np.searchsorted(self.positions, at, "right") + groups[equal]
         return np.asarray(found, dtype=np.int64)
 
+    @property
+    def needs_ties(self) -> bool:
+        """True where rows of equal keys go to several files."""
+        return bool((self.cuts & ((1 << _TIE_BITS) - 1)).any())
+
     def new_turns(self) -> Ints:
         """Counts for the ``turns`` of a sequence of calls."""
         return np.zeros(len(self.shared), np.int64)

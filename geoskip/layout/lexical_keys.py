@@ -26,6 +26,11 @@ class LexicalKeys:
     steps: tuple[Ints, ...]
     sizes: tuple[int, ...]
 
+    @property
+    def bits(self) -> int:
+        """The bits of a key."""
+        return (2 * len(self.steps[-1]) + 1).bit_length()
+
     @classmethod
     def fit(cls, sample: Sequence[pa.Array], most: int) -> tuple[LexicalKeys, tuple[ColumnRanks, ...]]:
         """Keys that tell at most so many rows of a sample apart, evenly chosen, with the ranks that they need."""

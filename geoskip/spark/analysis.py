@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
+from geoskip.layout.specification import Layout
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
 from geoskip.spark.dependencies import (
@@ -203,7 +204,7 @@ def _analyse_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysis:
     try:
         analysis = _analyse(jvm, frame, [index])
     except (AnalysisException, ParseException) as error:
-        raise _analysis_error(index, frame, error) from None
+        raise analysis_error(index, frame, error) from None
     if analysis is None:
         raise InvalidSpecificationError(
             f"{index} is over more than one file's row (an aggregate, a window, a subquery or a generator); "
@@ -257,8 +258,8 @@ def sentence(error: Exception) -> str:
     return re.sub(r"^\[[A-Z0-9_.]+\] *", "", plain).strip(" ;.")
 
 
-def _analysis_error(index: Index, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
-    """Error for a text that Spark could not analyse."""
+def analysis_error(index: Index | Layout, frame: DataFrame, error: Exception) -> InvalidSpecificationError:
+    """Error for a text of a specification that Spark could not analyse."""
     message = sentence(error)
     known = ", ".join(frame.columns[:20]) + (", ..." if len(frame.columns) > 20 else "")
     missing = re.search(r"with name (`.+?`) cannot be resolved", message)

@@ -1,0 +1,254 @@
+"""Arranged DataFrames: the rows in the partitions and the order of a layout, one partition a file.
+
+A job counts the rows and another collects a sample of the layout's expressions, by which the arrangement is fitted.
+Then each row's file and key are computed by a Python function of whole batches, which gets these expressions alone,
+and Spark shuffles the rows by the file and sorts within it.
+
+*No row is lost or doubled*, also where a task of the shuffle runs again: a row's file follows from its values alone, so
+that in whatever order the rows come the same go to each file. Between rows of equal keys a hash of the whole row
+decides; rows that are equal in that too take turns, and which of equal rows goes where makes no difference.
+
+Spark sends a row to a partition by a hash. So that each file has a partition of its own, files are numbered by whole
+numbers whose hashes are 0, 1, 2 and so on.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.layout.arrangement import Arrangement
+from geoskip.layout.ranks import Ints
+from geoskip.layout.specification import Layout, Sort
+from geoskip.spark.analysis import SPARKS_GEOMETRY
+from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
+from geoskip.spark.build.spark_jobs import explain_worker_errors
+from geoskip.spark.build.spark_reader import arrow_columns
+
+MOST_FILES = 100_000
+_ROWS_A_FILE = 400
+_LEAST_SAMPLE, _LARGEST_SAMPLE = 20_000, 200_000
+_ROWS_MEASURED = 20_000
+_ORDER_BITS = 40
+"""Bits of a row's key beside the number of its file."""
+
+
+@dataclass(frozen=True)
+class ArrangedFrame:
+    """A DataFrame to be written as it is: its partitions are the files, in the order of the layout."""
+
+    frame: DataFrame
+    files: int
+
+
+def arrange(
+    frame: DataFrame,
+    layout: Layout,
+    *,
+    files: int | None = None,
+    file_size: int | None = None,
+    partitions: Sequence[str] = (),
+) -> ArrangedFrame:
+    """Arrange the rows of a DataFrame by a layout.
+
+    Parameters
+    ----------
+    frame
+        The rows; read two or three times, so cache what is expensive to compute.
+    layout
+        The specification.
+    files
+        The number of files, or fewer where there are fewer rows.
+    file_size
+        Instead of ``files``: the bytes of a file, by the size of a sample of the rows as Parquet.
+    partitions
+        Columns whose values no file has two of. Each combination of values has files in proportion to its rows, at
+        least one.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For expressions that do not fit the rows, and more than 100,000 files.
+    """
+    columns = LayoutColumns.of(frame, layout)
+    rows = frame.count()
+    if not rows:
+        return ArrangedFrame(frame, 0)
+    if files is None:
+        size = _bytes_a_row(frame, layout, columns, rows, partitions) * rows
+        files = max(1, round(size / (file_size or 1)))
+    files = min(files, rows)
+    if files > MOST_FILES:
+        raise InvalidSpecificationError(
+            f"{layout} would be written to {files:,} files of {rows / files:,.0f} rows, at most {MOST_FILES:,} are "
+            "possible: give fewer files= or a larger file_size="
+        )
+    group = F.xxhash64(*map(_named, partitions)) if partitions else F.lit(0).cast("bigint")
+    inputs = [columns.nulls, _tie_of(frame), group, *columns.values]
+    wanted = min(_LARGEST_SAMPLE, max(_LEAST_SAMPLE, files * _ROWS_A_FILE))
+    sample = _sampled(frame.select(*_numbered(inputs)), rows, wanted)
+    if not sample.num_rows:  # the rows have changed since they were counted
+        return ArrangedFrame(frame, 0)
+    nulls, ties, groups = (sample.column(number).to_numpy() for number in range(3))
+    names, codes = np.unique(groups, return_inverse=True)
+    values = arrow_values(columns.types, sample.columns[3:], nulls)
+    arrangement = Arrangement.fit(layout, values, files, ties=ties, groups=codes.astype(np.int64))
+    if len(arrangement.cuts.shared) and sample.num_rows == rows:
+        frame = frame.repartition(1)  # equal rows take turns within a task
+    if not arrangement.needs_ties:
+        inputs[1] = F.lit(0).cast("bigint")
+    slots = partition_numbers(arrangement.files)
+    order = _unused(frame, "_geoskip_order")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it asks for type hints
+        warnings.simplefilter("ignore", FutureWarning)
+        keys = pandas_udf(_key_task(arrangement, columns.types, names, slots), "bigint", PandasUDFType.SCALAR_ITER)
+    with explain_worker_errors():
+        keyed = frame.withColumn(order, keys(*inputs))
+    shuffled = keyed.repartition(arrangement.files, F.shiftright(_named(order), _ORDER_BITS))
+    by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
+    within = LayoutColumns.of(shuffled, layout).plain if by_value else (_named(order),)
+    ordered = shuffled.sortWithinPartitions(*map(_named, partitions), *within)
+    return ArrangedFrame(ordered.drop(order), arrangement.files)
+
+
+def _key_task(
+    arrangement: Arrangement, types: Sequence[pa.DataType], names: Ints, slots: Ints
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Function that returns the files and keys of the rows in a task's batches, as one number each."""
+
+    def keys(batches: Iterable[Any]) -> Iterator[Any]:
+        import pandas as pd
+
+        turns = arrangement.cuts.new_turns()
+        for nulls, ties, group, *values in batches:
+            found = group.to_numpy()
+            groups = np.searchsorted(names, found)
+            groups[names[np.minimum(groups, len(names) - 1)] != found] = len(names)
+            arrays = arrow_values(types, values, nulls.to_numpy())
+            ordered, files = arrangement.keys_and_files(arrays, ties=ties.to_numpy(), groups=groups, turns=turns)
+            files = np.where(files < len(slots), files, found % len(slots))  # of a partition that the sample lacks
+            yield pd.Series(slots[files] << _ORDER_BITS | ordered >> max(0, arrangement.key_bits - _ORDER_BITS))
+
+    return keys
+
+
+def partition_numbers(partitions: int) -> Ints:
+    """The least numbers that Spark's hash of a long sends to partitions 0, 1, 2 and so on of so many.
+
+    >>> partition_numbers(4)
+    array([ 2,  0, 14,  3])
+    """
+    found = np.full(partitions, -1, np.int64)
+    start, step = 0, 16 * partitions + 64
+    while (found < 0).any():
+        numbers = np.arange(start, start + step, dtype=np.int64)
+        sent = _murmur3(numbers).astype(np.int64) % partitions
+        where, first = np.unique(sent, return_index=True)
+        where, first = where[found[where] < 0], first[found[where] < 0]
+        found[where] = numbers[first]
+        start += step
+    return found
+
+
+def _murmur3(numbers: Ints) -> NDArray[np.int32]:
+    """Spark's ``hash`` of longs: Murmur3 of 32 bits with the seed 42."""
+    words = numbers.view(np.uint64)
+    with np.errstate(over="ignore"):
+        h = np.full(len(numbers), 42, np.uint32)
+        for word in ((words & np.uint64(0xFFFFFFFF)).astype(np.uint32), (words >> np.uint64(32)).astype(np.uint32)):
+            k = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+            h = _rotated(h ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        h ^= np.uint32(8)
+        h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        return (h ^ (h >> np.uint32(16))).view(np.int32)
+
+
+def _rotated(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    return words << np.uint32(bits) | words >> np.uint32(32 - bits)
+
+
+def _tie_of(frame: DataFrame) -> Column:
+    """Hash of all columns of a row whose type has one."""
+    names = [field.name for field in frame.schema.fields if _has_hash(field.dataType)]
+    return F.xxhash64(*map(_named, names)) if names else F.lit(0).cast("bigint")
+
+
+def _has_hash(kind: T.DataType) -> bool:
+    match kind:
+        case T.StructType():
+            return all(_has_hash(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return _has_hash(kind.elementType)
+        case T.AtomicType() | T.NullType():
+            return type(kind).__name__ != "VariantType" and not isinstance(kind, SPARKS_GEOMETRY)
+    return False
+
+
+def _bytes_a_row(
+    frame: DataFrame, layout: Layout, columns: LayoutColumns, rows: int, partitions: Sequence[str]
+) -> float:
+    """The bytes of a row in Parquet, by a sample in the order of the layout."""
+    stored = [name for name in frame.columns if name.lower() not in {given.lower() for given in partitions}]
+    selected = arrow_columns(frame, stored)
+    kinds = frame.select(*selected).schema.fields
+    plain = [_arrow_or_text(column, field.dataType) for column, field in zip(selected, kinds, strict=True)]
+    sample = _sampled(frame.select(*_numbered([columns.nulls, *columns.values, *plain])), rows, _ROWS_MEASURED)
+    if not sample.num_rows:
+        return 1.0
+    used = 1 + len(columns.values)
+    values = arrow_values(columns.types, sample.columns[1:used], sample.column(0).to_numpy())
+    keys = Arrangement.fit(layout, values, 1).keys(values)
+    ordered = sample.select(sample.column_names[used:]).take(pc.array_sort_indices(keys))
+    codec = str(frame.sparkSession.conf.get("spark.sql.parquet.compression.codec")).lower()
+    buffer = io.BytesIO()
+    pq.write_table(ordered, buffer, compression=codec if codec in ("gzip", "zstd", "lz4", "none") else "snappy")
+    return float(buffer.tell() / sample.num_rows)
+
+
+def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
+    """A column that goes to the driver: as text where Arrow has no such type."""
+    if isinstance(kind, (T.DayTimeIntervalType, T.YearMonthIntervalType)) or type(kind).__name__ == "TimeType":
+        return column.cast("string")
+    if type(kind).__name__ == "VariantType":
+        return F.to_json(F.struct(column))
+    return column
+
+
+def _sampled(frame: DataFrame, rows: int, wanted: int) -> pa.Table:
+    """About so many rows of a DataFrame, all where it has no more."""
+    chosen: Any = frame if rows <= wanted else frame.sample(False, min(1.0, wanted / rows), seed=17)
+    with explain_worker_errors():
+        batches = chosen._collect_as_arrow()
+    names = frame.columns
+    return pa.Table.from_batches(batches) if batches else pa.table({name: pa.array([], pa.int64()) for name in names})
+
+
+def _numbered(columns: Sequence[Column]) -> list[Column]:
+    return [column.alias(f"_{number}") for number, column in enumerate(columns)]
+
+
+def _named(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _unused(frame: DataFrame, name: str) -> str:
+    taken = {column.lower() for column in frame.columns}
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,169 @@
+"""Expressions of a layout as Spark resolves them, in forms that order alike in a worker.
+
+Whole numbers, booleans, dates, times, intervals and decimals of up to 18 digits go as long, floats as double, with one
+mask of NULLs a row: pandas would make floats of a batch with NULLs, and two batches would disagree on one value.
+Geometries go as WKB, strings as UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.layout.ranks import Ints
+from geoskip.layout.specification import Layout
+from geoskip.spark.analysis import analysis_error, columns_for, without_error_log
+from geoskip.spark.build.spark_reader import arrow_columns
+
+_DAY = 86_400_000_000
+_LONG_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class LayoutColumns:
+    """The expressions of a layout over one DataFrame.
+
+    Attributes
+    ----------
+    plain
+        The expressions themselves.
+    values
+        What a worker gets of each.
+    types
+        The Arrow type of each of ``values``; their NULLs are 0 where it is long or double.
+    nulls
+        A long with the bit i set where the i-th value is NULL.
+    """
+
+    plain: tuple[Column, ...]
+    values: tuple[Column, ...]
+    types: tuple[pa.DataType, ...]
+    nulls: Column
+
+    @classmethod
+    def of(cls, frame: DataFrame, layout: Layout) -> LayoutColumns:
+        """Resolve the expressions of a layout.
+
+        Raises
+        ------
+        UnknownColumnError
+            For a column that the DataFrame lacks, with the nearest name.
+        UnsupportedColumnError
+            For a type without an order.
+        InvalidSpecificationError
+            For what is no SQL, or depends on more than the row: rand(), aggregates, windows, generators.
+        """
+        texts = layout.expressions
+        try:
+            with without_error_log():
+                selected = frame.select(*columns_for(frame, texts))
+        except (AnalysisException, ParseException) as error:
+            raise analysis_error(layout, frame, error) from None
+        _check_rows_alone(layout, frame, selected)
+        columns = arrow_columns(frame, texts)
+        fields = frame.select(*columns).schema.fields
+        given = selected.schema.fields
+        found = [
+            _ordered(layout, text, column, field.dataType, before.dataType)
+            for text, column, field, before in zip(texts, columns, fields, given, strict=True)
+        ]
+        nulls = F.lit(0).cast("bigint")
+        for number, column in enumerate(columns):
+            nulls = nulls.bitwiseOR(F.when(column.isNull(), F.lit(1 << number)).otherwise(F.lit(0)).cast("bigint"))
+        plain = tuple(columns_for(frame, texts))
+        return cls(plain, tuple(value for value, _ in found), tuple(kind for _, kind in found), nulls)
+
+
+def arrow_values(types: Sequence[pa.DataType], values: Sequence[Any], nulls: Ints) -> list[pa.Array]:
+    """Arrow arrays of the values of some rows, given as pandas' series or Arrow's columns."""
+    found = []
+    for number, (kind, column) in enumerate(zip(types, values, strict=True)):
+        if kind in (pa.int64(), pa.float64()):
+            plain = np.asarray(column.to_numpy())
+            found.append(pa.array(plain, kind, mask=(nulls >> number) & 1 == 1, from_pandas=False))
+        elif isinstance(column, pa.ChunkedArray):
+            found.append(column.combine_chunks())
+        else:
+            found.append(pa.Array.from_pandas(column, type=kind))
+    return found
+
+
+def _check_rows_alone(layout: Layout, frame: DataFrame, selected: DataFrame) -> None:
+    """Raise for an expression whose value does not follow from the columns of its row."""
+    plan: Any = selected._jdf.queryExecution().analyzed()
+    expressions = plan.expressions()
+    for number, text in enumerate(layout.expressions):
+        if number < expressions.size() and not expressions.apply(number).deterministic():
+            raise InvalidSpecificationError(
+                f"{layout}: {text} is not deterministic, so a row would belong to a file by chance; use an expression "
+                "whose value depends on the row alone"
+            )
+    child: Any = frame._jdf.queryExecution().analyzed()
+    if plan.nodeName() != "Project" or not plan.child().sameResult(child):
+        raise InvalidSpecificationError(
+            f"{layout} is over more than one row (an aggregate, a window or a generator); use expressions over the "
+            "columns of one row, or add the result as a column first"
+        )
+
+
+def _ordered(
+    layout: Layout, text: str, column: Column, kind: T.DataType, given: T.DataType
+) -> tuple[Column, pa.DataType]:
+    """An expression in the form in which it goes to a worker, and the Arrow type of that."""
+    whole = _whole(column, kind)
+    if whole is not None:
+        return F.coalesce(whole.cast("bigint"), F.lit(0).cast("bigint")), pa.int64()
+    match kind:
+        case T.FloatType() | T.DoubleType():
+            return F.coalesce(column.cast("double"), F.lit(0.0)), pa.float64()
+        case T.DecimalType():
+            return column, pa.decimal128(kind.precision, kind.scale)
+        case T.BinaryType():
+            return column, pa.binary()
+        case T.StringType() | T.CharType() | T.VarcharType():
+            return column.cast("string"), pa.string()
+    if type(kind).__name__ == "TimeType":  # since Spark 4.1; what it is written as sorts as it does
+        return column.cast("string"), pa.string()
+    raise UnsupportedColumnError(
+        f"{layout}: {text} is of type {given.simpleString()}, whose values have no order that a layout could follow; "
+        "use numbers, texts, times or geometries, such as a field or a function of it"
+    )
+
+
+def _whole(column: Column, kind: T.DataType) -> Column | None:
+    """An expression as a whole number that orders as its values do; None where there is none."""
+    match kind:
+        case T.NullType():
+            return F.lit(0)
+        case T.BooleanType() | T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
+            return column
+        case T.DateType():
+            return F.unix_date(column)
+        case T.TimestampType():
+            return F.unix_micros(column)
+        case T.TimestampNTZType():
+            return F.unix_date(column.cast("date")) * F.lit(_DAY) + _micros_of_day(column)
+        case T.DayTimeIntervalType():
+            whole = column.cast("interval day to second")
+            return F.date_part(F.lit("DAY"), whole) * F.lit(_DAY) + _micros_of_day(whole)
+        case T.YearMonthIntervalType():
+            whole = column.cast("interval year to month")
+            return F.date_part(F.lit("YEAR"), whole) * F.lit(12) + F.date_part(F.lit("MONTH"), whole)
+        case T.DecimalType() if kind.precision <= _LONG_DIGITS:
+            return column * F.lit(10**kind.scale).cast(f"decimal({kind.scale + 1}, 0)")
+    return None
+
+
+def _micros_of_day(column: Column) -> Column:
+    hours, minutes, seconds = (F.date_part(F.lit(part), column) for part in ("HOUR", "MINUTE", "SECOND"))
+    whole = (hours * F.lit(60) + minutes).cast("bigint") * F.lit(60_000_000)
+    return whole + (seconds * F.lit(1_000_000)).cast("bigint")

@@ -1,0 +1,253 @@
+"""Datasets written in a layout: exactly the rows, in so many even files, that skip."""
+
+from __future__ import annotations
+
+import datetime as dt
+import glob
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+import geoskip
+from geoskip import GeoBox, Hilbert, KDTree, MinMax, Sort, ZOrder
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
+from geoskip.spark.build.arrange import arrange, partition_numbers
+from tests.conftest import compare
+
+LAYOUTS = [ZOrder, Hilbert, KDTree, Sort]
+ROWS = 6000
+
+
+@pytest.fixture(scope="module")
+def places(spark: Any) -> Any:
+    """Points, with many equal towns and some NULLs."""
+    frame = spark.range(ROWS).selectExpr(
+        "id",
+        "IF(id % 50 = 0, NULL, pmod(xxhash64(id), 36000) / 100D) AS lng",
+        "pmod(xxhash64(id, 1), 18000) / 100D AS lat",
+        "concat('a common prefix of towns/', IF(id % 3 = 0, 0, pmod(xxhash64(id, 2), 90))) AS town",
+        "CAST(id % 4 AS INT) AS region",
+    )
+    return frame.persist()
+
+
+def files_of(folder: Path | str) -> list[str]:
+    return sorted(glob.glob(f"{folder}/**/*.parquet", recursive=True))
+
+
+def rows_of(folder: Path | str) -> list[int]:
+    return [pq.read_metadata(file).num_rows for file in files_of(folder)]
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(spark: Any, places: Any, tmp_path: Path, kind: Any):
+    folder = tmp_path / "places"
+    written = geoskip.write(places, folder, layout=kind("lng", "lat"), files=25, indexes=[MinMax("lng"), MinMax("lat")])
+    rows = rows_of(folder)
+    assert len(rows) == 25
+    assert sum(rows) == ROWS
+    assert max(rows) <= 1.4 * ROWS / 25
+    assert min(rows) >= 0.6 * ROWS / 25
+    back = written.to_df()
+    assert back.columns == places.columns
+    assert back.exceptAll(places).isEmpty()
+    assert places.exceptAll(back).isEmpty()
+    back.createOrReplaceTempView("places")
+    query = "SELECT * FROM places WHERE lng BETWEEN 100 AND 120 AND lat BETWEEN 30 AND 40"
+    compare(spark, lambda: spark.sql(query))
+    report = geoskip.report(spark.sql(query))
+    assert report.files_kept <= (4 if kind is not Sort else 5)
+    compare(spark, lambda: back.where("lng IS NULL OR lat = 77.5"))
+    header = written.store.snapshot(written.store.latest()).header
+    assert header.layout["expressions"] == ["lng", "lat"]
+    assert header.layout["kind"] == kind.kind
+    written.append(places.limit(10))
+    assert written.store.snapshot(written.store.latest()).header.layout == header.layout
+
+
+EVERY_TYPE = {
+    "flag": "BOOLEAN",
+    "tiny": "TINYINT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "short_decimal": "DECIMAL(9,2)",
+    "decimal": "DECIMAL(38,4)",
+    "day": "DATE",
+    "at": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "word": "STRING",
+    "bytes": "BINARY",
+    "span": "INTERVAL DAY TO SECOND",
+    "months": "INTERVAL YEAR TO MONTH",
+    "nothing": "VOID",
+}
+
+
+def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) -> None:
+    values = {
+        "flag": [True, False],
+        "tiny": [-128, 127],
+        "long": [2**63 - 1, -(2**63), 2**53 + 1],
+        "float": [float("nan"), -0.0, 0.0, float("-inf")],
+        "double": [float("inf"), float("nan"), 1e300, -1.5],
+        "short_decimal": [Decimal("-9999999.99"), Decimal("0.01")],
+        "decimal": [Decimal("9" * 34), Decimal("-0.0001")],
+        "day": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+        "at": [dt.datetime(1900, 1, 1), dt.datetime(2999, 1, 1, 1, 2, 3, 4)],
+        "local": [dt.datetime(1, 1, 2), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)],
+        "word": ["", "é", "z" * 500],
+        "bytes": [b"", b"\xff\x00", b"\x00"],
+        "span": [dt.timedelta(days=-3, microseconds=1), dt.timedelta(9)],
+    }
+    names = [name for name in EVERY_TYPE if name in values]
+    rows = [tuple(values[name][n % len(values[name])] if n % 5 else None for name in names) for n in range(60)]
+    plain = spark.createDataFrame(rows, ", ".join(f"`{name}` {EVERY_TYPE[name]}" for name in names))
+    frame = plain.selectExpr(
+        "*",
+        "make_ym_interval(tiny, 1) AS months",
+        "map(coalesce(word, ''), array(struct(long, day))) AS `nested.map`",
+        "named_struct('a', double, 'b', named_struct('c', bytes)) AS nested",
+    )
+    chosen = [*names, "months"]
+    for number, columns in enumerate([chosen[:8], chosen[8:], ["nested.a", "`nested.map`['z'][0].day"]]):
+        folder = tmp_path / str(number)
+        kind = LAYOUTS[number]
+        geoskip.write(frame, folder, layout=kind(*columns), files=9)
+        assert len(files_of(folder)) == 9
+        back = spark.read.parquet(str(folder))
+        assert back.schema == frame.schema
+        texts = [f"CAST({name} AS STRING)" for name in (*chosen, "`nested.map`", "nested")]
+        assert sorted(map(str, back.selectExpr(*texts).collect())) == sorted(map(str, frame.selectExpr(*texts).collect()))
+    voids = frame.selectExpr("long", "NULL AS nothing")
+    assert arrange(voids, KDTree("nothing", "long"), files=5).frame.count() == 60
+    for name in chosen:
+        sorted_frame = arrange(frame, Sort(name), files=4).frame
+        if name in ("span", "months"):
+            continue
+        found = [row[0] for row in sorted_frame.selectExpr(f"CAST(`{name}` AS STRING)").collect()]
+        assert found == [row[0] for row in frame.sort(name).selectExpr(f"CAST(`{name}` AS STRING)").collect()], name
+
+
+def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places: Any, tmp_path: Path) -> None:
+    few = places.where("region > 0 OR id < 40")
+    folder = tmp_path / "p"
+    written = geoskip.write(
+        few, folder, layout=Hilbert("lng", "lat"), files=13, partition_by="REGION", indexes=MinMax("lng")
+    )
+    counts = {region: len(files_of(folder / f"region={region}")) for region in range(4)}
+    assert counts == {0: 1, 1: 4, 2: 4, 3: 4}
+    back = written.to_df().select(*few.columns)
+    assert back.exceptAll(few).isEmpty()
+    assert back.count() == few.count()
+    compare(spark, lambda: written.to_df().where("region = 2 AND lng < 20"))
+    before = len(files_of(folder))
+    again = geoskip.write(
+        few, folder, layout=Hilbert("lng", "lat"), files=4, partition_by=["region"], mode="append", indexes=MinMax("lng")
+    )
+    assert len(files_of(folder)) == before + 4
+    assert again.to_df().count() == 2 * few.count()
+    assert len(again.store.snapshot(again.store.latest()).header.layout["writes"]) == 2
+
+
+@pytest.mark.parametrize("kind", [ZOrder, KDTree])
+def test_equal_rows_fill_as_many_files_as_were_asked_for(spark: Any, tmp_path: Path, kind: Any) -> None:
+    same = spark.range(30, numPartitions=3).selectExpr("1 AS a", "CAST(NULL AS STRING) AS b")
+    geoskip.write(same, tmp_path / "same", layout=kind("a", "b"), files=10)
+    assert rows_of(tmp_path / "same") == [3] * 10
+    distinct = spark.range(30, numPartitions=3).selectExpr("id", "1 AS a", "map(id, id) AS m")
+    geoskip.write(distinct, tmp_path / "one", layout=kind("a"), files=99)
+    assert rows_of(tmp_path / "one") == [1] * 30
+
+
+def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    shapes = [shapely.Point(*xy).buffer(0.1) for xy in rng.random((900, 2)) * 100]
+    rows = [(n, shapely.to_wkb(shape)) for n, shape in enumerate(shapes)]
+    frame = spark.createDataFrame([*rows, (900, None), (901, shapely.to_wkb(shapely.Point()))], "id INT, shape BINARY")
+    geometry = "ST_GeomFromWKB(shape)"
+    written = geoskip.write(frame, tmp_path / "g", layout=Hilbert(geometry), files=16, indexes=GeoBox(geometry))
+    inside = "ST_Intersects(ST_GeomFromWKB(shape), ST_PolygonFromEnvelope(10D, 10D, 20D, 20D))"
+    compare(spark, lambda: written.to_df().where(inside))
+    assert geoskip.report(written.to_df().where(inside)).files_kept <= 5
+
+
+def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: Path) -> None:
+    wide = places.selectExpr("*", "uuid() AS note")
+    wide = spark.createDataFrame(wide.collect(), wide.schema)
+    geoskip.write(wide, tmp_path / "s", layout=ZOrder("lng", "lat"), file_size="40 KiB")
+    sizes = [Path(file).stat().st_size for file in files_of(tmp_path / "s")]
+    assert len(sizes) > 4
+    assert 0.6 < np.mean(sizes) / (40 << 10) < 1.4
+
+
+def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places: Any, tmp_path: Path) -> None:
+    none = places.where("id < 0")
+    written = geoskip.write(none, tmp_path / "none", layout=Hilbert("lng", "lat"), files=4)
+    assert written.to_df().schema == places.schema
+    assert written.to_df().count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"layout": ZOrder("lgn", "lat")}, UnknownColumnError, r"no column lgn; did you mean lng\?"),
+        ({"layout": Sort("a b c")}, InvalidSpecificationError, "no SQL that Spark can parse"),
+        ({"layout": Hilbert("map(id, 1)")}, UnsupportedColumnError, "of type map<bigint,int>, whose values have no"),
+        ({"layout": Hilbert("array(id)")}, UnsupportedColumnError, "of type array<bigint>"),
+        ({"layout": ZOrder("lng", "rand()")}, InvalidSpecificationError, "rand.. is not deterministic"),
+        ({"layout": ZOrder("sum(lng)")}, InvalidSpecificationError, "over more than one row"),
+        ({"layout": ZOrder("explode(array(1))")}, InvalidSpecificationError, "over more than one row"),
+        ({"layout": ZOrder("row_number() OVER (ORDER BY id)")}, InvalidSpecificationError, "over more than one row"),
+        ({"layout": "lng"}, InvalidSpecificationError, r"takes a layout such as ZOrder\('lng', 'lat'\), got 'lng'"),
+        ({"files": 0}, InvalidSpecificationError, "takes a number from 1 to 100,000, got 0"),
+        ({"files": True}, InvalidSpecificationError, "got True"),
+        ({"files": 3, "file_size": "1m"}, InvalidSpecificationError, "files= or file_size=, not both"),
+        ({"file_size": "much"}, InvalidSpecificationError, "such as '128 MiB', got 'much'"),
+        ({"file_size": 0}, InvalidSpecificationError, "bytes above 0"),
+        ({"mode": "replace"}, InvalidSpecificationError, "'overwrite', 'append', 'ignore', got 'replace'"),
+        ({"partition_by": "regoin"}, UnknownColumnError, r"no column regoin; did you mean region\?"),
+        ({"partition_by": ["id", "ID"]}, InvalidSpecificationError, "each column once"),
+        ({"indexes": [MinMax("lgn")]}, UnknownColumnError, r"minmax\(lgn\): the dataset has no column lgn"),
+        ({"indexes": ["lng"]}, InvalidSpecificationError, "takes indexes such as"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_written_is_refused_before_anything_is(
+    places: Any, tmp_path: Path, arguments: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        geoskip.write(places, tmp_path / "not", **arguments)
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any, places: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "twice"
+    small = places.limit(20).cache()
+    geoskip.write(small, folder, layout=Sort("lng"), files=2, indexes=MinMax("lng"))
+    before = files_of(folder)
+    with pytest.raises(InvalidSpecificationError, match="exists already: write to another folder, or give mode="):
+        geoskip.write(places, folder, layout=Sort("lng"))
+    assert geoskip.write(places, folder, layout=Sort("lng"), mode="ignore").to_df().count() == 20
+    assert files_of(folder) == before
+    again = geoskip.write(small, folder, layout=ZOrder("lat"), files=3, mode="overwrite", indexes=MinMax("lat"))
+    assert len(files_of(folder)) == 3
+    assert [str(index) for index in again.indexes] == ["minmax(lat)"]
+    for wrong in ("*", 7):
+        with pytest.raises(InvalidSpecificationError, match="the path of one folder"):
+            geoskip.write(places, wrong)
+    with pytest.raises(InvalidSpecificationError, match="takes a DataFrame of Spark, got SimpleNamespace"):
+        geoskip.write(SimpleNamespace(), folder)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 64, 1000])
+def test_a_number_is_known_for_each_partition_of_sparks_hash(spark: Any, partitions: int) -> None:
+    numbers = partition_numbers(partitions).tolist()
+    sent = spark.createDataFrame([(n,) for n in numbers], "n BIGINT").selectExpr(f"pmod(hash(n), {partitions})")
+    assert [row[0] for row in sent.collect()] == list(range(partitions))
