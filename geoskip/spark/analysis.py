@@ -338,7 +338,7 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
 def arrow_type(field: T.StructField) -> pa.DataType:
     """Arrow type of a selected expression's values; (E)WKB for geometries."""
     kind = field.dataType
-    if isinstance(kind, (T.UserDefinedType, SPARKS_GEOMETRY)):
+    if is_geometry_type(kind):
         return pa.binary()
     if isinstance(kind, T.TimestampType):  # newer versions of PySpark need a zone
         return pa.timestamp("us", "UTC")
@@ -346,6 +346,11 @@ def arrow_type(field: T.StructField) -> pa.DataType:
         return to_arrow_type(kind)
     except Exception:
         raise UnsupportedColumnError(_no_arrow(kind.simpleString())) from None
+
+
+def is_geometry_type(kind: T.DataType) -> bool:
+    """Test whether a type is Sedona's geometry or Spark's own."""
+    return isinstance(kind, (T.UserDefinedType, SPARKS_GEOMETRY))
 
 
 SPARKS_GEOMETRY: type = getattr(T, "GeometryType", type(None))

@@ -17,8 +17,9 @@ import shapely
 import geoskip
 from geoskip import GeoBox, Hilbert, KDTree, MinMax, Sort, ZOrder
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
+from geoskip.lifecycle.log import latest
 from geoskip.spark.build.arrange import arrange, partition_numbers
-from tests.conftest import compare
+from tests.conftest import same_as_off
 
 LAYOUTS = [ZOrder, Hilbert, KDTree, Sort]
 ROWS = 6000
@@ -38,7 +39,8 @@ def places(spark: Any) -> Any:
 
 
 def files_of(folder: Path | str) -> list[str]:
-    return sorted(glob.glob(f"{folder}/**/*.parquet", recursive=True))
+    """The files of data; those of the metadata have parts of names that begin with an underscore."""
+    return [file for file in sorted(glob.glob(f"{folder}/**/part-*.parquet", recursive=True)) if "/_" not in file]
 
 
 def rows_of(folder: Path | str) -> list[int]:
@@ -60,15 +62,13 @@ def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(spark: Any, p
     assert places.exceptAll(back).isEmpty()
     back.createOrReplaceTempView("places")
     query = "SELECT * FROM places WHERE lng BETWEEN 100 AND 120 AND lat BETWEEN 30 AND 40"
-    compare(spark, lambda: spark.sql(query))
-    report = geoskip.report(spark.sql(query))
-    assert report.files_kept <= (4 if kind is not Sort else 5)
-    compare(spark, lambda: back.where("lng IS NULL OR lat = 77.5"))
-    header = written.store.snapshot(written.store.latest()).header
+    assert same_as_off(lambda: spark.sql(query)).files_kept <= (4 if kind is not Sort else 5)
+    same_as_off(lambda: back.where("lng IS NULL OR lat = 77.5"))
+    header = latest(written.store).header
     assert header.layout["expressions"] == ["lng", "lat"]
     assert header.layout["kind"] == kind.kind
     written.append(places.limit(10))
-    assert written.store.snapshot(written.store.latest()).header.layout == header.layout
+    assert latest(written.store).header.layout == header.layout
 
 
 EVERY_TYPE = {
@@ -122,17 +122,17 @@ def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) 
         geoskip.write(frame, folder, layout=kind(*columns), files=9)
         assert len(files_of(folder)) == 9
         back = spark.read.parquet(str(folder))
-        assert back.schema == frame.schema
+        assert back.dtypes == frame.dtypes
         texts = [f"CAST({name} AS STRING)" for name in (*chosen, "`nested.map`", "nested")]
-        assert sorted(map(str, back.selectExpr(*texts).collect())) == sorted(map(str, frame.selectExpr(*texts).collect()))
+        assert sorted(map(str, back.selectExpr(*texts).collect())) == sorted(
+            map(str, frame.selectExpr(*texts).collect())
+        )
     voids = frame.selectExpr("long", "NULL AS nothing")
     assert arrange(voids, KDTree("nothing", "long"), files=5).frame.count() == 60
-    for name in chosen:
-        sorted_frame = arrange(frame, Sort(name), files=4).frame
-        if name in ("span", "months"):
-            continue
-        found = [row[0] for row in sorted_frame.selectExpr(f"CAST(`{name}` AS STRING)").collect()]
-        assert found == [row[0] for row in frame.sort(name).selectExpr(f"CAST(`{name}` AS STRING)").collect()], name
+    for name in set(chosen) - {"span", "months"}:
+        text = f"replace(CAST(`{name}` AS STRING), '-0.0', '0.0')"  # the two are equal
+        found = arrange(frame, Sort(name), files=4).frame.selectExpr(text).collect()
+        assert found == frame.sort(name).selectExpr(text).collect(), name
 
 
 def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places: Any, tmp_path: Path) -> None:
@@ -146,14 +146,20 @@ def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places:
     back = written.to_df().select(*few.columns)
     assert back.exceptAll(few).isEmpty()
     assert back.count() == few.count()
-    compare(spark, lambda: written.to_df().where("region = 2 AND lng < 20"))
+    same_as_off(lambda: written.to_df().where("region = 2 AND lng < 20"))
     before = len(files_of(folder))
     again = geoskip.write(
-        few, folder, layout=Hilbert("lng", "lat"), files=4, partition_by=["region"], mode="append", indexes=MinMax("lng")
+        few,
+        folder,
+        layout=Hilbert("lng", "lat"),
+        files=4,
+        partition_by=["region"],
+        mode="append",
+        indexes=MinMax("lng"),
     )
     assert len(files_of(folder)) == before + 4
     assert again.to_df().count() == 2 * few.count()
-    assert len(again.store.snapshot(again.store.latest()).header.layout["writes"]) == 2
+    assert len(latest(again.store).header.layout["writes"]) == 2
 
 
 @pytest.mark.parametrize("kind", [ZOrder, KDTree])
@@ -174,8 +180,7 @@ def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) ->
     geometry = "ST_GeomFromWKB(shape)"
     written = geoskip.write(frame, tmp_path / "g", layout=Hilbert(geometry), files=16, indexes=GeoBox(geometry))
     inside = "ST_Intersects(ST_GeomFromWKB(shape), ST_PolygonFromEnvelope(10D, 10D, 20D, 20D))"
-    compare(spark, lambda: written.to_df().where(inside))
-    assert geoskip.report(written.to_df().where(inside)).files_kept <= 5
+    assert same_as_off(lambda: written.to_df().where(inside)).files_kept <= 5
 
 
 def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: Path) -> None:
@@ -190,7 +195,7 @@ def test_a_size_of_files_is_met_by_a_sample(spark: Any, places: Any, tmp_path: P
 def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places: Any, tmp_path: Path) -> None:
     none = places.where("id < 0")
     written = geoskip.write(none, tmp_path / "none", layout=Hilbert("lng", "lat"), files=4)
-    assert written.to_df().schema == places.schema
+    assert written.to_df().dtypes == places.dtypes
     assert written.to_df().count() == 0
 
 

@@ -21,7 +21,7 @@ from geoskip.layout.layout_report import layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
-from geoskip.spark.analysis import analysis_error, arrow_type, columns_for, without_error_log
+from geoskip.spark.analysis import analysis_error, arrow_type, columns_for, is_geometry_type, without_error_log
 from geoskip.spark.build.arrange import MOST_FILES, arrange
 from geoskip.spark.build.listing import is_glob, qualified
 from geoskip.spark.dataset import create_refresh
@@ -152,11 +152,9 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
                 fields = frame.select(*columns_for(frame, texts)).schema.fields
         except (AnalysisException, ParseException) as error:
             raise analysis_error(index, frame, error) from None
-        kinds = [
-            SourceColumn(text, field.dataType.simpleString(), arrow_type(field))
-            for text, field in zip(texts, fields, strict=True)
-        ]
-        index.metadata_type(*kinds)
+        names = ["geometry" if is_geometry_type(f.dataType) else f.dataType.simpleString() for f in fields]
+        kinds = [arrow_type(field) for field in fields]
+        index.metadata_type(*map(SourceColumn, texts, names, kinds))
 
 
 def _recorded(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
