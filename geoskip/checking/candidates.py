@@ -309,14 +309,10 @@ def candidates_for(
 
     Parameters
     ----------
-    call
-        The call whose function is checked.
-    expressions
-        The expressions that indexes may be over, with values.
-    indexes
-        The user's choice of indexes; empty for all that fit.
-    tally
-        The effects to which the indexes are added.
+    call, expressions
+        The call whose function is checked, and the expressions that indexes may be over, with values.
+    indexes, tally
+        The user's choice of indexes, empty for all that fit, and the effects to which the indexes are added.
     """
     candidates: list[Candidate] = []
     registry = current()

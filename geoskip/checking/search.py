@@ -213,14 +213,10 @@ def lost_row(
 
     Parameters
     ----------
-    subject
-        The function, with its arguments near constants.
-    indexes
-        The user's choice of indexes; empty for all that fit.
-    tally
-        Where the candidates and their effects are counted.
-    deadline
-        The end of the search, on the monotonic clock.
+    subject, indexes
+        The function, with its arguments near constants, and the user's choice of indexes, empty for all that fit.
+    tally, deadline
+        Where the candidates and their effects are counted, and the end of the search, on the monotonic clock.
     seed
         The same seed draws the same batch.
     """

@@ -385,14 +385,10 @@ def minimal(
 
     Parameters
     ----------
-    strategy
-        The values to draw; None must not be one of them.
-    condition
-        Returns True for a value that is looked for.
-    seed
-        Anything with a text of its own.
-    examples
-        The number of values to try.
+    strategy, condition
+        The values to draw, none of them None, and what returns True for a value that is looked for.
+    seed, examples
+        Anything with a text of its own, and the number of values to try.
     shrink
         Simplify the first value that is found; without, it is returned as it is.
     """

@@ -71,10 +71,8 @@ class MemoryBudget:
 
         Parameters
         ----------
-        owner, key
-            The cache of the value, and its key there.
-        size
-            Its bytes.
+        owner, key, size
+            The cache of the value, its key there, and its bytes.
 
         Returns
         -------

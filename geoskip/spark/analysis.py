@@ -70,12 +70,8 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
 
     Parameters
     ----------
-    jvm
-        The Java side.
-    frame
-        The DataFrame.
-    name
-        The name of the dataset in messages.
+    jvm, frame, name
+        The Java side, the DataFrame, and the name of the dataset in messages.
     root_of
         Returns the folder that identifies the dataset, given the relation's roots.
 
@@ -136,14 +132,8 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
 
     Parameters
     ----------
-    jvm
-        The Java side.
-    frame
-        The dataset's DataFrame.
-    relation
-        The relation that it reads.
-    indexes
-        The specifications.
+    jvm, frame, relation, indexes
+        The Java side, the dataset's DataFrame, the relation that it reads, and the specifications.
 
     Raises
     ------

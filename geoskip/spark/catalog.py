@@ -61,10 +61,8 @@ class DatasetCatalog:
 
         Parameters
         ----------
-        root
-            The root of the dataset.
-        store
-            The store.
+        root, store
+            The root of the dataset, and the store.
         complete
             Whether everything could be read with the store's keys.
         """

@@ -82,12 +82,8 @@ def registered(
 
     Parameters
     ----------
-    spark
-        The session.
-    function
-        A Python function, a UDF object or a SQL name.
-    name
-        The SQL name to use, or None.
+    spark, function, name
+        The session, a Python function, UDF object or SQL name, and the SQL name to use, if any.
     rows, returns
         Samples of arguments and Spark's type of the result, as for check_mapping.
     """
@@ -123,12 +119,10 @@ def likely_subjects(
 
     Parameters
     ----------
-    function
-        A Python function, or anything else.
+    function, name
+        A Python function, or anything else, and the SQL name.
     rows, returns
         Samples of arguments and Spark's type of the result, as for check_mapping.
-    name
-        The SQL name.
     """
     if isinstance(function, str | Function):
         return []

@@ -77,10 +77,8 @@ def check(
 
     Parameters
     ----------
-    spark
-        The session.
-    function
-        A Python function, a UDF object or a SQL name.
+    spark, function
+        The session, and a Python function, a UDF object or a SQL name.
     rows, indexes, name, seconds, seed, returns
         As for :func:`geoskip.check_mapping`.
     """

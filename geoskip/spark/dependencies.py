@@ -239,12 +239,8 @@ def reason_unusable(root: str, header: Header, entry: IndexEntry, request: Json)
 
     Parameters
     ----------
-    root
-        The root under which the query has found the metadata.
-    header
-        The header of the snapshot.
-    entry
-        The index.
+    root, header, entry
+        The root under which the query has found the metadata, the header of the snapshot, and the index.
     request
         The query's format, options, schema and settings.
     """

@@ -285,23 +285,12 @@ def is_s3a(system: Any) -> bool:
 
 
 def put_new(gateway: Any, system: Any, path: Any, data: bytes) -> bool:
-    """Put an object if there is none.
+    """Put an object if there is none; False, and nothing put, where the store does not know the condition.
 
     Parameters
     ----------
-    gateway
-        Py4J's gateway.
-    system
-        The file system, an S3A.
-    path
-        Hadoop's path of the object.
-    data
-        The content.
-
-    Returns
-    -------
-    bool
-        False where the store does not know the condition, and nothing was put.
+    gateway, system, path, data
+        Py4J's gateway, the file system (an S3A), Hadoop's path of the object, and the content.
 
     Raises
     ------

@@ -125,12 +125,8 @@ def _matching_rows(spark: SparkSession, facts: Any, expressions: Sequence[str], 
 
     Parameters
     ----------
-    spark
-        The session; the query appears in no report.
-    facts
-        The scan, on the Java side.
-    expressions
-        SQL texts over the relation's columns.
+    spark, facts, expressions
+        The session, the scan on the Java side, and SQL texts over the relation's columns. No report has the query.
     most
         The largest number of rows. There are none, and a warning, where the query fails.
     """

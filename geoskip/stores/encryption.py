@@ -201,14 +201,10 @@ class Vault:
 
         Parameters
         ----------
-        protection
-            The data keys.
-        kind
-            ``"snapshot"`` or ``"operation"``.
-        identity, number
-            Of the log and of the entry, which the sealed text is bound to.
-        data
-            The entry as JSON.
+        protection, data
+            The data keys, and the entry as JSON.
+        kind, identity, number
+            ``"snapshot"`` or ``"operation"``, and the log and number, all of which the sealed text is bound to.
         """
         base = protection.keys[protection.base]
         inner = self._seal_indexes(protection, data) if kind == "snapshot" else data

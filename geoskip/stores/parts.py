@@ -46,12 +46,8 @@ def write_part(path: Path, name: str, table: pa.Table, keys: PartKeys | None = N
 
     Parameters
     ----------
-    path
-        The local file to write.
-    name
-        The part's name in its folder.
-    table
-        Rows of the files table.
+    path, name, table
+        The local file to write, the part's name in its folder, and rows of the files table.
     keys
         The encryption of the part, None for a part in clear.
     """

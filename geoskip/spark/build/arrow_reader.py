@@ -114,31 +114,14 @@ def collect_summary(index: Index, values: Sequence[pa.Array]) -> Summary | str |
 
 
 def store_summaries(
-    result: FileResult, plans: Sequence[tuple[str, Index]], parts: Sequence[RowSummaries], reader: str
-) -> None:
-    """Merge the summaries of a file's parts into its result.
-
-    An index with an unknown part has no summary of the file. An index whose summaries depend on the file's size turns
-    the merged one into the one that is stored (:meth:`Index.for_files`).
-
-    Parameters
-    ----------
-    result
-        The result of the file, which is changed.
-    plans
-        The names of the indexes, and the indexes.
-    parts
-        The summaries of each part, in the order of ``plans``.
-    reader
-        The name of the reader, for reports.
-    """
-    store_summaries_of_files([(result, plans, parts)], reader)
-
-
-def store_summaries_of_files(
     files: Iterable[tuple[FileResult, Sequence[tuple[str, Index]], Sequence[RowSummaries]]], reader: str
 ) -> None:
-    """Merge the summaries of several files, and store what indexes make of them at once."""
+    """Merge the summaries of the parts of several files, and store what indexes make of them at once.
+
+    ``files`` are results, which are changed, with the names of the indexes, the indexes, and the summaries of each
+    part in their order. An index with an unknown part has no summary of the file. An index whose summaries depend on
+    the file's size turns the merged one into the one that is stored (:meth:`Index.for_files`).
+    """
     whole: dict[str, list[_MergedSummary]] = {}
     for result, plans, parts in files:
         result.rows = sum(part.rows for part in parts)
@@ -219,9 +202,7 @@ def _summarise_files(files: Iterable[_FileInProgress]) -> list[FileResult]:
         for file in files:
             if file.gatherer is not None:
                 file.attempt(partial(file.summarise, file.gatherer))
-        store_summaries_of_files(
-            ((file.result, file.named, file.parts) for file in files if file.gatherer is not None), "arrow"
-        )
+        store_summaries(((file.result, file.named, file.parts) for file in files if file.gatherer is not None), "arrow")
     return [file.result for file in files]
 
 

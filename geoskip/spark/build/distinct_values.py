@@ -80,14 +80,10 @@ def expression_plan(
 
     Parameters
     ----------
-    frame
-        The dataset's DataFrame, which must be a plain relation of files.
-    entries
-        The indexes to build.
-    plans
-        The plans of those that are over columns.
-    files
-        The files to read, none of which may be large.
+    frame, entries
+        The dataset's DataFrame, which must be a plain relation of files, and the indexes to build.
+    plans, files
+        The plans of those that are over columns, and the files to read, none of which may be large.
     """
     planned = {plan.name for plan in plans}
     left = tuple(entry for entry in entries if entry.name not in planned)
@@ -115,12 +111,8 @@ def compute_expressions(
 
     Parameters
     ----------
-    state
-        The dataset.
-    plan
-        The plan, from :func:`expression_plan`.
-    files
-        The files, all of them on the local file system.
+    state, plan, files
+        The dataset, the plan from :func:`expression_plan`, and the files, all of them on the local file system.
     case_sensitive
         Whether names of columns are.
     """
@@ -352,14 +344,10 @@ def _summarise_group(
 
     Parameters
     ----------
-    group
-        The files.
-    columns
-        The values of each expression, for the rows of the group.
-    over
-        The number of each expression's column.
-    plans
-        The indexes, with the numbers of their expressions.
+    group, columns
+        The files, and the values of each expression, for the rows of the group.
+    over, plans
+        The number of each expression's column, and the indexes, with the numbers of their expressions.
     """
     named = [(name, index) for name, index, _ in plans]
     for result, positions in group.files:
@@ -373,5 +361,5 @@ def _summarise_group(
                 found = tuple(collect_summary(index, [values[n] for n in numbers]) for _, index, numbers in plans)
             parts.append(RowSummaries(len(chosen[0]), found))
         with sharing():
-            store_summaries(result, named, parts, _READER)
+            store_summaries([(result, named, parts)], _READER)
     return [result for result, _ in group.files]

@@ -202,12 +202,8 @@ def read(
 
     Parameters
     ----------
-    state
-        The dataset.
-    entries
-        The indexes, all of which each file gets.
-    files
-        The files to read.
+    state, entries, files
+        The dataset, the indexes, all of which each file gets, and the files to read.
     in_driver
         Read the files that Python tasks would open in the driver, without a job.
     """

@@ -83,16 +83,10 @@ def read_through_arrow(
 
     Parameters
     ----------
-    spark
-        The session that runs the job.
-    plans
-        The indexes to build, all of them over columns.
-    files
-        The files, all of them on the local file system.
-    case_sensitive
-        Whether names of columns are.
-    in_driver
-        Open the files in the driver instead, without a job.
+    spark, plans, files
+        The session, the indexes to build, all of them over columns, and the files, all of them local.
+    case_sensitive, in_driver
+        Whether names of columns are, and whether the files are opened in the driver, without a job.
     """
     named = [(file.uri, local_path(file.uri) or "") for file in files]
     if in_driver:
@@ -333,12 +327,12 @@ def _results(
         else:
             parts.setdefault(path, []).extend(found)
     named = [(entry.name, entry.index) for entry in entries]
-    for path, result in results.items():
+    for path in results:
         if path not in parts:
             gatherer = ValueGatherer(plans)
             gatherer.add(nothing, 0)
             parts[path] = gatherer.finish()
-        store_summaries(result, named, parts[path], "spark")
+    store_summaries(((result, named, parts[path]) for path, result in results.items()), "spark")
     return list(results.values())
 
 

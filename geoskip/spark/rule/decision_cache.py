@@ -114,14 +114,8 @@ class Decisions:
 
         Parameters
         ----------
-        question
-            The text of the request.
-        number
-            The number of the decision.
-        state
-            The state of the registry for which it holds.
-        snapshots
-            The snapshots over which it was made.
+        question, number, state, snapshots
+            The text of the request, the number of the decision, and the registry's state and snapshots behind it.
         lasts
             Called when the question comes again; False forgets the decision.
         """
@@ -137,12 +131,8 @@ class Decisions:
 
         Parameters
         ----------
-        question
-            The text of the request.
-        state
-            The current state of the registry.
-        snapshots
-            The latest snapshots of the datasets.
+        question, state, snapshots
+            The text of the request, the current state of the registry, and the latest snapshots of the datasets.
         """
         with self._lock:
             number, then, before, lasts = self._answers.get(question, (0, None, (), None))
@@ -172,14 +162,10 @@ def is_reproducible(
 
     Parameters
     ----------
-    conditions
-        The conditions as the rule wrote them.
-    decisions
-        The decisions on them.
-    indexes
-        The indexes that may be used.
-    registry
-        The declarations of the current scope.
+    conditions, decisions
+        The conditions as the rule wrote them, and the decisions on them.
+    indexes, registry
+        The indexes that may be used, and the declarations of the current scope.
     """
     predicates = [decision.predicate for decision in decisions]
     calls = (vertex for predicate in predicates for vertex in walk(predicate) if isinstance(vertex, Call))

@@ -68,18 +68,14 @@ def called(
 
     Parameters
     ----------
-    node
-        The call as the rule wrote it.
+    node, kinds
+        The call as the rule wrote it, and Spark's types of its arguments.
     arguments
         Physical values, or one literal for all rows.
-    kinds
-        Spark's types of the arguments.
-    settings
-        The settings of the query.
+    settings, deadline
+        The settings of the query, and the monotonic time at which the call is given up.
     thrown
         Marks of rows for which an argument threw: the function is not called for them.
-    deadline
-        The monotonic time at which the call is given up.
     pure
         The function itself, if its values depend on its arguments alone.
 
@@ -303,18 +299,13 @@ def call_in_worker(
 
     Parameters
     ----------
-    command
-        What Spark sends to its workers.
-    columns
-        The arguments, as workers get them.
-    clocks
-        Which of them are microseconds that the worker's clocks are to show.
-    is_instant
-        Whether times that the function returns are instants, which the worker's clocks tell.
-    settings
-        The query's.
-    deadline
-        Of ``time.monotonic``; a process that has not answered by then is killed.
+    command, columns
+        What Spark sends to its workers, and the arguments, as workers get them.
+    clocks, is_instant
+        Which arguments are microseconds that the worker's clocks are to show, and whether times that the function
+        returns are instants, which these tell.
+    settings, deadline
+        The query's, and the time of ``time.monotonic`` at which a process that has not answered is killed.
     """
     global _process
     if not _turn.acquire(timeout=max(0.0, min(_WAIT, deadline - time.monotonic()))):

@@ -153,10 +153,8 @@ class SearchIndex:
 
         Parameters
         ----------
-        kind
-            ``"snapshot"`` or ``"operation"``.
-        identity, number
-            Of the log and of the entry.
+        kind, identity, number
+            ``"snapshot"`` or ``"operation"``, the log, and the number of the entry in it.
         text
             The content.
 

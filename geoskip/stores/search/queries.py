@@ -189,10 +189,9 @@ def query_of(condition: Condition, field: KeyField, nullable: Container[str] = (
 
     Parameters
     ----------
-    condition
-        The condition on the columns of the index's units.
-    field
-        The keys, whose members have the columns' names. Bytes are keys of hexadecimal digits.
+    condition, field
+        The condition on the columns of the index's units, and the keys, whose members have the columns' names. Bytes
+        are keys of hexadecimal digits.
     nullable
         The columns that may be null, which documents then lack: what is unknown is kept.
     """

@@ -64,14 +64,10 @@ def read_parts(
 
     Parameters
     ----------
-    server, index
-        The server, and the alias of the metadata.
-    parts
-        Parts of one snapshot, in order.
-    slots
-        The indexes of the snapshot.
-    wanted
-        Columns and fields, None for all.
+    server, index, slots
+        The server, the alias of the metadata, and the indexes of the snapshot.
+    parts, wanted
+        Parts of one snapshot, in order, and columns and fields to read, None for all.
     """
     columns = Columns(slots, wanted, server.location)
     found: dict[str, list[Any]] = {part.name: [] for part in parts}
@@ -345,12 +341,8 @@ class Columns:
 
         Parameters
         ----------
-        part
-            The part, with its checksums.
-        count
-            The number of rows.
-        cells
-            Returns their values.
+        part, count, cells
+            The part, with its checksums, the number of rows, and what returns their values.
         whole
             Whether these are all rows of the part, so that checksums can be compared.
         """

@@ -99,10 +99,8 @@ class Server:
 
         Parameters
         ----------
-        method, path, body
-            The HTTP request; ``body`` is JSON or None.
-        params
-            Parameters of the URL.
+        method, path, body, params
+            The HTTP request, its JSON or None, and the parameters of the URL.
 
         Returns
         -------
@@ -232,16 +230,12 @@ class Server:
 
         Parameters
         ----------
-        index
-            The index or alias.
-        body
-            The search; its ``sort`` must be unique for each hit.
+        index, body, params
+            The index or alias, the search, whose ``sort`` must be unique for each hit, and the parameters of the URL.
         expected
             The expected number of hits: more than one page is read from a point in time, if the server has these.
         size
             The most hits of a page.
-        params
-            Parameters of the URL.
         """
         size = min(size, _PAGE)
         request = {**body, "size": size}

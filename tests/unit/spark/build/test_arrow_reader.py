@@ -323,7 +323,7 @@ def test_an_index_that_fails_spares_the_others():
     gatherer = ValueGatherer([(index, (0,)) for _, index in plans])
     gatherer.add([pa.array([1, 2])], 2)
     result = FileResult("it")
-    store_summaries(result, plans, gatherer.finish(), "spark")
+    store_summaries([(result, plans, gatherer.finish())], "spark")
     assert result.failures == {"fails(c)": "RuntimeError: no luck"}
     assert result.summaries["fails(c)"] is None
     assert result.summaries["minmax(c)"] is not None
@@ -358,5 +358,5 @@ def test_an_index_of_which_a_part_is_unknown_knows_nothing_of_the_file(monkeypat
     gatherer.add([pa.array([1, 2])], 2)
     gatherer.add([pa.array([3, 4, 5])], 3)
     result = FileResult("it")
-    store_summaries(result, [("i", MinMax("c"))], gatherer.finish(), "arrow")
+    store_summaries([(result, [("i", MinMax("c"))], gatherer.finish())], "arrow")
     assert (result.rows, result.summaries) == (5, {"i": None})
