@@ -26,6 +26,7 @@ from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot
 from geoskip.report import count_of
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
+from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.listing import SourceState, below
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dependencies import reason_unusable
@@ -108,7 +109,8 @@ def what_if(
     indexes
         The proposed indexes; those that exist stay beside them.
     queries
-        SQL texts or DataFrames; they are planned and not run.
+        SQL texts or DataFrames; None for what the session has seen (``spark.geoskip.workload=literals``), each
+        condition with its count. They are planned and not run.
     sample
         The share of the files that are read, above 0 and up to 1; at least one file.
     confidence
@@ -161,23 +163,30 @@ def asked_queries(
 ) -> tuple[list[AskedQuery], tuple[str, ...]]:
     """Queries that read files of a dataset, with their scans of it, and the texts of those that read none.
 
+    None stands for the conditions that the session has seen with their literals, each with its count.
+
     Raises InvalidSpecificationError for no queries, and where all of them read other data.
     """
-    given = [queries] if isinstance(queries, str | DataFrame) else list(queries or ())
-    if not given:
+    planned: list[tuple[str | None, list[ScanCondition], int]]
+    if queries is None:
+        planned = [(None, [logged.scan], logged.count) for logged in logged_conditions(dataset.spark)]
+    else:
+        given = [queries] if isinstance(queries, str | DataFrame) else list(queries)
+        texts = [query if isinstance(query, str) else None for query in given]
+        planned = [(text, conditions_of(dataset.spark, query), 1) for text, query in zip(texts, given, strict=True)]
+    if not planned:
         raise InvalidSpecificationError(
             'what_if() needs queries, such as queries=["SELECT * FROM t WHERE temp > 30"] or DataFrames, got none'
         )
     files = QueriedFiles(state)
     asked: list[AskedQuery] = []
     untouched: list[str] = []
-    for query in given:
-        scans = conditions_of(dataset.spark, query)
+    for given_text, scans, count in planned:
         own = tuple(scan for scan in scans if files.in_scope(scan).any())
         conditions = [scan.condition for scan in own or scans if scan.condition]
-        text = query if isinstance(query, str) else " AND ".join(conditions) or "a DataFrame without a condition"
+        text = given_text or " AND ".join(conditions) or "a DataFrame without a condition"
         if own:
-            asked.append(AskedQuery(text, own))
+            asked.append(AskedQuery(text, own, count))
         else:
             untouched.append(text)
     if not asked:
