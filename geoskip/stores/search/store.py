@@ -6,8 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,22 +20,7 @@ from geoskip.stores.search.index import DIGITS, OF_ENTRIES, OF_PARTS, SearchInde
 from geoskip.stores.search.search_files import SearchFiles, read_parts
 from geoskip.stores.search.server import AlreadyExistsError, NotFoundError, RefusedError, Server
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-
-
-def _patiently(
-    method: Callable[Concatenate[ElasticsearchStore, P], T],
-) -> Callable[Concatenate[ElasticsearchStore, P], T]:
-    """Decorate a method of builds: all its requests are repeated while the server is busy."""
-
-    @wraps(method)
-    def patient(self: ElasticsearchStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.patiently():
-            return method(self, *args, **kwargs)
-
-    return patient
 
 
 class ElasticsearchStore(PartStore):
@@ -145,60 +129,60 @@ class ElasticsearchStore(PartStore):
             raise MetadataError(f"there is no entry {number} in the operation log of {self.location}") from None
         return entry_content(text, "entry", f"entry {number} of the operation log in {self.location}")
 
-    @_patiently
     def begin(self) -> str:
-        identity = self.identity()
-        if identity is None:
-            self._index.begin()
+        with self.patiently():
             identity = self.identity()
-        if identity is None:
-            raise ConflictError(f"the metadata in {self.location} were dropped while a log began; index again")
-        return identity
+            if identity is None:
+                self._index.begin()
+                identity = self.identity()
+            if identity is None:
+                raise ConflictError(f"the metadata in {self.location} were dropped while a log began; index again")
+            return identity
 
-    @_patiently
     def record(self, number: int, entry: Mapping[str, Any], *, identity: str) -> None:
-        text = entry_text("entry", entry_json(entry), LARGEST_OPERATION)
-        if self.identity() != identity:
-            raise entry_conflict(self, number)
-        try:
-            self._index.create("operation", identity, number, text)
-        except (AlreadyExistsError, NotFoundError):
-            raise entry_conflict(self, number) from None
-        if self.identity() != identity:
-            self._index.forget("operation", identity, number)
-            raise entry_conflict(self, number)
+        with self.patiently():
+            text = entry_text("entry", entry_json(entry), LARGEST_OPERATION)
+            if self.identity() != identity:
+                raise entry_conflict(self, number)
+            try:
+                self._index.create("operation", identity, number, text)
+            except (AlreadyExistsError, NotFoundError):
+                raise entry_conflict(self, number) from None
+            if self.identity() != identity:
+                self._index.forget("operation", identity, number)
+                raise entry_conflict(self, number)
 
-    @_patiently
     def forget(self, *, snapshots: Collection[int] = (), operations: Collection[int] = ()) -> None:
-        identity, latest = self.identity(), self.latest()
-        if identity is None:
-            return
-        self._index.forget("snapshot", identity, *sorted(set(snapshots) - {latest}))
-        self._index.forget("operation", identity, *operations)
-        self._snapshots.forget(identity, snapshots)
+        with self.patiently():
+            identity, latest = self.identity(), self.latest()
+            if identity is None:
+                return
+            self._index.forget("snapshot", identity, *sorted(set(snapshots) - {latest}))
+            self._index.forget("operation", identity, *operations)
+            self._snapshots.forget(identity, snapshots)
 
-    @_patiently
     def sweep(self, running: Callable[[], Collection[str]]) -> int:
-        self._index.refresh()
-        identity = self.identity()
-        if identity is None:
-            return 0
-        parts = {"terms": {"field": "part", "size": 10_000, "include": DIGITS}}
-        answer = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
-        with self.server.understanding():
-            stored = {bucket["key"] for bucket in answer["aggregations"]["parts"]["buckets"]}
-        owned = tuple(operation[:OWNER] for operation in running()) or ("/",)
-        named = {part.name for number in self.snapshots() for part in self._header_of(identity, number).parts}
-        left = [name for name in stored - named if not name.startswith(owned)]
-        if left:
-            self._index.delete_all(is_one_of("part", *left))
-        others = {"bool": {"filter": [OF_ENTRIES], "must_not": [is_one_of("identity", identity)]}}
-        return len(left) + self._index.delete_all(others)
+        with self.patiently():
+            self._index.refresh()
+            identity = self.identity()
+            if identity is None:
+                return 0
+            parts = {"terms": {"field": "part", "size": 10_000, "include": DIGITS}}
+            answer = self.server.search(self.name, {"size": 0, "query": OF_PARTS, "aggs": {"parts": parts}})
+            with self.server.understanding():
+                stored = {bucket["key"] for bucket in answer["aggregations"]["parts"]["buckets"]}
+            owned = tuple(operation[:OWNER] for operation in running()) or ("/",)
+            named = {part.name for number in self.snapshots() for part in self._header_of(identity, number).parts}
+            left = [name for name in stored - named if not name.startswith(owned)]
+            if left:
+                self._index.delete_all(is_one_of("part", *left))
+            others = {"bool": {"filter": [OF_ENTRIES], "must_not": [is_one_of("identity", identity)]}}
+            return len(left) + self._index.delete_all(others)
 
-    @_patiently
     def drop(self) -> None:
-        self._index.end()
-        self._snapshots.clear()
+        with self.patiently():
+            self._index.end()
+            self._snapshots.clear()
 
     def _read(self, identity: str, number: int) -> Snapshot:
         header = self._header_of(identity, number)
