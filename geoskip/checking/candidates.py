@@ -263,9 +263,14 @@ class Tally:
         )
 
     def clause(self, candidate: Candidate, node: Predicate, files: int) -> Clause | None:
-        """The clause of a candidate for a normalised condition that is tried on some files.
+        """The clause of a candidate for a condition; an exception is a problem of its mapping.
 
-        As in a query, a rule is asked about its functions alone. An exception is a problem of its mapping.
+        As in a query, a rule is asked about its functions alone.
+
+        Parameters
+        ----------
+        candidate, node, files
+            The mapping or declaration, the normalised condition, and the number of files on which it is tried.
         """
         effect = self.effect(candidate.name)
         effect.asked += 1

@@ -204,7 +204,7 @@ class Vault:
         protection, data
             The data keys, and the entry as JSON.
         kind, identity, number
-            ``"snapshot"`` or ``"operation"``, and the log and number, all of which the sealed text is bound to.
+            ``"snapshot"`` or ``"operation"``, and the log and number, to all of which the text is bound.
         """
         base = protection.keys[protection.base]
         inner = self._seal_indexes(protection, data) if kind == "snapshot" else data

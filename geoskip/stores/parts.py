@@ -276,8 +276,7 @@ def _crc(file: BinaryIO, ranges: Iterator[tuple[int, int]] | Sequence[tuple[int,
     return crc
 
 
-_MOST_PARTS = 16
-_FANOUT = 4
+_MOST_PARTS, _FANOUT = 16, 4
 OWNER = 24
 """Digits of an operation's id that begin the names of its parts, so that a sweep knows whose leftovers they are."""
 _OPERATION = re.compile(r"[0-9a-f]{24,32}")
@@ -299,7 +298,13 @@ class SnapshotCache:
             return self._snapshots.get((identity, number)) or self._stale.get((identity, number))
 
     def get(self, identity: str, number: int, read: Callable[[str, int], Snapshot]) -> Snapshot:
-        """A snapshot, from the cache or read; two threads may read the same one."""
+        """A snapshot, from the cache or read; two threads may read the same one.
+
+        Parameters
+        ----------
+        identity, number, read
+            Of the log and of the snapshot, and what is called with both if it is not cached.
+        """
         key = identity, number
         with self._lock:
             cached = self._snapshots.pop(key, None)
