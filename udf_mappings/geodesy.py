@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyproj
@@ -99,25 +99,34 @@ declare(geodesic_bearing, null_in_null_out=True, version=_VERSION)
 @maps(geodesic_distance, index=GeoBox)
 def along_the_ellipsoid(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far, in metres on the ellipsoid that the call names."""
-    match node:
-        case Comparison(op, Call(_, (_, _, _, _, *rest)) as call, Literal(distance)):
-            name = rest[0].value if rest and isinstance(rest[0], Literal) else None if rest else WGS84
-            geod = ellipsoid_named(name) if isinstance(name, str) else None
-            if geod is not None:
-                curvatures = (geod.b**2 / geod.a, geod.a, geod.a**2 / geod.b)
-                earth = Earth(min(curvatures) * (1 - 1e-9), max(curvatures) * (1 + 1e-9))
-                return next((compared(op, pair, earth, distance) for pair in _pairs(call, index)), None)
-    return None
+    return _near_or_far(node, index, WGS84, _bounds_of)
 
 
 @maps(haversine, index=GeoBox)
 def along_the_sphere(node: Predicate, index: GeoBox) -> Clause | None:
     """Near and far, in the unit of the call's radius."""
+    return _near_or_far(
+        node,
+        index,
+        EARTH_RADIUS,
+        lambda radius: Earth.of_radius(float(radius)) if 0 < float(radius) < math.inf else None,
+    )
+
+
+def _bounds_of(name: Any) -> Earth | None:
+    geod = ellipsoid_named(name) if isinstance(name, str) else None
+    if geod is None:
+        return None
+    curvatures = (geod.b**2 / geod.a, geod.a, geod.a**2 / geod.b)
+    return Earth(min(curvatures) * (1 - 1e-9), max(curvatures) * (1 + 1e-9))
+
+
+def _near_or_far(node: Predicate, index: GeoBox, usual: Any, globe: Callable[[Any], Earth | None]) -> Clause | None:
+    """Map a comparison of a distance whose fifth argument names the globe, or is left out."""
     match node:
         case Comparison(op, Call(_, (_, _, _, _, *rest)) as call, Literal(distance)):
-            radius = rest[0].value if rest and isinstance(rest[0], Literal) else None if rest else EARTH_RADIUS
-            if radius is not None and 0 < float(radius) < math.inf:
-                earth = Earth.of_radius(float(radius))
+            named = (rest[0].value if isinstance(rest[0], Literal) else None) if rest else usual
+            if named is not None and (earth := globe(named)) is not None:
                 return next((compared(op, pair, earth, distance) for pair in _pairs(call, index)), None)
     return None
 

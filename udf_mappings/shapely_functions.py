@@ -279,12 +279,7 @@ _REGULAR: tuple[tuple[str, str, str, Body], ...] = (
     ("ST_Union", _TWO, "geometry", shapely.union),
     ("ST_Intersection", _TWO, "geometry", shapely.intersection),
     ("ST_SetSRID", "geometry count", "geometry", shapely.set_srid),
-    (
-        "ST_FlipCoordinates",
-        "geometry",
-        "geometry",
-        lambda geometry: shapely.transform(geometry, lambda xy: xy[:, ::-1]),
-    ),
+    ("ST_FlipCoordinates", "geometry", "geometry", lambda g: shapely.transform(g, lambda xy: xy[:, ::-1])),
     ("ST_Transform", "geometry text text", "geometry", _transform),
 )
 _OF_OPTIONAL_LAST: tuple[tuple[str, str, str, Body], ...] = (

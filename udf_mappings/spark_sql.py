@@ -87,33 +87,24 @@ def an_end(node: Predicate, index: Suffix) -> Clause | None:
 
     Not so the negation: in a text that is not UTF-8, Spark may count the characters of the same end otherwise.
     """
-    match node:
-        case Comparison("=", Call(_, (text, Literal(int() as at), Literal(int() as n))), Literal(str() as end)):
-            return index.clause(EndsWith(text, end)) if at < 0 and n >= -at else None
-        case In(Call(_, (text, Literal(int() as at), Literal(int() as n))), values) if at < 0 and n >= -at:
+    match equality(node):
+        case (Call(_, (text, Literal(int() as at), Literal(int() as n))), values) if at < 0 and n >= -at:
             return every(values, lambda value: index.clause(EndsWith(text, value.value)))
     return None
 
 
-@maps(*catalyst("StringInstr", "instr"), index=BEGINNINGS)
+@maps(*catalyst("StringInstr", "instr"), *catalyst("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
 def found_first(node: Predicate, index: Index) -> Clause | None:
-    """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not."""
-    match node:
-        case Comparison("=", Call(_, (text, Literal(str() as start))), Literal(1)):
-            return index.clause(StartsWith(text, start))
-        case Not(Comparison("=", Call(_, (text, Literal(str() as start))), Literal(1))):
-            return index.clause(Not(StartsWith(text, start)))
-    return None
+    """``instr(s, 'ab') = 1`` says that s begins with it, and its negation that it does not.
 
-
-@maps(*catalyst("StringLocate", "locate", "position", "charindex"), index=BEGINNINGS)
-def located_first(node: Predicate, index: Index) -> Clause | None:
-    """``locate('ab', s) = 1`` is ``instr(s, 'ab') = 1``, with a search from the first character."""
-    match node:
-        case Comparison("=", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1)):
-            return index.clause(StartsWith(text, start))
-        case Not(Comparison("=", Call(_, (Literal(str() as start), text, Literal(1))), Literal(1))):
-            return index.clause(Not(StartsWith(text, start)))
+    So does ``locate('ab', s) = 1``, with a search from the first character.
+    """
+    match node.child if isinstance(node, Not) else node:
+        case Comparison(
+            "=", Call(_, (text, Literal(str() as start)) | (Literal(str() as start), text, Literal(1))), Literal(1)
+        ):
+            begins = StartsWith(text, start)
+            return index.clause(Not(begins) if isinstance(node, Not) else begins)
     return None
 
 

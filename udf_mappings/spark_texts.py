@@ -101,15 +101,6 @@ def _equal_texts(node: Predicate) -> tuple[Predicate, list[str]] | None:
 @maps(*(f for kind in BEGIN for f in catalyst(kind, *NAMES[kind])), index=BEGINNINGS)
 def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
     """A text starts with its beginning and is not below it; the separator or nothing follows."""
-    equality = _equal_texts(node)
-    if equality is not None and (part := _part(equality[0], BEGIN)) is not None:
-        text, separator = part
-        found: list[Predicate] = []
-        for value in equality[1]:
-            if separator:
-                found.append(_equal(equality[0], text, value, StartsWith))
-            found.append(StartsWith(text, _sure(equality[0], value + (separator or ""))))
-        return clause_for(Or(tuple(found)), [index]) if found else None
     match node:
         case Comparison(">" | ">=" as op, call, Literal(str() as value) as least) if part := _part(call, BEGIN):
             # U+FFFD may be above the byte that it stands for
@@ -117,25 +108,34 @@ def begins_with_its_part(node: Predicate, index: Index) -> Clause | None:
                 return clause_for(Comparison(op, part[0], least), [index])
         case StartsWith(call, start) if (part := _part(call, BEGIN)) is not None:
             return clause_for(StartsWith(part[0], _sure(call, start)), [index])
-    return None
+    return _equals_its_part(node, index, BEGIN, StartsWith)
 
 
 @maps(*(f for kind in END for f in catalyst(kind, *NAMES[kind])), index=Suffix)
 def ends_with_its_part(node: Predicate, index: Suffix) -> Clause | None:
     """A text ends with its last part; the separator or nothing precedes."""
-    equality = _equal_texts(node)
-    if equality is not None and (part := _part(equality[0], END)) is not None:
-        text, separator = part
-        found: list[Predicate] = []
-        for value in equality[1]:
-            if separator:
-                found.append(_equal(equality[0], text, value, EndsWith))
-            found.append(EndsWith(text, _sure(equality[0], (separator or "") + value, -1)))
-        return clause_for(Or(tuple(found)), [index]) if found else None
     match node:
         case EndsWith(call, end) if (part := _part(call, END)) is not None:
             return clause_for(EndsWith(part[0], _sure(call, end, -1)), [index])
-    return None
+    return _equals_its_part(node, index, END, EndsWith)
+
+
+def _equals_its_part(
+    node: Predicate, index: Index, table: dict[str, Callable[[Call], Part | None]],
+    test: Callable[[Predicate, str], Predicate],
+) -> Clause | None:  # fmt: skip
+    """Map equalities of a part: the text is it, or begins (ends) with it and the separator."""
+    equality = _equal_texts(node)
+    if equality is None or (part := _part(equality[0], table)) is None:
+        return None
+    text, separator = part
+    found: list[Predicate] = []
+    for value in equality[1]:
+        if separator:
+            found.append(_equal(equality[0], text, value, test))
+        joined = (separator or "") + value if test is EndsWith else value + (separator or "")
+        found.append(test(text, _sure(equality[0], joined, -1 if test is EndsWith else 0)))
+    return clause_for(Or(tuple(found)), [index]) if found else None
 
 
 def _equal(call: Predicate, text: Predicate, value: str, test: Callable[[Predicate, str], Predicate]) -> Predicate:
@@ -229,28 +229,26 @@ def begins_with_what_is_put_first(node: Predicate, index: Index) -> Clause | Non
 
     Of ``concat(s, 'x') LIKE 'abc%'``, s begins so, or is that much of it that ``x`` may follow.
     """
-    match node:
-        case StartsWith(Call(_, args), start):
-            return _put_together(args, [start], index, StartsWith)
-        case Like(Call(_, args), pattern, escape):
-            return _put_together(args, [literal_prefix(pattern, escape)[0]], index, StartsWith)
-    match _equal_texts(node):
-        case Call(_, args), texts:
-            return _put_together(args, texts, index, None)
-    return None
+    return _concatenated(node, index, StartsWith, literal_prefix)
 
 
 @maps(*catalyst("Concat", "concat"), index=Index)
 def ends_with_what_is_put_last(node: Predicate, index: Index) -> Clause | None:
     """``concat(s, t, '/z') = 'a/z'``: the arguments are matched from the end."""
+    return _concatenated(node, index, EndsWith, literal_suffix)
+
+
+def _concatenated(
+    node: Predicate, index: Index, kind: type[StartsWith | EndsWith], known: Callable[[str, str], tuple[str, bool]]
+) -> Clause | None:
     match node:
-        case EndsWith(Call(_, args), end):
-            return _put_together(args, [end], index, EndsWith)
+        case StartsWith(Call(_, args), text) | EndsWith(Call(_, args), text) if isinstance(node, kind):
+            return _put_together(args, [text], index, kind)
         case Like(Call(_, args), pattern, escape):
-            return _put_together(args, [literal_suffix(pattern, escape)[0]], index, EndsWith)
+            return _put_together(args, [known(pattern, escape)[0]], index, kind)
     match _equal_texts(node):
         case Call(_, args), texts:
-            return _put_together(args, texts, index, None, backwards=True)
+            return _put_together(args, texts, index, None, backwards=kind is EndsWith)
     return None
 
 

@@ -39,7 +39,7 @@ from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, Files, Mask
 from geoskip.conditions import Condition, ExistsClause, condition_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.range_clauses import BoundTable
 from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, ordered
@@ -66,8 +66,7 @@ class GapList(Index):
     kind: ClassVar[str] = "gaplist"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.expr, str) or not self.expr.strip():
-            raise InvalidSpecificationError(f"GapList needs a column name or SQL text, got {self.expr!r}")
+        require_text(self, self.expr)
         if type(self.gaps) is not int or not 1 <= self.gaps <= _MOST:
             raise InvalidSpecificationError(
                 f"GapList({self.expr!r}) keeps from 1 to {_MOST:,} gaps a file, got gaps={self.gaps!r}; 8 serve well"

@@ -23,8 +23,7 @@ import pyarrow as pa
 from geoskip.bounds import Derivation, derive
 from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
-from geoskip.errors import InvalidSpecificationError
-from geoskip.indexes.base import Index, SourceColumn, Summary, index
+from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
 from geoskip.indexes.range_clauses import (
     HasNaN,
     HasNulls,
@@ -74,8 +73,7 @@ class MinMax(Index):
     kind: ClassVar[str] = "minmax"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.expr, str) or not self.expr.strip():
-            raise InvalidSpecificationError(f"MinMax needs a column name or SQL text, got {self.expr!r}")
+        require_text(self, self.expr)
 
     def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
         """``struct<min, max, exact, nulls, nans, rows>``; ``exact`` for text alone, ``nans`` for floats."""
