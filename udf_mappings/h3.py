@@ -50,7 +50,7 @@ from geoskip.predicates import And, Call, Comparison, In, Literal, Or, Predicate
 from geoskip.registry import constant, maps
 from geoskip.registry.fingerprint import identity
 from udf_mappings import PlainFunction, catalyst, equality, offered, point_of
-from udf_mappings.sedona_names import functions as sedona
+from udf_mappings.sedona import functions as sedona
 
 FUNCTIONS: dict[str, PlainFunction] = {}
 HIGHEST_LATITUDE = 85.0

@@ -37,7 +37,7 @@ from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate
 from geoskip.registry import Function, maps
 from geoskip.types import sql_type
 from udf_mappings import catalyst, is_catalyst, metric_functions, point_of, returns
-from udf_mappings.sedona_names import functions as sedona
+from udf_mappings.sedona import functions as sedona
 from udf_mappings.shapely_functions import EARTH_RADIUS
 
 

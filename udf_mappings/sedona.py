@@ -3,10 +3,11 @@
 Bound to two implementations of each name: Sedona's Catalyst expressions (1.8; package
 ``org.apache.spark.sql.sedona_sql.expressions``) and, of those that there are, the shapely-backed functions of
 :mod:`udf_mappings.shapely_functions`; and to Spark's own, since 4.1, beside which the shapely-backed ones of these
-names are called ``shapely_ST_GeomFromWKB`` and the like. What of Sedona's is not mapped, and why, is in
-:mod:`udf_mappings.sedona_names`. Argument orders and units are those of Sedona's reference for Spark SQL and of its
-sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in sedona-common): x is the longitude,
-planar distances are in the units of the coordinates, those on the globe in metres. None compares SRIDs.
+names are called ``shapely_ST_GeomFromWKB`` and the like. A function without a mapping keeps every file; an index over
+the very expression serves it, ``MinMax("ST_Area(geom)")``. Argument orders and units are those of Sedona's reference
+for Spark SQL and of its sources (``Predicates.java``, ``sphere/Haversine.java``, ``sphere/Spheroid.java`` in
+sedona-common): x is the longitude, planar distances are in the units of the coordinates, those on the globe in metres.
+None compares SRIDs.
 
 To add a function: name it in the family where it belongs, or write a rule: a few lines that ask the index, with the
 reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's geometry as the index knows it.
@@ -14,31 +15,77 @@ reason why skipping is sound in the docstring. ``index.sees(g)`` is the row's ge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import shapely
 
+from geoskip import geometry
 from geoskip.clauses import Clause, all_known, any_known
-from geoskip.geometry import (
-    CentroidOf,
-    Denotation,
-    Flipped,
-    Grown,
-    InsideBox,
-    Point,
-    SameBox,
-    SameGeometry,
-    Shifted,
-    Vertex,
-)
+from geoskip.evaluation.values import finite
 from geoskip.indexes.geobox.index import Earth, GeoBox, GeometryThroughIndex
 from geoskip.predicates import Call, Comparison, In, Literal, Not, Predicate, StartsWith
-from geoskip.registry import constant, denotes, maps
-from udf_mappings.sedona_names import MADE_OF_TEXT_OR_NUMBERS, PARTS, UNMOVED, Pair, functions, sides
+from geoskip.registry import Function, constant, denotes, maps
 from udf_mappings.shapely_functions import EARTH_RADIUS, FUNCTIONS, ShapelyFunction
+
+SEDONA = "org.apache.spark.sql.sedona_sql.expressions."
+SHAPELY = "udf_mappings.shapely_functions."
+
+SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
+_OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
+
+UNMOVED = (
+    *("ST_Normalize", "ST_Reverse", "ST_Envelope"),
+    *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
+    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
+)
+"""Functions whose value has the box of their argument."""
+PARTS = (
+    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
+    *("ST_Points", "ST_PointOnSurface"),
+    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
+    *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
+    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
+    *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
+)
+"""Functions whose value lies in the box of their argument."""
+MADE_OF_TEXT_OR_NUMBERS = (
+    *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
+    *("ST_PolygonFromEnvelope", "ST_MakeEnvelope", "ST_MakePoint", "ST_GeometryFromText"),
+)
+"""Functions of constants whose value does not depend on the implementation."""
+
+Pair = tuple[GeometryThroughIndex, Any, bool]
+
+
+def functions(*names: str) -> Iterator[Function]:
+    """Sedona's functions of these names, in all implementations."""
+    for name in names:
+        if name in _OF_SPARK:
+            yield Function(name, classes=(SEDONA + name, SPARKS_OWN), python=python_of(name))
+            yield Function(f"shapely_{name}", python=python_of(name))
+        else:
+            yield Function(name, classes=(SEDONA + name,), python=python_of(name))
+
+
+def python_of(name: str) -> tuple[str, ...]:
+    """The shapely-backed function of a name, in both of its forms."""
+    own = SHAPELY + name.lower()
+    return (own, f"{own}.vectorised") if name in FUNCTIONS else ()
+
+
+def sides(call: Call, index: GeoBox) -> Pair | None:
+    """Split a call into the geometry through the index, the constant, and "geometry first"."""
+    if call.type == "float":  # a Python function registered to round
+        return None
+    match call.args:
+        case (g, Literal(shape), *_) if (sight := index.sees(g)) is not None:
+            return sight, shape, True
+        case (Literal(shape), g, *_) if (sight := index.sees(g)) is not None:
+            return sight, shape, False
+    return None
+
 
 # ---- predicates
 
@@ -241,10 +288,9 @@ _INTERSECTION = tuple(functions("ST_Intersection"))
 def something_in_common(node: Predicate, index: GeoBox) -> Clause | None:
     """``ST_Area(ST_Intersection(a, b)) > 0``: what is not EMPTY lies in the row's box and in the constant."""
     match node:
-        case Comparison(">", Call(name, (Call() as common,)), Literal(least)) if _number(least) and least >= 0:
-            is_area = name.lower() == "st_area"
-        case Comparison(">=", Call(name, (Call() as common,)), Literal(least)) if _number(least) and least > 0:
-            is_area = name.lower() == "st_area"
+        case Comparison(">" | ">=" as op, Call(name, (Call() as common,)), Literal(least)):
+            size = finite(least)
+            is_area = name.lower() == "st_area" and size is not None and (size > 0 or (size == 0 and op == ">"))
         case Not(Call(name, (Call() as common,))):
             is_area = name.lower() == "st_isempty"
         case _:
@@ -253,10 +299,6 @@ def something_in_common(node: Predicate, index: GeoBox) -> Clause | None:
         sight = index.sees(common)
         return None if sight is None else sight.meets(pair[1])
     return None
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 @maps(*functions("ST_GeoHash"), index=GeoBox)
@@ -298,27 +340,27 @@ def geohash_cell(text: str) -> shapely.Polygon | None:
 
 
 @denotes(*functions("ST_Point", "ST_MakePoint", "ST_PointZ", "ST_PointM", "ST_PointZM", "ST_MakePointM"))
-def a_point(call: Call) -> Point | None:
+def a_point(call: Call) -> geometry.Point | None:
     """The point at (x, y); what follows (z, m, an SRID) does not move it."""
     match call.args:
         case (x, y, *_):
-            return Point(x, y)
+            return geometry.Point(x, y)
     return None
 
 
 @denotes(*functions("ST_SetSRID", "ST_GeomFromWKB", "ST_GeomFromEWKB", "ST_AsBinary", "ST_AsEWKB"))
-def itself(call: Call) -> SameGeometry | None:
+def itself(call: Call) -> geometry.SameGeometry | None:
     """The same coordinates: with another SRID, from or as WKB, which the shapely functions exchange."""
     match call.args:
         case (g, *rest) if all(isinstance(a, Literal) and a.value is not None for a in rest):
-            return SameGeometry(g)
+            return geometry.SameGeometry(g)
     return None
 
 
-def _denote_by_the_first(kind: Callable[[Predicate], Denotation], *names: str) -> None:
+def _denote_by_the_first(kind: Callable[[Predicate], geometry.Denotation], *names: str) -> None:
     """Declare functions that denote something of their first argument."""
 
-    def meaning(call: Call) -> Denotation | None:
+    def meaning(call: Call) -> geometry.Denotation | None:
         return kind(call.args[0]) if call.args and not isinstance(call.args[0], Literal) else None
 
     meaning.__qualname__ = f"of the first argument of {names[0]}"  # a name of its own in the registry
@@ -326,58 +368,58 @@ def _denote_by_the_first(kind: Callable[[Predicate], Denotation], *names: str) -
 
 
 # identity on the box: the same coordinates, or no others than the extreme ones
-_denote_by_the_first(SameBox, *UNMOVED)
+_denote_by_the_first(geometry.SameBox, *UNMOVED)
 # the same box; but the hull of a nearly straight line is a sliver, so it counts as moved
-_denote_by_the_first(lambda g: Shifted(g, 0.0, 0.0), "ST_ConvexHull")
+_denote_by_the_first(lambda g: geometry.Shifted(g, 0.0, 0.0), "ST_ConvexHull")
 # shrinking: a part of the first argument, or some of its vertices
-_denote_by_the_first(InsideBox, *PARTS)
+_denote_by_the_first(geometry.InsideBox, *PARTS)
 # a line's coordinate, as a point; NULL for what is no line, has no coordinates or not so many
-_denote_by_the_first(Vertex, "ST_StartPoint", "ST_EndPoint", "ST_PointN")
+_denote_by_the_first(geometry.Vertex, "ST_StartPoint", "ST_EndPoint", "ST_PointN")
 # in the convex hull of what is valid, so in its box; an invalid polygon's may leave it
-_denote_by_the_first(CentroidOf, "ST_Centroid")
+_denote_by_the_first(geometry.CentroidOf, "ST_Centroid")
 # every coordinate's x and y exchanged, so those of the box
-_denote_by_the_first(Flipped, "ST_FlipCoordinates")
+_denote_by_the_first(geometry.Flipped, "ST_FlipCoordinates")
 
 
 @denotes(*functions("ST_MakePolygon"))
-def polygon_of_a_shell(call: Call) -> InsideBox | None:
+def polygon_of_a_shell(call: Call) -> geometry.InsideBox | None:
     """The polygon in a line; holes, which come after it, may lie outside of it."""
-    return InsideBox(call.args[0]) if len(call.args) == 1 and not isinstance(call.args[0], Literal) else None
+    return geometry.InsideBox(call.args[0]) if len(call.args) == 1 and not isinstance(call.args[0], Literal) else None
 
 
 @denotes(*functions("ST_Intersection"))
-def part_of_the_second(call: Call) -> InsideBox | None:
+def part_of_the_second(call: Call) -> geometry.InsideBox | None:
     """An intersection is a part of either argument: of the one that is no constant."""
     match call.args:
         case (Literal(), g):
-            return InsideBox(g)
+            return geometry.InsideBox(g)
     return None
 
 
 @denotes(*functions("ST_Translate"))
-def shifted(call: Call) -> Shifted | None:
+def shifted(call: Call) -> geometry.Shifted | None:
     """Every coordinate moved by the same, so the box."""
     match call.args:
         case (g, Literal(dx), Literal(dy), *_) if dx is not None and dy is not None:
-            return Shifted(g, float(dx), float(dy))
+            return geometry.Shifted(g, float(dx), float(dy))
     return None
 
 
 @denotes(*functions("ST_Buffer"))
-def grown(call: Call) -> Grown | None:
+def grown(call: Call) -> geometry.Grown | None:
     """A planar buffer with the default round joins stays within its radius."""
     match call.args:
         case (g, Literal(r)) | (g, Literal(r), Literal(False)) if r is not None and float(r) >= 0:
-            return Grown(g, float(r))
+            return geometry.Grown(g, float(r))
     return None
 
 
 @denotes(*functions("ST_Expand"))
-def expanded(call: Call) -> Grown | None:
+def expanded(call: Call) -> geometry.Grown | None:
     """The box with each side moved outward: within the box that is grown by as much."""
     match call.args:
         case (g, Literal(r)) if r is not None and float(r) > 0:
-            return Grown(g, float(r))
+            return geometry.Grown(g, float(r))
     return None
 
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from geoskip.clauses import Mask
 from geoskip.conditions import AllOf, Compare, Condition, Negation, SomeValue, any_holds
-from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys
+from geoskip.evaluation.values import FIRST, LAST, NAN_KEY, float_keys, like_tokens
 from geoskip.predicates import Literal
 
 Ints = NDArray[np.int64]
@@ -221,7 +221,7 @@ def literal_prefix(pattern: str, escape: str) -> tuple[str, bool]:
     >>> literal_prefix("a_b%", "!"), literal_prefix("50!%%", "!"), literal_prefix("x%%", "!")
     (('a', False), ('50%', True), ('x', True))
     """
-    tokens = _tokens(pattern, escape) or []
+    tokens = like_tokens(pattern, escape) or []
     prefix = _literal(tokens)
     return prefix, _matches_all(tokens[len(prefix) :])
 
@@ -232,7 +232,7 @@ def literal_suffix(pattern: str, escape: str) -> tuple[str, bool]:
     >>> literal_suffix("%b_a", "!"), literal_suffix("%5!%", "!"), literal_suffix("a%", "!"), literal_suffix("a", "!")
     (('a', False), ('5%', True), ('', False), ('a', False))
     """
-    tokens = _tokens(pattern, escape) or []
+    tokens = like_tokens(pattern, escape) or []
     suffix = _literal(reversed(tokens))[::-1]
     return suffix, _matches_all(tokens[: len(tokens) - len(suffix)])
 
@@ -243,20 +243,9 @@ def literal_text(pattern: str, escape: str) -> str | None:
     >>> literal_text("a!_c", "!"), literal_text("a_c", "!"), literal_text("a!", "!")
     ('a_c', None, None)
     """
-    tokens = _tokens(pattern, escape)
+    tokens = like_tokens(pattern, escape)
     text = _literal(tokens or [])
     return text if tokens is not None and len(text) == len(tokens) else None
-
-
-def _tokens(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
-    """The characters of a pattern, each with True for a wildcard; None for a pattern that Spark refuses."""
-    tokens, rest = [], iter(pattern)
-    for char in rest:
-        escaped = next(rest, None) if char == escape else None
-        if char == escape and escaped not in (escape, "_", "%"):
-            return None
-        tokens.append((escaped or char, escaped is None and char in "_%"))
-    return tokens
 
 
 def _literal(tokens: Iterable[tuple[str, bool]]) -> str:

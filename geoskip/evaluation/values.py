@@ -357,21 +357,25 @@ def _text_test(node: Predicate, over: Predicate, array: pa.Array) -> Outcomes | 
     return None
 
 
+def like_tokens(pattern: str, escape: str) -> list[tuple[str, bool]] | None:
+    """The characters of a pattern, each with True for a wildcard; None for a pattern that Spark refuses."""
+    tokens, rest = [], iter(pattern)
+    for char in rest:
+        escaped = next(rest, None) if char == escape else None
+        if char == escape and escaped not in (escape, "_", "%"):
+            return None
+        tokens.append((escaped or char, escaped is None and char in "_%"))
+    return tokens
+
+
 def liked(array: pa.Array, pattern: str, escape: str) -> Outcomes:
     """LIKE by a regular expression, value by value; what is not UTF-8 is not decided, on either side."""
     if any("\ud800" <= char <= "\udfff" for char in pattern):  # Spark decodes the pattern too, to U+FFFD
         return np.full(len(array), ANY, dtype=np.uint8)
-    regex, at = "", 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == escape:
-            at += 1
-            if at == len(pattern) or pattern[at] not in (escape, "_", "%"):
-                return np.full(len(array), ANY, dtype=np.uint8)  # Spark refuses such a pattern
-            regex += re.escape(pattern[at])
-        else:
-            regex += {"_": ".", "%": ".*"}.get(char, re.escape(char))
-        at += 1
+    tokens = like_tokens(pattern, escape)
+    if tokens is None:
+        return np.full(len(array), ANY, dtype=np.uint8)
+    regex = "".join(re.escape(char) if not wild else "." if char == "_" else ".*" for char, wild in tokens)
     matches = re.compile(regex, re.DOTALL).fullmatch
 
     def outcome(value: bytes | None) -> int:

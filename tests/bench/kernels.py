@@ -30,12 +30,12 @@ from geoskip.predicates import And, Call, Column, Comparison, Literal, Predicate
 from geoskip.stores.base import MemoryStore
 from geoskip.stores.parquet import ParquetStore
 from tests.bench.measure import console, interleaved, judged, milliseconds, table
-from udf_mappings import sedona_names
+from udf_mappings import sedona
 
 SIZES = (10_000, 100_000, 1_000_000)
 COLUMNS = ("temp", "wind", "rain")
-POINT = Call("ST_Point", (Column("lng", "double"), Column("lat", "double")), sedona_names.CATALYST + "ST_Point")
-CONTAINS = sedona_names.CATALYST + "ST_Contains"
+POINT = Call("ST_Point", (Column("lng", "double"), Column("lat", "double")), sedona.SEDONA + "ST_Point")
+CONTAINS = sedona.SEDONA + "ST_Contains"
 
 
 @dataclass(frozen=True)

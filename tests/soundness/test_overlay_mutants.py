@@ -16,8 +16,7 @@ from tests.support.geobox_oracle import GEOM, SHAPES, call, literal
 from tests.support.geometry_corpora import ROWS, SHAPES_ASKED, Corpus, sedonas
 from tests.support.mapped import spark
 from tests.support.planting import Patch, function, registered
-from udf_mappings.sedona import geohash_cell, in_a_geohash, something_in_common
-from udf_mappings.sedona_names import sides
+from udf_mappings.sedona import geohash_cell, in_a_geohash, sides, something_in_common
 
 MUTANTS: list[Any] = []
 

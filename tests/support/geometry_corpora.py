@@ -20,7 +20,7 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.predicates import And, Call, Comparison, IsNull, Literal, Not, Predicate
 from tests.soundness.test_geobox_soundness import PATTERNS, RELATIONS
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, evaluate, kept, literal, matches
-from udf_mappings.sedona_names import CATALYST
+from udf_mappings.sedona import SEDONA
 
 ORDERS = ("<", "<=", ">", ">=", "=")
 
@@ -50,7 +50,7 @@ class Corpus:
 
 def sedonas(name: str, *args: Any, type: str = "geometry") -> Call:
     """A call of a function of Sedona's jar, of which the corpora know the answer."""
-    return Call(name, tuple(literal(a) if not isinstance(a, Predicate) else a for a in args), CATALYST + name, (), type)
+    return Call(name, tuple(literal(a) if not isinstance(a, Predicate) else a for a in args), SEDONA + name, (), type)
 
 
 def _row(index: GeoBox, row: Any) -> dict[str, Any]:

@@ -20,14 +20,15 @@ from geoskip.registry import current
 from geoskip.rewrite import fold_constants
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
 from tests.support.mapped import files_kept, spark
+from tests.support.sedona_unmapped import LEFT
 from udf_mappings import shapely_functions
-from udf_mappings.sedona_names import CATALYST, LEFT
+from udf_mappings.sedona import SEDONA
 
 H3 = "ST_H3CellIDs"
 
 
 def sedonas(name: str, *args: Any, type: str = "geometry") -> Call:
-    return Call(name, args, CATALYST + name, (), type)
+    return Call(name, args, SEDONA + name, (), type)
 
 
 # ---- extents, and distances that are no less than the distance
@@ -144,15 +145,15 @@ def test_extents_and_envelopes_of_the_shapely_backed() -> None:
 def test_cells_of_sedonas_own() -> None:
     files = collected(PAIR, [[(10.0, 48.4)], [(12.0, 48.4)]])
     cell = h3.str_to_int(h3.latlng_to_cell(48.4, 10.0, 7))
-    point = Call("ST_Point", (LNG, LAT), CATALYST + "ST_Point", (), "geometry")
-    ids = Call(H3, (point, Literal(7, "int"), Literal(True)), CATALYST + H3, (), "array<bigint>")
+    point = Call("ST_Point", (LNG, LAT), SEDONA + "ST_Point", (), "geometry")
+    ids = Call(H3, (point, Literal(7, "int"), Literal(True)), SEDONA + H3, (), "array<bigint>")
     wanted = Literal(cell, "bigint")
     assert kept(spark("ArrayContains", "array_contains", ids, wanted), PAIR, files) == [True, False]
     first = spark("GetArrayItem", "getarrayitem", ids, 0, type="bigint")
     assert kept(Comparison("=", first, wanted), PAIR, files) == [True, False]
     assert kept(Not(Comparison("=", first, wanted)), PAIR, files) == [True, True]
     others = collected(SHAPES, [["POLYGON ((12 48, 13 48, 13 49, 12 48))"]])
-    of_shapes = Call(H3, (GEOM, Literal(7, "int"), Literal(True)), CATALYST + H3, (), "array<bigint>")
+    of_shapes = Call(H3, (GEOM, Literal(7, "int"), Literal(True)), SEDONA + H3, (), "array<bigint>")
     assert kept(spark("ArrayContains", "array_contains", of_shapes, wanted), SHAPES, others) == [True]
     assert cells.LISTS
 
@@ -176,13 +177,13 @@ def test_every_function_is_mapped_or_left_with_a_reason(sedona: Any) -> None:
     found = registered.listFunction().iterator()
     while found.hasNext():
         kind = registered.lookupFunction(found.next()).get().getClassName()
-        if kind.startswith(CATALYST) and not kind.rpartition(".")[2].startswith("RS_"):
+        if kind.startswith(SEDONA) and not kind.rpartition(".")[2].startswith("RS_"):
             names.add(kind.rpartition(".")[2])
     registry = current()
     some = (Column("g"), Literal(1.0), Literal(1.0), Literal("T********"))
 
     def is_mapped(name: str) -> bool:
-        calls = [Call(name, some[:count], CATALYST + name) for count in range(1, 5)]
+        calls = [Call(name, some[:count], SEDONA + name) for count in range(1, 5)]
         return any(
             any(issubclass(GeoBox, rule.indexes) for rule in registry.rules_of(one))
             or registry.denotation(one)

@@ -15,7 +15,7 @@ from geoskip.predicates import Call, Comparison, Literal, Not
 from geoskip.registry.fingerprint import identity
 from geoskip.rewrite import fold_constants
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, kept
-from udf_mappings import sedona_names, shapely_functions
+from udf_mappings import sedona, shapely_functions
 from udf_mappings.shapely_functions import FUNCTIONS
 
 WKT = "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))"
@@ -205,7 +205,7 @@ def test_a_function_is_found_under_its_own_name_and_has_an_identity(name):
     assert getattr(shapely_functions, name.lower()) is entry.function
     for form in (entry.function, entry.vectorised):
         assert identity(form).startswith(
-            f"{sedona_names.SHAPELY}{name.lower()}" + (".vectorised#" * (form is not entry.function) or "#")
+            f"{sedona.SHAPELY}{name.lower()}" + (".vectorised#" * (form is not entry.function) or "#")
         )
     assert entry.returns in ("boolean", "double", "binary", "string", "int")
 

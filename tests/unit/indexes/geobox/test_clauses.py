@@ -16,7 +16,7 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.metadata import FileMetadata
 from geoskip.predicates import And, Call, Cast, Comparison, In, IsNull, Literal, Not
 from tests.support.geobox_oracle import GEOM, LAT, LNG, PAIR, SHAPES, call, collected, files_of, geometries, kept, pairs
-from udf_mappings.sedona_names import CATALYST
+from udf_mappings.sedona import SEDONA
 
 NAN, INF = math.nan, math.inf
 RING = shapely.box(0, 0, 10, 10) - shapely.box(3, 3, 7, 7)
@@ -244,7 +244,7 @@ def test_a_buffer_of_next_to_nothing_may_be_empty(way):
 
 
 def sedonas(name, *args):
-    return Call(name, args, CATALYST + name)
+    return Call(name, args, SEDONA + name)
 
 
 def grown(geometry, radius):

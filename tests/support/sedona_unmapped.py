@@ -1,77 +1,11 @@
-"""Names of Sedona's functions: implementations, families, and those without a mapping.
+"""Names of Sedona's functions without a mapping, each with the reason.
 
-Nothing is lost by a function without a mapping (:data:`LEFT`): it keeps every file. An index over the very expression
-serves any of those that make a geometry (``GeoBox("ST_GeomFromGeoHash(code, 5)")``), and ``MinMax`` or ``ValueList``
-over it those that measure or name one (``MinMax("ST_Area(geom)")``, ``ValueList("ST_GeometryType(geom)")``).
+Nothing is lost by a function without a mapping: it keeps every file. An index over the very expression serves any of
+those that make a geometry (``GeoBox("ST_GeomFromGeoHash(code, 5)")``), and ``MinMax`` or ``ValueList`` over it those
+that measure or name one (``MinMax("ST_Area(geom)")``, ``ValueList("ST_GeometryType(geom)")``).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-from geoskip.indexes.geobox.index import GeoBox, GeometryThroughIndex
-from geoskip.predicates import Call, Literal
-from geoskip.registry import Function
-from udf_mappings.shapely_functions import FUNCTIONS
-
-CATALYST = "org.apache.spark.sql.sedona_sql.expressions."
-SHAPELY = "udf_mappings.shapely_functions."
-
-SPARKS_OWN = "org.apache.spark.sql.catalyst.util.STUtils."
-_OF_SPARK = ("ST_GeomFromWKB", "ST_AsBinary", "ST_SetSRID")
-
-UNMOVED = (
-    *("ST_Normalize", "ST_Reverse", "ST_Envelope"),
-    *("ST_Force2D", "ST_Force_2D", "ST_Force3D", "ST_Force3DZ", "ST_Force3DM", "ST_Force4D"),
-    *("ST_ForcePolygonCW", "ST_ForcePolygonCCW", "ST_ForceRHR", "ST_AddMeasure"),
-)
-"""Functions whose value has the box of their argument."""
-PARTS = (
-    *("ST_Boundary", "ST_ExteriorRing", "ST_InteriorRingN", "ST_GeometryN"),
-    *("ST_Points", "ST_PointOnSurface"),
-    *("ST_Simplify", "ST_SimplifyPreserveTopology", "ST_SimplifyVW", "ST_RemoveRepeatedPoints", "ST_RemovePoint"),
-    *("ST_Intersection", "ST_Difference", "ST_ClosestPoint", "ST_Segmentize", "ST_BoundingDiagonal", "ST_ConcaveHull"),
-    *("ST_LineInterpolatePoint", "ST_LineSubstring", "ST_LineMerge", "ST_Polygon", "ST_MakeValid"),
-    *("ST_Multi", "ST_ForceCollection", "ST_UnaryUnion", "ST_BuildArea", "ST_Polygonize", "ST_CollectionExtract"),
-)
-"""Functions whose value lies in the box of their argument."""
-MADE_OF_TEXT_OR_NUMBERS = (
-    *("ST_Point", "ST_GeomFromText", "ST_GeomFromWKT", "ST_GeomFromWKB", "ST_GeomFromGeoJSON"),
-    *("ST_PolygonFromEnvelope", "ST_MakeEnvelope", "ST_MakePoint", "ST_GeometryFromText"),
-)
-"""Functions of constants whose value does not depend on the implementation."""
-
-Pair = tuple[GeometryThroughIndex, Any, bool]
-
-
-def functions(*names: str) -> Iterator[Function]:
-    """Sedona's functions of these names, in all implementations."""
-    for name in names:
-        if name in _OF_SPARK:
-            yield Function(name, classes=(CATALYST + name, SPARKS_OWN), python=python_of(name))
-            yield Function(f"shapely_{name}", python=python_of(name))
-        else:
-            yield Function(name, classes=(CATALYST + name,), python=python_of(name))
-
-
-def python_of(name: str) -> tuple[str, ...]:
-    """The shapely-backed function of a name, in both of its forms."""
-    own = SHAPELY + name.lower()
-    return (own, f"{own}.vectorised") if name in FUNCTIONS else ()
-
-
-def sides(call: Call, index: GeoBox) -> Pair | None:
-    """Split a call into the geometry through the index, the constant, and "geometry first"."""
-    if call.type == "float":  # a Python function registered to round
-        return None
-    match call.args:
-        case (g, Literal(shape), *_) if (sight := index.sees(g)) is not None:
-            return sight, shape, True
-        case (Literal(shape), g, *_) if (sight := index.sees(g)) is not None:
-            return sight, shape, False
-    return None
-
 
 _REASONS = {
     "A geometry made of text or bytes, whose box is not known; of constants Spark makes it. Index the expression.": (
