@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from math import ceil, floor, log, log2, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -194,6 +197,59 @@ class SampledKept:
             Estimate(value, low, high),
             Estimate(min(max(known + of_bytes * left, fewest), most), fewest, most),
         )
+
+
+def kept_with_all_rows(
+    kept: Sequence[bool], halves: Sequence[Sequence[bool]], share: float, confidence: float = 0.9
+) -> Estimate:
+    """Estimate how many files a query would keep, from files simulated with a share of their rows.
+
+    A file that is kept for some of its rows is kept for all of them, so the real number is no less, but for the luck of
+    where the files are cut. How it grows with the rows depends on the query: ends of ranges settle (the number that is
+    missing is in inverse proportion to the rows), rare values do not (it grows as a power of the rows, up to linearly).
+    The exponent of growth from the half samples to the whole one gives a bound by that power, and weighs it against the
+    number by the other law.
+
+    Parameters
+    ----------
+    kept
+        For each simulated file, in the order of the layout: it is kept for its sampled rows.
+    halves
+        The same for the one and the other half of these rows; empty where they are all rows.
+    share
+        The share of the rows that was sampled.
+    confidence
+        The probability with which the interval is to hold the truth.
+
+    Examples
+    --------
+    >>> str(kept_with_all_rows([True, True, False, False], [], 1.0)), str(kept_with_all_rows([True] * 4, [], 1.0))
+    ('2 (0 to 4)', '4')
+    """
+    files, found = len(kept), sum(kept)
+    half = sum(map(sum, halves)) / len(halves) if halves else float(found)
+    growth = max(0.0, found - half)
+    settled = found + growth * (1 - share)
+    exponent = min(1.0, log2(found / half)) if half > 0 and found > half else float(found > half)
+    power = min(float(files), found * share**-exponent)
+    value = min(float(files), settled + exponent * max(0.0, power - settled))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    edges = runs(kept) if found < files else 0
+    differ = abs(sum(halves[0]) - sum(halves[1])) if len(halves) > 1 else 0
+    noise = z * sqrt(edges / 2 + differ**2 / 4) + (edges > 0)
+    unseen = -log(1 - confidence) / share if found == 0 and share < 1 else 0.0
+    low = max(0.0, ceil(found - noise))
+    high = min(float(files), floor(max(power, settled, unseen) + noise))
+    return Estimate(min(max(value, low), high), low, high)
+
+
+def runs(flags: Iterable[bool]) -> int:
+    """Number of runs of true ones, as of files in a row that a query reads.
+
+    >>> runs([True, True, False, True]), runs([])
+    (2, 0)
+    """
+    return sum(1 for flag, _ in groupby(flags) if flag)
 
 
 def scaled_size(sizes: Sequence[tuple[int, int]], files: int) -> int:

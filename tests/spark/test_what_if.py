@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import GeoBox, MetricDist, MinMax, ValueList
+from geoskip import GeoBox, KDTree, MetricDist, MinMax, Sort, ValueList, ZOrder
 from geoskip.errors import (
     DatasetNotFoundError,
     GeoskipError,
@@ -18,6 +19,7 @@ from geoskip.errors import (
     UnknownColumnError,
     UnsupportedColumnError,
 )
+from geoskip.spark.advisor import simulated_layout
 from tests.bench.what_if import HELD_OUT, LEAST_HELD, covered
 from tests.conftest import four_tens
 
@@ -33,7 +35,8 @@ def many(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         ids = list(range(10 * number, 10 * number + 10))
         pad = ["x" * (100 * number)] * 10
-        table = pa.table({"id": ids, "word": [f"w{number}"] * 10, "pad": pad, "pair": [{"a": 1}] * 10})
+        tags = pa.array([[("a", 1)]] * 10, pa.map_(pa.string(), pa.int32()))
+        table = pa.table({"id": ids, "word": [f"w{number}"] * 10, "pad": pad, "pair": [{"a": 1}] * 10, "tags": tags})
         pq.write_table(table, folder / f"{number:02}.parquet", compression="none")
     return place / "data"
 
@@ -131,6 +134,72 @@ def test_print_dict_and_html_say_the_same(spark: Any, many: Path) -> None:
     assert "SELECT * FROM many WHERE id &lt; 5" in found._repr_html_()
 
 
+def test_queries_that_the_session_has_seen_count_as_often_as_they_ran(spark: Any, many: Path) -> None:
+    dataset = geoskip.dataset(spark, str(many))
+    with pytest.raises(InvalidSpecificationError, match=r"spark\.geoskip\.workload"):
+        geoskip.what_if(geoskip.dataset(spark.newSession(), str(many)), [MinMax("id")])
+    session = spark.newSession()
+    geoskip.enable(session)
+    session.conf.set("spark.geoskip.workload", "literals")
+    for _ in range(3):
+        session.read.parquet(str(many)).where("id = 207").collect()
+    session.read.parquet(str(many)).where("word = 'w5'").collect()
+    found = geoskip.what_if(geoskip.dataset(session, str(many)), [MinMax("id")], sample=1)
+    assert sorted(query.count for query in found.queries) == [1, 3]
+    assert (found.files_now, found.files_then.value) == (4 * 40, 3 * 1 + 40)
+    assert "(3 times)" in str(found)
+    assert dataset.indexes == ()
+
+
+@pytest.mark.parametrize("layout", [ZOrder("lng", "lat"), KDTree("state", "lat"), Sort("zip")], ids=str)
+def test_a_layout_is_foretold_before_it_is_written(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any
+) -> None:
+    zipcodes = HELD_OUT[0]
+    monkeypatch.setattr(simulated_layout, "_LEAST_ROWS", 8_000)
+    dataset = geoskip.dataset(spark, str(zipcodes.write(tmp_path / "zipcodes")))
+    frame = dataset.to_df()
+    random = np.random.default_rng(2)
+    rows = [row.asDict() for row in frame.sample(fraction=0.01, seed=2).limit(4).collect()]
+    conditions = [condition for row in rows for condition in zipcodes.conditions(row, random)]
+    asked = [frame.where(condition) for condition in conditions]
+    foretold = geoskip.what_if(dataset, zipcodes.indexes, layout=layout, queries=asked, files=60)
+    assert f"rows of {foretold.files} files read" in foretold.sampled
+    assert f"the layout {layout}" in str(foretold)
+    geoskip.write(frame, tmp_path / "written", layout=layout, files=60, indexes=list(zipcodes.indexes))
+    written = spark.read.parquet(str(tmp_path / "written"))
+    truth = [geoskip.explain(written.where(condition)).files_kept for condition in conditions]
+    found = [query.files for query in foretold.queries]
+    pairs = list(zip(conditions, found, truth, strict=True))
+    missed = [(condition, str(estimate), kept) for condition, estimate, kept in pairs if kept not in estimate]
+    assert len(missed) <= (1 - LEAST_HELD) * len(truth), missed
+    assert np.mean([abs(estimate.value - kept) for _, estimate, kept in pairs]) < 6
+
+
+def test_a_layout_keeps_partitions_and_counts_existing_indexes(spark: Any, many: Path) -> None:
+    dataset = geoskip.dataset(spark, str(many))
+    dataset.create_index(MinMax("id"))
+    spark.read.parquet(str(many)).createOrReplaceTempView("many")
+    found = geoskip.what_if(
+        dataset,
+        layout=Sort("id"),
+        queries=[
+            "SELECT * FROM many WHERE part = 1 AND id < 100",
+            "SELECT * FROM many WHERE id < 100",
+            "SELECT * FROM many WHERE part = 0",
+        ],
+        files=8,
+    )
+    assert found.files_after == 8
+    assert [query.files_now for query in found.queries] == [5, 10, 20]
+    assert [query.files.value for query in found.queries] == [1, 2, 4]
+    assert found.indexes == ()
+    sized = geoskip.what_if(dataset, layout=Sort("id"), queries=["SELECT * FROM many WHERE id < 9"], file_size="1m")
+    assert sized.files_after == 2  # one a partition
+    dataset.delete_index()
+    dataset.vacuum_index(0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -143,6 +212,14 @@ def test_print_dict_and_html_say_the_same(spark: Any, many: Path) -> None:
         ({"indexes": [MinMax("pair")]}, UnsupportedColumnError, r"minmax\(pair\)"),
         ({"indexes": [GeoBox("word", "id")]}, GeoskipError, r"geobox\(word, id\)"),
         ({"indexes": ["id"]}, InvalidSpecificationError, "expected indexes such as"),
+        ({"layout": "zorder(id)"}, InvalidSpecificationError, r"layout= takes a layout such as ZOrder\('lng', 'lat'\)"),
+        ({"layout": ZOrder("idd")}, UnknownColumnError, "did you mean id"),
+        ({"layout": ZOrder("tags")}, UnsupportedColumnError, r"zorder\(tags\): tags is of type map"),
+        ({"layout": ZOrder("id"), "files": 0}, InvalidSpecificationError, "files= takes a number of files, at least 1"),
+        ({"layout": ZOrder("id"), "file_size": "big"}, InvalidSpecificationError, "file_size= takes bytes or a text"),
+        ({"layout": ZOrder("id"), "files": 2, "file_size": 9}, InvalidSpecificationError, "and not both"),
+        ({"files": 3}, InvalidSpecificationError, "give layout= too"),
+        ({"layout": ZOrder("id"), "indexes": []}, InvalidSpecificationError, "saves nothing without an index"),
         ({"sample": 0}, InvalidSpecificationError, "sample= takes a number above 0 and up to 1"),
         ({"sample": 1.5}, InvalidSpecificationError, "sample= takes a number above 0 and up to 1"),
         ({"confidence": 1}, InvalidSpecificationError, "confidence= takes a number between 0 and 1"),

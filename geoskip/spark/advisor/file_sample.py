@@ -95,7 +95,7 @@ class FileSample:
         table = self.snapshot.files.table()
         measured: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
         for rows in sorted({table.num_rows // 2, table.num_rows} - {0}):
-            sizes = _encoded_bytes(table.slice(0, rows))
+            sizes = encoded_bytes(table.slice(0, rows))
             for name in names:
                 measured[name].append((rows, sizes[name]))
         indexed = round(len(self.state.files) * table.num_rows / max(1, len(self.files)))
@@ -211,7 +211,7 @@ def _rows_of(snapshot: Snapshot, entries: Sequence[IndexEntry], paths: pa.Chunke
     return table.select(names).filter(pc.is_in(table["path"], value_set=paths.combine_chunks()))
 
 
-def _encoded_bytes(table: pa.Table) -> Mapping[str, int]:
+def encoded_bytes(table: pa.Table) -> Mapping[str, int]:
     """Bytes of each column as a store writes it."""
     with tempfile.TemporaryDirectory(prefix="geoskip-") as folder:
         part = write_part(Path(folder, "part.parquet"), "part", table)

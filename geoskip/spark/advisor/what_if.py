@@ -7,8 +7,9 @@ files that a query reads now, with the indexes that exist and Spark's own partit
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +19,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from geoskip.advisor.estimates import Estimate, SampledKept, check_share, total
+from geoskip.advisor.estimates import Estimate, SampledKept, check_share, kept_with_all_rows, total
 from geoskip.advisor.query_estimates import QueryEstimate, WhatIf, wide_intervals
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
-from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot
+from geoskip.layout.specification import Layout
+from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_of
 from geoskip.report import count_of
-from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
+from geoskip.spark.advisor.file_sample import FileSample, choose_files, encoded_bytes, require_dataset, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
+from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout
 from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.listing import SourceState, below
 from geoskip.spark.dataset.handle import Dataset
@@ -94,13 +97,16 @@ class AskedQuery:
 def what_if(
     dataset: Dataset,
     indexes: Sequence[Index] = (),
-    *,
+    layout: Layout | None = None,
     queries: Sequence[Query] | None = None,
+    *,
     sample: float = 0.05,
     confidence: float = 0.9,
+    files: int | None = None,
+    file_size: int | str | None = None,
     seed: int = 0,
 ) -> WhatIf:
-    """Estimate what queries would read of a dataset if it had some indexes; nothing is built.
+    """Estimate what queries would read of a dataset if it had some indexes or a layout; nothing is built.
 
     Parameters
     ----------
@@ -108,13 +114,18 @@ def what_if(
         The handle, as of :func:`geoskip.dataset`. Its metadata are read and not changed.
     indexes
         The proposed indexes; those that exist stay beside them.
+    layout
+        A layout to which the data would be rewritten, such as ``ZOrder("lng", "lat")``; all indexes are of its files.
     queries
-        SQL texts or DataFrames; None for what the session has seen (``spark.geoskip.workload=literals``), each
-        condition with its count. They are planned and not run.
+        SQL texts or DataFrames; they are planned and not run. None for the conditions that the session has seen, each
+        as often as it was run (``spark.geoskip.workload`` set to ``literals``).
     sample
-        The share of the files that are read, above 0 and up to 1; at least one file.
+        The share of the files that are read, above 0 and up to 1; at least one file. For a layout, of the rows too, but
+        not fewer than 200,000.
     confidence
         The probability with which each interval holds the truth.
+    files, file_size
+        For a layout: the number of its files, by default that of now, or their size in bytes or as ``"128 MiB"``.
     seed
         Another number samples other files.
 
@@ -126,36 +137,79 @@ def what_if(
     Raises
     ------
     InvalidSpecificationError
-        For no indexes, no queries or queries that all read other data; for an index that cannot be built, by its name.
+        For no indexes, no queries or queries that all read other data; for an index that cannot be built, by its name;
+        for a layout over what the rows lack or what has no order.
     DatasetNotFoundError
         Where the dataset has no files.
     """
     check_share(sample, confidence)
     source = require_dataset(dataset)._source
     proposed = [indexes] if isinstance(indexes, Index) else list(indexes)
-    if not proposed:
+    if not proposed and layout is None:
         raise InvalidSpecificationError("what_if() needs indexes to try, such as indexes=[MinMax('temp')], got none")
     state = source.current_state()
-    files = choose_files(state, sample, seed)
+    chosen = choose_files(state, sample, seed)
+    size = sum(file.size for file in state.files)
+    count = _files_of_layout(layout, files, file_size, len(state.files), size)
     asked, untouched = asked_queries(dataset, state, queries)
-    sampled = sample_files(dataset, proposed, files)
-    notes = [note for note in (wide_intervals(len(files), len(state.files)),) if note]
-    return WhatIf(
+    sampled = sample_files(dataset, proposed, chosen)
+    found = WhatIf(
         dataset=source.name,
         indexes=tuple(entry.name for entry in sampled.proposed),
-        layout=None,
-        queries=tuple(estimate(query, sampled, confidence) for query in asked),
+        layout=None if layout is None else str(layout),
+        queries=(),
         files=len(state.files),
-        bytes=sum(file.size for file in state.files),
+        bytes=size,
         files_after=len(state.files),
-        sampled=f"{len(files):,} of {count_of(len(state.files), 'file')} read",
+        sampled=f"{len(chosen):,} of {count_of(len(state.files), 'file')} read",
         confidence=confidence,
-        metadata_bytes=sampled.metadata_bytes(),
         build_seconds=sampled.build_seconds(),
         sample_seconds=sampled.timing.seconds,
         untouched=untouched,
-        notes=tuple(notes),
     )
+    if layout is None:
+        notes = [note for note in (wide_intervals(len(chosen), len(state.files)),) if note]
+        estimates = tuple(estimate(query, sampled, confidence) for query in asked)
+        return replace(found, queries=estimates, metadata_bytes=sampled.metadata_bytes(), notes=tuple(notes))
+    if not sampled.snapshot.header.entries:
+        raise InvalidSpecificationError(
+            f"{layout} saves nothing without an index of its files: give indexes=, such as "
+            f"indexes=[MinMax({layout.expressions[0]!r})]"
+        )
+    started = time.perf_counter()
+    rows = sample_rows(sampled.state, layout, sampled.snapshot.header.entries, sample, seed)
+    simulated = simulate_layout(rows, count, seed)
+    measured = encoded_bytes(simulated.snapshots[0].files.table())
+    return replace(
+        found,
+        queries=tuple(layout_estimate(query, sampled, simulated, confidence) for query in asked),
+        files_after=simulated.files,
+        sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')} read",
+        sample_seconds=time.perf_counter() - started,
+        metadata_bytes={name: measured[name] for name in found.indexes},
+    )
+
+
+def _files_of_layout(layout: object, files: object, file_size: object, now: int, size: int) -> int:
+    """The number of files that a layout would have; raises InvalidSpecificationError for what is none."""
+    if layout is None:
+        if files is not None or file_size is not None:
+            raise InvalidSpecificationError("files= and file_size= are those of a layout: give layout= too")
+        return now
+    if not isinstance(layout, Layout):
+        raise InvalidSpecificationError(f"layout= takes a layout such as ZOrder('lng', 'lat'), got {layout!r}")
+    if files is not None and file_size is not None:
+        raise InvalidSpecificationError("what_if() takes files= or file_size=, and not both")
+    if file_size is not None:
+        wanted = bytes_of(file_size) if isinstance(file_size, str) else file_size if type(file_size) is int else None
+        if not wanted or wanted < 0:
+            raise InvalidSpecificationError(f"file_size= takes bytes or a text such as '128 MiB', got {file_size!r}")
+        return max(1, round(size / wanted))
+    if files is None:
+        return now
+    if type(files) is not int or files < 1:
+        raise InvalidSpecificationError(f"files= takes a number of files, at least 1, got {files!r}")
+    return files
 
 
 def asked_queries(
@@ -163,38 +217,36 @@ def asked_queries(
 ) -> tuple[list[AskedQuery], tuple[str, ...]]:
     """Queries that read files of a dataset, with their scans of it, and the texts of those that read none.
 
-    None stands for the conditions that the session has seen with their literals, each with its count.
-
-    Raises InvalidSpecificationError for no queries, and where all of them read other data.
+    Those that the session has seen, for None, are a query a condition, each with its count. Raises
+    InvalidSpecificationError for no queries, and where all of them read other data.
     """
-    planned: list[tuple[str | None, list[ScanCondition], int]]
     if queries is None:
-        planned = [(None, [logged.scan], logged.count) for logged in logged_conditions(dataset.spark)]
+        seen = logged_conditions(dataset.spark)
+        given = [AskedQuery(each.scan.condition or "(no condition)", (each.scan,), each.count) for each in seen]
     else:
-        given = [queries] if isinstance(queries, str | DataFrame) else list(queries)
-        texts = [query if isinstance(query, str) else None for query in given]
-        planned = [(text, conditions_of(dataset.spark, query), 1) for text, query in zip(texts, given, strict=True)]
-    if not planned:
+        listed = [queries] if isinstance(queries, str | DataFrame) else list(queries)
+        given = [_asked(dataset, query) for query in listed]
+    if not given:
         raise InvalidSpecificationError(
-            'what_if() needs queries, such as queries=["SELECT * FROM t WHERE temp > 30"] or DataFrames, got none'
+            "advice needs queries, such as queries=['SELECT * FROM t WHERE temp > 30'] or DataFrames, or None for "
+            "those that the session has seen; got none"
         )
     files = QueriedFiles(state)
-    asked: list[AskedQuery] = []
-    untouched: list[str] = []
-    for given_text, scans, count in planned:
-        own = tuple(scan for scan in scans if files.in_scope(scan).any())
-        conditions = [scan.condition for scan in own or scans if scan.condition]
-        text = given_text or " AND ".join(conditions) or "a DataFrame without a condition"
-        if own:
-            asked.append(AskedQuery(text, own, count))
-        else:
-            untouched.append(text)
+    own = [replace(query, scans=tuple(s for s in query.scans if files.in_scope(s).any())) for query in given]
+    asked = [query for query in own if query.scans]
+    untouched = tuple(query.text for query in own if not query.scans)
     if not asked:
         raise InvalidSpecificationError(
             f"none of the queries reads a file of {dataset._source.name}: {'; '.join(untouched)[:300]}; give queries "
             f"over {state.relation.root}, or the dataset that they read"
         )
-    return asked, tuple(untouched)
+    return asked, untouched
+
+
+def _asked(dataset: Dataset, query: Query) -> AskedQuery:
+    scans = tuple(conditions_of(dataset.spark, query))
+    conditions = " AND ".join(scan.condition for scan in scans if scan.condition)
+    return AskedQuery(query if isinstance(query, str) else conditions or "a DataFrame without a condition", scans)
 
 
 def estimate(query: AskedQuery, sampled: FileSample, confidence: float = 0.9) -> QueryEstimate:
@@ -217,6 +269,43 @@ def estimate(query: AskedQuery, sampled: FileSample, confidence: float = 0.9) ->
     )
 
 
+def layout_estimate(
+    query: AskedQuery, sampled: FileSample, simulated: SimulatedLayout, confidence: float = 0.9
+) -> QueryEstimate:
+    """Estimate what one query would read of a dataset in another layout, with its indexes and the proposed ones."""
+    each = 1 - (1 - confidence) / len(query.scans)
+    listed, rows = QueriedFiles(sampled.state), simulated.rows
+    bytes_of_files = sampled.state.files.columns[1].to_numpy()
+    now, size_now, reasons = 0, 0, list[str]()
+    files: list[Estimate] = []
+    sizes: list[Estimate] = []
+    for scan in query.scans:
+        reads = _reads_now(scan, sampled, listed)
+        now, size_now = now + int(reads.sum()), size_now + int(bytes_of_files[reads].sum())
+        snapshot = simulated.snapshots[0]
+        usable = usable_indexes(scan, snapshot, snapshot.header.entries, sampled.state, reasons)
+        scope = simulated.in_scope(scan)
+        whole, *halves = (kept[scope].tolist() for kept in simulated.kept(scan, usable))
+        found = kept_with_all_rows(whole, halves, rows.share, each)
+        read = np.array(whole, dtype=bool)
+        shares = simulated.rows_of_files[scope] / max(1, rows.rows)
+        mean = float(shares[read].mean() if read.any() else shares.mean() if len(shares) else 0.0)
+        files.append(found)
+        sizes.append(found * (mean * float(bytes_of_files.sum())))
+    return QueryEstimate(
+        query.text, now, size_now, total(files), total(sizes), query.count, tuple(dict.fromkeys(reasons))
+    )
+
+
+def _reads_now(scan: ScanCondition, sampled: FileSample, listed: QueriedFiles) -> Flags:
+    """The listed files that a scan reads now, by the indexes that exist."""
+    reads = listed.in_scope(scan)
+    if sampled.existing is not None:
+        usable = usable_indexes(scan, sampled.existing, sampled.existing.header.entries, sampled.state, [])
+        reads = reads & listed.kept(scan, sampled.existing, usable)
+    return reads
+
+
 def _scan_estimate(
     scan: ScanCondition, sampled: FileSample, listed: QueriedFiles, confidence: float
 ) -> tuple[int, int, Estimate, Estimate, list[str]]:
@@ -224,10 +313,7 @@ def _scan_estimate(
     state = sampled.state
     uris, sizes, _, _ = state.files.columns
     reasons: list[str] = []
-    reads = listed.in_scope(scan)
-    if sampled.existing is not None:
-        usable = usable_indexes(scan, sampled.existing, sampled.existing.header.entries, state, [])
-        reads &= listed.kept(scan, sampled.existing, usable)
+    reads = _reads_now(scan, sampled, listed)
     usable = usable_indexes(scan, sampled.snapshot, sampled.snapshot.header.entries, state, reasons)
     would_read = reads & listed.kept(scan, sampled.snapshot, usable)
     drawn = pc.is_in(uris, value_set=pa.array([file.uri for file in sampled.files], pa.string()))

@@ -15,6 +15,7 @@ from geoskip.advisor.estimates import (
     SampledKept,
     build_seconds,
     check_share,
+    kept_with_all_rows,
     population_interval,
     scaled_size,
     total,
@@ -138,3 +139,58 @@ def test_a_share_is_above_none_and_at_most_all(sample: object) -> None:
 def test_a_confidence_is_no_certainty(confidence: object) -> None:
     with pytest.raises(InvalidSpecificationError, match=r"confidence= takes a number between 0 and 1, such as 0.9"):
         check_share(1, confidence)
+
+
+def overlapping(values: np.ndarray, files: np.ndarray, count: int, low: float, high: float) -> list[bool]:
+    """The files whose least and greatest values overlap a range, as a MinMax keeps them; none without rows."""
+    least, greatest = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(least, files, values)
+    np.maximum.at(greatest, files, values)
+    return [bool(each) for each in (least <= high) & (greatest >= low)]
+
+
+def holding(values: np.ndarray, files: np.ndarray, count: int, value: float) -> list[bool]:
+    """The files that hold a value, as a ValueList keeps them."""
+    found = np.zeros(count, dtype=bool)
+    found[files[values == value]] = True
+    return found.tolist()
+
+
+def simulated(query: str, share: float, random: np.random.Generator) -> tuple[Estimate, int]:
+    """The estimate of what a query keeps of files in the order of a key, and the truth."""
+    rows, files = 24_000, 80
+    key = random.normal(size=rows)
+    other = key + random.normal(size=rows)
+    word = random.zipf(1.6, rows).clip(0, 2000)
+    where = float(random.normal())
+    sought = float(random.choice(word)) if query == "rare value" else 3.0
+    chosen, half, everything = random.random(rows) < share, random.random(rows) < 0.5, np.ones(rows, dtype=bool)
+
+    def kept(fitted: np.ndarray, rows: np.ndarray) -> list[bool]:
+        cuts = np.quantile(key[fitted], np.linspace(0, 1, files + 1)[1:-1])
+        number = np.searchsorted(cuts, key[rows])
+        match query:
+            case "range of the order":
+                return overlapping(key[rows], number, files, where, where + 0.2)
+            case "range of another column":
+                return overlapping(other[rows], number, files, where + 2, where + 2.1)
+        return holding(word[rows], number, files, sought)
+
+    halves = [] if share == 1 else [kept(chosen, chosen & half), kept(chosen, chosen & ~half)]
+    return kept_with_all_rows(kept(chosen, chosen), halves, share), sum(kept(everything, everything))
+
+
+@pytest.mark.parametrize("query", ["range of the order", "range of another column", "rare value", "common value"])
+@pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
+def test_simulated_files_tell_how_many_real_ones_are_kept(query: str, share: float) -> None:
+    random = np.random.default_rng(7)
+    found = [simulated(query, share, random) for _ in range(40)]
+    assert sum(truth in estimate for estimate, truth in found) >= 0.85 * len(found)
+    assert abs(float(np.mean([estimate.value - truth for estimate, truth in found]))) <= 10
+
+
+def test_all_files_stay_all_and_what_no_sampled_row_says_is_left_open() -> None:
+    assert kept_with_all_rows([True] * 9, [[True] * 9, [True] * 9], 0.1) == Estimate(9, 9, 9)
+    nothing = kept_with_all_rows([False] * 900, [[False] * 900] * 2, 0.1)
+    assert (nothing.value, nothing.low, nothing.high) == (0, 0, 23)  # ln(10) / 0.1
+    assert kept_with_all_rows([False] * 9, [], 1.0) == Estimate(0, 0, 0)
