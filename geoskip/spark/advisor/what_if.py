@@ -272,7 +272,7 @@ def estimate(query: AskedQuery, sampled: FileSample, confidence: float = 0.9) ->
 def layout_estimate(
     query: AskedQuery, sampled: FileSample, simulated: SimulatedLayout, confidence: float = 0.9
 ) -> QueryEstimate:
-    """Estimate what one query would read of a dataset in another layout, with its indexes and the proposed ones."""
+    """Estimate what one query would read of a dataset in another layout, by all of its indexes."""
     each = 1 - (1 - confidence) / len(query.scans)
     listed, rows = QueriedFiles(sampled.state), simulated.rows
     bytes_of_files = sampled.state.files.columns[1].to_numpy()
