@@ -17,7 +17,7 @@ several MinMax                  comparisons of several columns, which one index 
 =============================== ==================================================================================
 
 An expression with constants in it, such as the distance from one place, answers queries for that place alone. It is
-proposed where no index but lists of values serves the condition by its columns, or where different conditions read it.
+proposed where no index serves the condition by its columns nearly as well, or where different conditions read it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from geoskip.advisor.sql_text import sql_text
 from geoskip.clauses import KEEP_ALL, all_of, parts_of
 from geoskip.errors import GeoskipError
 from geoskip.indexes.affix import Prefix, Suffix
-from geoskip.indexes.base import Index
+from geoskip.indexes.base import Index, SourceColumn
 from geoskip.indexes.bloom import BloomFilter
 from geoskip.indexes.formatted import Formatted
 from geoskip.indexes.gaplist import GapList
@@ -105,7 +105,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
     >>> city, n = Column("city", "string"), Column("n", "int")
     >>> found = index_candidates([And((Not(IsNull(city)), Comparison("=", city, Literal("Ulm", "string"))))])
     >>> print(*found.indexes[:4])
-    minmax(city) gaplist(city) gaplist(city, gaps=64) valuelist(city)
+    minmax(city) valuelist(city) hybrid(city) hybrid(city, fpp=0.0001)
     >>> index_candidates([Opaque("rand() < 0.1")]).indexes
     ()
     """
@@ -128,7 +128,7 @@ def index_candidates(conditions: Iterable[Predicate], templates: Sequence[Templa
         served = admit(_of_columns(vertex, columns), vertex)
         served += _one_order(admit, _pairs([node for node in expressions if _is_number(node)]), vertex)
         served += admit(_distances(vertex, expressions), vertex)
-        direct = any(not isinstance(index, ValueList | Hybrid) for index in served)
+        direct = any(_is_direct(index) for index in served)
         pair = any(isinstance(index, GeoBox) for index in served)
         for call in expressions:
             if isinstance(call, Call) and not (direct and _has_constants(call) and read[call] < 2):
@@ -212,6 +212,17 @@ def _is_known(node: Predicate) -> bool:
     return not isinstance(node, Opaque) and not (getattr(node, "implementation", None) or "").endswith("Variable")
 
 
+def _is_direct(index: Index) -> bool:
+    """True if an index over columns decides conditions on computed values nearly as well as one over these.
+
+    So do boxes, distances and bounds of what has an order in which the functions rise; not bounds of text, of which
+    functions see a beginning at most.
+    """
+    if isinstance(index, MinMax):
+        return not sql_type(index.bound[0].type).is_text
+    return isinstance(index, GeoBox | MetricDist)
+
+
 def _has_constants(call: Predicate) -> bool:
     return any(isinstance(node, Literal) for node in walk(call))
 
@@ -265,7 +276,8 @@ def _pairs(numbers: Sequence[Predicate]) -> list[list[Index]]:
     """GeoBox of pairs of numbers: of columns, if there are two."""
     columns = [node for node in numbers if isinstance(node, Column)]
     chosen = (columns if len(columns) > 1 else numbers)[:_MOST_TOGETHER]
-    return [list(_built(GeoBox, pair, _BOXES)) for pair in itertools.permutations(chosen, 2)]
+    apart = (pair for pair in itertools.permutations(chosen, 2) if columns_of(pair[0]).isdisjoint(columns_of(pair[1])))
+    return [list(_built(GeoBox, pair, _BOXES)) for pair in apart]
 
 
 def _one_order(
@@ -331,4 +343,9 @@ def _built(
     texts = [text for text in map(sql_text, over) if text is not None]
     for options in variants if len(texts) == len(over) else ():
         with suppress(GeoskipError):
-            yield kind(*texts, **options).bind(over)
+            index = kind(*texts, **options).bind(over)
+            types = [sql_type(node.type) for node in over]
+            columns = [SourceColumn(text, t.name, t.arrow) for text, t in zip(texts, types, strict=True) if t.arrow]
+            if len(columns) == len(over):  # the types of others are Spark's to judge
+                index.metadata_type(*columns)
+            yield index

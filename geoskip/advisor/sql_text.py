@@ -54,6 +54,12 @@ def sql_text(node: Predicate) -> str | None:
             return _filled(f"{'TRY_' * node.tries}CAST({{}} AS {kind})", child)
         case Call(name, (left, right)) if name in _OPERATORS:
             return _filled(f"({{}} {name} {{}})", left, right)
+        case Call("getarrayitem" | "getmapvalue", (child, key)):
+            return _filled("{}[{}]", child, key)
+        case Call("element_at", (Call("stringsplitsql", parts), number)):
+            return _filled("split_part({}, {}, {})", *parts, number)
+        case Call("gettimestamp", parts):
+            return _filled(f"to_timestamp({', '.join(['{}'] * len(parts))})", *parts)
         case Call("getfield", (child, Literal(str() as field))):
             return _filled("{}.`" + field.replace("`", "``").replace("{", "{{").replace("}", "}}") + "`", child)
         case Call(name, args) if name.replace("_", "a").replace(".", "a").isalnum():

@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, str] = {
     "factors": "its figures 11 and 12: selectivity, layout, metadata and scanning factors",
     "effectiveness": "of what was read, how much had to be",
     "what_if": "how often what_if's intervals hold the truth, and how quick its sample is",
+    "advice": "what recommended indexes save and store beside all that could be built",
     "demo": "the demo's queries",
 }
 

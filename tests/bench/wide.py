@@ -135,15 +135,20 @@ def _row(measured: Sequence[float], *, judge: bool = False) -> list[str]:
 def _benchmark(spark: Any, kind: str) -> dict[int, str]:
     """The queries, over indexed tables as views."""
     place = PLACE / f"{kind}-{SCALE:g}"
-    if not (place / "queries.json").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        subprocess.run([_python(), "-c", MAKER, kind, str(place), str(SCALE)], check=True)
+    generate(kind, place)
     for folder in sorted(path for path in place.iterdir() if path.is_dir()):
         shutil.rmtree(folder / "_geoskip", ignore_errors=True)
         geoskip.dataset(spark, str(folder)).create_index(*_indexes(spark.read.parquet(str(folder)).dtypes))
         spark.read.parquet(str(folder)).createOrReplaceTempView(folder.name)
     found = json.loads((place / "queries.json").read_text())
     return {int(number): text for number, text in found.items()}
+
+
+def generate(kind: str, place: Path) -> None:
+    """Have DuckDB write the tables and queries of ``tpch`` or ``tpcds`` into a folder, unless they are there."""
+    if not (place / "queries.json").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        subprocess.run([_python(), "-c", MAKER, kind, str(place), str(SCALE)], check=True)
 
 
 def _python() -> Path:

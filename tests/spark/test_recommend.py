@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,47 @@ def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: An
     advice.apply()
     fresh.delete_index(*(each.name for each in advice.superfluous))
     assert bytes_read(spark, QUERIES) < before
+
+
+NAMED = {
+    "month(day) = 3": {"minmax(day)", "valuelist(month(day))"},
+    r"regexp_extract(line, r'^(?<ip>\S+) (?<word>\S+)', 1) = 'x'": {
+        r"formatted(line, template=^(?<ip>\S+) (?<word>\S+))", "valuelist(line)"
+    },
+    "split(line, ' ')[1] = 'a'": {"formatted(line, extract=split({}, ' ', -1)[1])"},
+    "split_part(line, ' ', 2) = 'x'": {"bloomfilter(split_part(line, ' ', 2))"},
+    "to_date(line, 'yyyy-MM-dd') = DATE'2024-01-01'": {"minmax(to_timestamp(line, 'yyyy-MM-dd'))"},
+    "parse_url(line, 'HOST') = 'x'": {"formatted(line, extract=parse_url({}, 'HOST'))"},
+    "line RLIKE 'it\\'s \"a\"'": {"""formatted(line, extract=rlike({}, 'it\\'s "a"'))"""},
+    "tags['x'] = 'y'": {"valuelist(tags['x'])"},
+    "info.`a b` + 1 = 4": {"minmax(info.`a b`)"},
+    "array_contains(words, 'x')": {"minmax(array_contains(words, 'x'))"},
+    "n % 7 = 3 OR n % 7 = 5": {"valuelist((n % 7L))"},
+    "amount * 2 > 5 OR amount * 2 < 1.5": {"minmax((amount * CAST(2BD AS decimal(1,0))))", "minmax(amount)"},
+    "sqrt(pow(x - 1, 2) + pow(y - 2, 2)) < 3": {"geobox(x, y)", "metricdist(x, y, metric=euclidean)", "minmax(x)"},
+    "CASE WHEN n > 5 THEN line END LIKE 'b%'": {"minmax(n)", "prefix(line)"},
+}  # fmt: skip
+
+
+def test_what_queries_compute_is_named_as_spark_parses_it(spark: Any, parts: Callable[..., Path]) -> None:
+    words = pa.array([["a"]])
+    tags = pa.array([[("x", "y")]], pa.map_(pa.string(), pa.string()))
+    columns = {
+        "day": [date(2024, 1, 1)],
+        "n": [1],
+        "line": ["a b"],
+        "amount": [Decimal("1.50")],
+        "x": [1.0],
+        "y": [2.0],
+    }
+    place = parts({**columns, "info": [{"a b": 4}], "words": words, "tags": tags})
+    spark.read.parquet(str(place)).createOrReplaceTempView("texts")
+    dataset = geoskip.dataset(spark, str(place))
+    state = dataset._source.current_state()
+    asked = asked_queries(dataset, state, [f"SELECT * FROM texts WHERE {condition}" for condition in NAMED])[0]
+    names = {entry.name for entry in candidates_for(dataset, state, asked).entries}
+    missing = {condition: expected - names for condition, expected in NAMED.items() if expected - names}
+    assert missing == {}, sorted(names)
 
 
 WRONG = {
