@@ -35,9 +35,9 @@ _COLUMNS = (
 def workload_log(spark: SparkSession) -> DataFrame:
     """DataFrame of the conditions that queries of a session have had, a row each, the one seen last first.
 
-    There is a row for each dataset and condition that a scan of a query had while ``spark.geoskip.workload`` was
-    ``on``, where ``?`` and its type stand for every literal, or ``literals``: the newest 1000. Queries that ended are
-    among them, those of geoskip itself are not.
+    There is a row for each dataset and condition that a scan had in a query that was planned while
+    ``spark.geoskip.workload`` was ``on``, where ``?`` and its type stand for every literal, or ``literals``, and that
+    has ended: the newest 1000. Queries of geoskip itself are not among them.
 
     Returns
     -------

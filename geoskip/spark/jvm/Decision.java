@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.WeakHashMap;
 import @SparkSession@;
+import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -262,6 +263,7 @@ class QueryDecisions {
     private final Map decisions = new HashMap(); // by scan
     private final List environments = new ArrayList(); // pairs of a relation's files and a text
     private Map settings; // of the session, once they are needed
+    volatile Boolean keepsLiterals; // for the log of the workload; null where it is to keep nothing
 
     /** That of the query which this thread plans; an empty one where Spark tracks none. */
     static QueryDecisions current() {
@@ -273,6 +275,12 @@ class QueryDecisions {
             queries.putIfAbsent(tracker.get(), new QueryDecisions());
             return (QueryDecisions) queries.get(tracker.get());
         }
+    }
+
+    /** That of a query that was planned; an empty one where nothing was decided. */
+    static QueryDecisions of(QueryPlanningTracker tracker) {
+        QueryDecisions found = (QueryDecisions) queries.get(tracker);
+        return found == null ? new QueryDecisions() : found;
     }
 
     /** What was decided for this scan before, null where nothing was. */

@@ -49,7 +49,11 @@ class GeoskipRule extends Rule {
             return capture((LogicalPlan) plan);
         }
         boolean isRecorded = PlannedScan.recording.get() != null;
-        if (!isRecorded && (Geoskip.planning.get() != null || !SupportedRelations.enabled(conf))) {
+        boolean isOfUser = !isRecorded && Geoskip.planning.get() == null;
+        if (isOfUser) {
+            WorkloadLog.plan(session);
+        }
+        if (!isRecorded && !(isOfUser && SupportedRelations.enabled(conf))) {
             return plan;
         }
         try {

@@ -22,8 +22,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The conditions of the queries that a session has run, while spark.geoskip.workload is `on` or `literals`: the newest
- * different ones, with how often they were run and what they read.
+ * The conditions of the queries that a session has planned while spark.geoskip.workload is `on` or `literals`, and has
+ * run: the newest different ones, with how often they were run and what they read.
  *
  * A condition is kept as its shape alone, without a literal (geoskip/advisor/condition_shape.py), unless literals are
  * allowed. Then its expressions are kept too, so that it can be planned again over the same files read anew; no listing
@@ -51,16 +51,18 @@ class WorkloadLog {
         protected boolean removeEldestEntry(Map.Entry eldest) { return size() > MOST; }
     };
 
-    /** `on`, `literals`, or null for anything else. */
-    private static String mode(SparkSession session) {
+    /** Writes down what the session wants kept of the query that this thread plans: by the time it ends that may change. */
+    static void plan(SparkSession session) {
         String text = session.sessionState().conf().getConfString(SETTING, "off").trim().toLowerCase(Locale.ROOT);
-        return text.equals("true") ? "on" : text.equals("on") || text.equals("literals") ? text : null;
+        if (text.equals("on") || text.equals("true") || text.equals("literals")) {
+            QueryDecisions.current().keepsLiterals = Boolean.valueOf(text.equals("literals"));
+        }
     }
 
-    /** Takes in what a query read, if the session wants that; after it, in the thread of Spark's listeners. */
+    /** Takes in what a query read, if that was wanted when it was planned; in the thread of Spark's listeners. */
     void consider(QueryExecution execution, PlanFacts facts) {
-        String mode = mode(execution.sparkSession());
-        if (mode == null) {
+        Boolean literals = QueryDecisions.of(execution.tracker()).keepsLiterals;
+        if (literals == null) {
             return;
         }
         try {
@@ -68,7 +70,7 @@ class WorkloadLog {
             for (Object scan : PlannedScan.of(execution.analyzed(), execution.sparkSession())) {
                 ScanFacts read = taken(left, (PlannedScan) scan);
                 if (read != null) { // or it was cached, the same as another one, or not needed any more
-                    add((PlannedScan) scan, read, mode.equals("literals"));
+                    add((PlannedScan) scan, read, literals.booleanValue());
                 }
             }
         } catch (Exception failure) {
