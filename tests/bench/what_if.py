@@ -26,8 +26,8 @@ from tests.bench.sessions import flights, session
 
 __all__ = ["HELD_OUT", "Covered", "HeldOut", "covered", "run"]
 
-QUERIES_A_SAMPLE = 3
-SAMPLES = 14
+QUERIES_A_SAMPLE = 4
+SAMPLES = 10
 LEAST_HELD = 0.85
 MOST_TIME = 0.1
 SAMPLE = 0.05
@@ -162,8 +162,9 @@ def covered(spark: Any, held_out: HeldOut, place: Path, *, samples: int = SAMPLE
         found = geoskip.what_if(dataset, held_out.indexes, queries=asked, sample=SAMPLE, seed=seed + number)
         guesses += zip(chosen, found.queries, strict=True)
     dataset.create_index(*held_out.indexes)
+    indexed = dataset.to_df()
     for condition, guess in guesses:
-        report = geoskip.explain(dataset.to_df().where(condition))
+        report = geoskip.explain(indexed.where(condition))
         yield Covered(held_out.name, condition, guess, report.files_kept, report.bytes_kept)
 
 

@@ -21,7 +21,7 @@ from geoskip.errors import (
 )
 from geoskip.spark.advisor import simulated_layout
 from tests.bench.what_if import HELD_OUT, LEAST_HELD, covered
-from tests.conftest import four_tens
+from tests.conftest import SOAK, four_tens
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,7 @@ def files_below(folder: Path) -> dict[str, int]:
 
 
 def test_of_over_a_hundred_held_out_queries_the_intervals_hold_the_truth(spark: Any, tmp_path: Path) -> None:
-    found = [each for held_out in HELD_OUT for each in covered(spark, held_out, tmp_path, samples=12)]
+    found = [each for held_out in HELD_OUT for each in covered(spark, held_out, tmp_path, samples=9)]
     assert len(found) >= 100
     missed = [
         (each.dataset, each.condition, str(each.estimate.files), each.files) for each in found if not each.files_hold
@@ -151,7 +151,10 @@ def test_queries_that_the_session_has_seen_count_as_often_as_they_ran(spark: Any
     assert dataset.indexes == ()
 
 
-@pytest.mark.parametrize("layout", [ZOrder("lng", "lat"), KDTree("state", "lat"), Sort("zip")], ids=str)
+LAYOUTS = [ZOrder("lng", "lat"), KDTree("state", "lat"), Sort("zip")]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS if SOAK else LAYOUTS[:1], ids=str)
 def test_a_layout_is_foretold_before_it_is_written(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any
 ) -> None:
@@ -160,7 +163,7 @@ def test_a_layout_is_foretold_before_it_is_written(
     dataset = geoskip.dataset(spark, str(zipcodes.write(tmp_path / "zipcodes")))
     frame = dataset.to_df()
     random = np.random.default_rng(2)
-    rows = [row.asDict() for row in frame.sample(fraction=0.01, seed=2).limit(4).collect()]
+    rows = [row.asDict() for row in frame.sample(fraction=0.01, seed=2).limit(3).collect()]
     conditions = [condition for row in rows for condition in zipcodes.conditions(row, random)]
     asked = [frame.where(condition) for condition in conditions]
     foretold = geoskip.what_if(dataset, zipcodes.indexes, layout=layout, queries=asked, files=60)
