@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import LayoutReport
+from geoskip.layout.specification import Layout
 from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
@@ -24,6 +25,9 @@ from geoskip.spark.dataset import create_refresh, verify
 from geoskip.spark.dataset.auto_refresh import RefreshThread
 from geoskip.spark.dataset.create_refresh import ENGINE
 from geoskip.spark.dataset.file_ranges import report_layout
+from geoskip.spark.dataset.replaced_files import remove_replaced
+from geoskip.spark.dataset.rewrite_choice import file_target
+from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.dataset.verify import VerifyResult
 from geoskip.spark.session import check_session, java, known
@@ -199,6 +203,68 @@ class Dataset:
         Returns None where the dataset has no index, and, with a warning, where indexing failed: the rows are written.
         """
         return create_refresh.append(self._source, frame)
+
+    def rewrite(
+        self,
+        layout: Layout | None = None,
+        where: str | None = None,
+        *,
+        file_size: int | str | None = None,
+        files: int | None = None,
+        to: str | os.PathLike[str] | None = None,
+    ) -> RewriteReport:
+        """Arrange the rows by a layout, partition by partition; files in order and large enough stay.
+
+        *A table* of the catalogue is rewritten to a folder beside its own and then switched to it, by one atomic change
+        of the catalogue (one a partition): a reader finds the old files or the new ones. *A path* cannot be switched:
+        the rows are written to a new folder, ``to`` or ``<path>.geoskip-<id>``, which appears complete by one rename
+        and is named in the report; readers of the old folder notice nothing. A folder is never rewritten in place,
+        since a reader that lists it meanwhile would find rows twice or not at all.
+
+        The old files stay until :meth:`remove_replaced`. A crash leaves the dataset as it was, or, between the
+        switches of two partitions, with the same rows in both folders; the next rewrite removes what a crash has left.
+        The new folder has the same indexes, and its metadata record the layout.
+
+        Parameters
+        ----------
+        layout
+            The layout; by default the recorded one.
+        where
+            A condition over partition columns, as SQL: other partitions stay as they are.
+        file_size
+            Bytes of a file, or a text such as ``"64 MiB"``; by default 128 MiB.
+        files
+            The number of files, instead of ``file_size``.
+        to
+            The new folder, for a dataset given by its path.
+
+        Returns
+        -------
+        RewriteReport
+            Where the dataset is now, and how many files were rewritten.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            Without a layout, for one that does not fit the columns, and for datasets that are no folder or table of
+            Parquet.
+        ConflictError
+            Where another writer has changed the dataset meanwhile; nothing is replaced, nothing is lost.
+        StoreError
+            Where there is no room, or a folder cannot be written; the dataset is as it was.
+        """
+        count, size = file_target(files, file_size)
+        folder = None if to is None else _path(to, "to=")
+        return rewrite(self._source, layout, where, files=count, file_size=size, to=folder)
+
+    def remove_replaced(self, retain: timedelta | float | str = timedelta(days=7)) -> tuple[str, ...]:
+        """Remove the files that rewrites have replaced, longer than ``retain`` ago; returns their folders.
+
+        Readers that listed these files before the rewrite fail from then on. ``retain`` is a timedelta, a number of
+        hours, or a text such as ``"7 days"``. Raises ConflictError, and removes nothing, where a writer has added files
+        to the old folder since.
+        """
+        return remove_replaced(self._source, duration(retain))
 
     def keep_fresh(self, every: float = 60.0) -> RefreshThread:
         """Refresh every so many seconds in a thread.

@@ -1,0 +1,181 @@
+"""The files that a rewrite takes: those out of order, and those of another size than wanted.
+
+In each partition these are files that overlap others in the layout, files smaller than half of the wanted size or
+larger than twice, and the files that lie between: with them the new files overlap none of those that stay. One small
+file alone stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import types as T
+
+from geoskip.errors import InvalidSpecificationError
+from geoskip.layout.clustering import FileRanges
+from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of
+from geoskip.layout.specification import Layout
+from geoskip.metadata import Snapshot, bytes_of
+from geoskip.spark.analysis import sentence, without_error_log
+from geoskip.spark.build.listing import ListedFile, SourceState
+from geoskip.spark.build.spark_reader import plain_uri
+from geoskip.spark.dataset.file_ranges import dataset_ranges
+from geoskip.spark.dataset.source import SparkData
+
+Mask = NDArray[np.bool_]
+_DEFAULT_SIZE = 128 << 20
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The files of a dataset that are rewritten, and those that stay.
+
+    Attributes
+    ----------
+    rewritten, kept
+        The files.
+    is_whole
+        True where no condition left files out.
+    files, file_size
+        The number of new files, or the bytes of one; one of them is None.
+    """
+
+    rewritten: list[ListedFile]
+    kept: list[ListedFile]
+    is_whole: bool
+    files: int | None
+    file_size: int | None
+
+
+def file_target(files: int | None, file_size: int | str | None) -> tuple[int | None, int | None]:
+    """The number of files, or the bytes of one, whichever is given; 128 MiB by default.
+
+    >>> file_target(None, "64 MiB"), file_target(4, None), file_target(None, None)
+    ((None, 67108864), (4, None), (None, 134217728))
+    """
+    if files is not None and file_size is not None:
+        raise InvalidSpecificationError("rewrite() takes files= or file_size=, and not both")
+    if files is not None:
+        if isinstance(files, bool) or not isinstance(files, int) or files < 1:
+            raise InvalidSpecificationError(f"rewrite(files=) takes a number of files from 1, got {files!r}")
+        return files, None
+    size = _DEFAULT_SIZE if file_size is None else bytes_of(file_size) if isinstance(file_size, str) else file_size
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidSpecificationError(
+            f"rewrite(file_size=) takes bytes or a text such as '128 MiB', and not zero, got {file_size!r}"
+        )
+    return None, size
+
+
+def files_where(state: SourceState, where: str | None) -> set[str] | None:
+    """URIs of the files in the partitions that meet a condition; None for all files.
+
+    Raises InvalidSpecificationError for a condition on anything but partition columns.
+    """
+    if where is None:
+        return None
+    partitions = state.relation.partitions
+    names = ", ".join(partitions)
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidSpecificationError(
+            f"rewrite(where=) takes a condition in SQL, such as \"day = '2024-01-01'\", got {where!r}"
+        )
+    if not partitions:
+        raise InvalidSpecificationError("rewrite(where=) chooses partitions, and the dataset has none; leave it out")
+    kinds = [field for field in state.frame.schema.fields if field.name in partitions]
+    alone = state.spark.createDataFrame([], T.StructType(kinds))
+    try:
+        with without_error_log():
+            alone.where(where)
+    except (AnalysisException, ParseException) as error:
+        raise InvalidSpecificationError(
+            f"rewrite(where=) takes a condition over the partition columns {names} alone, got {where!r}: "
+            f"{sentence(error)}"
+        ) from None
+    found = state.frame.where(where).selectExpr("_metadata.file_path AS path").distinct().collect()
+    return {plain_uri(unquote(row["path"])) for row in found}
+
+
+def choose_files(
+    data: SparkData,
+    snapshot: Snapshot | None,
+    layout: Layout,
+    among: set[str] | None,
+    *,
+    files: int | None,
+    file_size: int | None,
+) -> Chosen:
+    """The files to rewrite, and those that stay.
+
+    Parameters
+    ----------
+    data, snapshot
+        The dataset and its metadata.
+    layout
+        The layout wanted.
+    among
+        URIs of the files that may be rewritten; None for all.
+    files, file_size
+        The number of files of these, or the bytes of a file; one of them is None.
+    """
+    listed = list(data.state.files)
+    allowed = np.array([among is None or plain_uri(file.uri) in among for file in listed], dtype=bool)
+    sizes = np.array([file.size for file in listed], dtype=np.float64)
+    target = float(file_size) if file_size is not None else sizes[allowed].sum() / max(files or 1, 1)
+    found = dataset_ranges(data, snapshot, layout.expressions)
+    ranges = list(found.of(layout.expressions).values())
+    paths = found.table["path"].to_pylist()
+    recorded = snapshot.header.layout if snapshot is not None else {}
+    writes = recorded.get(WRITES) or () if layout_name(recorded) == str(layout) else ()
+    order = {path: at for at, path in enumerate(paths)}
+    at = np.array([order[_relative(file, data.root)] for file in listed], dtype=np.int64)
+    ranges = [each.take(at) for each in ranges]
+    paths = [paths[number] for number in at]
+    stray = out_of_order(ranges, paths, list(writes))
+    if len(ranges) < len(layout.expressions):  # no bounds of some: nothing says that files are in order
+        stray = np.ones(len(listed), dtype=bool)
+    chosen = np.zeros(len(listed), dtype=bool)
+    folders = np.array([partition_of(path) for path in paths], dtype=object)
+    for folder in dict.fromkeys(folders):
+        here = np.flatnonzero((folders == folder) & allowed)
+        chosen[here] = _of_partition([each.take(here) for each in ranges], sizes[here], stray[here], target)
+    count = None
+    if files is not None:
+        count = max(1, round(files * sizes[chosen].sum() / sizes[allowed].sum())) if chosen.any() else 0
+        if chosen[allowed].all():
+            count = files
+    return Chosen(
+        [file for file, is_chosen in zip(listed, chosen, strict=True) if is_chosen],
+        [file for file, is_chosen in zip(listed, chosen, strict=True) if not is_chosen],
+        among is None,
+        count,
+        file_size if files is None else None,
+    )
+
+
+def _relative(file: ListedFile, root: str) -> str:
+    prefix = root.rstrip("/") + "/"
+    return file.uri[len(prefix) :] if file.uri.startswith(prefix) else file.uri
+
+
+def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stray: Mask, target: float) -> Mask:
+    """Mask of the files of one partition to rewrite."""
+    odd = (sizes < target / 2) | (sizes > 2 * target)
+    chosen = stray | odd
+    if chosen.sum() == 1 and not stray.any() and sizes[chosen][0] <= 2 * target:
+        return np.zeros(len(sizes), dtype=bool)
+    while chosen.any():
+        inside = np.ones(len(sizes), dtype=bool)
+        for each in ranges:
+            low, high = (np.where(each.present, end, -1) for end in (each.low, each.high))
+            least, most = low[chosen].min(), high[chosen].max()
+            inside &= ((low < most) & (high > least)) | ((low == least) & (high == most))
+        if not (inside & ~chosen).any():
+            break
+        chosen = chosen | inside
+    return chosen

@@ -1,0 +1,429 @@
+"""Rewriting a dataset in a layout: new files in a new folder, and a switch of tables to it.
+
+*What is atomic for readers of Spark.* A reader lists a folder once and opens the files later, and a listing in progress
+is many requests. So no exchange of files within a folder is safe: readers that have listed the old files fail when
+these go, and readers that list during the exchange see some of both, or of neither. Hence old files are never touched:
+
+* a dataset given by its path is rewritten to a *new folder*, which appears by one rename when it is complete (object
+  stores have no rename: there, wait for the call to return). Readers go on with the old folder until they are given the
+  new one.
+* a table is rewritten to a new folder beside its own and then *switched* to it (``ALTER TABLE ... SET LOCATION``, an
+  atomic change of the catalogue). A reader has the old files or the new ones. Partitions are switched one by one, and
+  since a partition has the same rows in both places, a reader may meet any mixture of them.
+
+The old files stay until ``Dataset.remove_replaced()``, so that readers which have listed them finish.
+
+*A crash* before the switch leaves the dataset as it was, and a folder that the next rewrite removes
+(:mod:`geoskip.spark.dataset.rewrite_folders`). A crash during the switch leaves a table with some partitions in the old
+and some in the new folder, with the same rows as before.
+
+*Concurrent writers.* The files are listed before and after the work and once more after the switch; where they differ
+the switch is undone, ConflictError is raised, and everything is in the old place. A writer that began before the switch
+and commits after that last look adds its file to the old folder; ``remove_replaced()`` finds it, and deletes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
+from geoskip.layout.layout_report import WRITES, layout_name, with_writes
+from geoskip.layout.specification import Layout
+from geoskip.lifecycle.transaction import Amend, CommitAttempt, perform
+from geoskip.lifecycle.verbs import Verb
+from geoskip.metadata import Snapshot
+from geoskip.report import count_of
+from geoskip.spark.build.arrange import arrange
+from geoskip.spark.build.job import BuildReport
+from geoskip.spark.build.layout_columns import LayoutColumns
+from geoskip.spark.build.listing import FileListing, ListedFile, is_glob, listing, qualified, relative_path
+from geoskip.spark.build.spark_jobs import message_of, reason_of
+from geoskip.spark.build.spark_reader import restricted_to
+from geoskip.spark.dataset.create_refresh import ENGINE, create
+from geoskip.spark.dataset.file_ranges import current_snapshot
+from geoskip.spark.dataset.rewrite_choice import Chosen, choose_files, files_where
+from geoskip.spark.dataset.rewrite_folders import (
+    SWITCHED,
+    NewFolder,
+    begin,
+    check_room,
+    exclusive,
+    folder_at,
+    full,
+    link_file,
+    reaching,
+    remove_abandoned,
+    remove_folder,
+    rename_folder,
+)
+from geoskip.spark.dataset.source import DatasetSource, SparkData
+from geoskip.spark.dataset.table_location import TableLocation
+
+_RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter", "recursivefilelookup")
+
+
+@dataclass(frozen=True)
+class RewriteReport:
+    """Result of a rewrite; ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    path : str
+        The folder where the dataset is now: a new one, or the old one where nothing was to be done.
+    layout : str
+        The layout.
+    files_before, files_after : int
+        The files of the dataset before and after.
+    rewritten, kept : int
+        Files of before that were rewritten, and those that stay since they are in order and large enough.
+    rows : int
+        Rows that were rewritten.
+    replaced : str
+        The folder with the old files; empty where nothing was rewritten.
+    is_switched : bool
+        True for a table, which reads the new folder now; False where readers are to be given ``path``.
+    seconds : float
+        Duration of the whole.
+    build : BuildReport, optional
+        The report on the indexes in the new folder; None without indexes.
+    """
+
+    path: str
+    layout: str
+    files_before: int
+    files_after: int
+    rewritten: int
+    kept: int
+    rows: int = 0
+    replaced: str = ""
+    is_switched: bool = False
+    seconds: float = 0.0
+    build: BuildReport | None = None
+
+    def __str__(self) -> str:
+        if not self.rewritten and not self.replaced:
+            return f"{self.path}: all {count_of(self.files_before, 'file')} are in order ({self.layout}) and stay"
+        stay = f", {count_of(self.kept, 'file')} as they were" if self.kept else ""
+        became = f"{count_of(self.rewritten, 'file')} became {self.files_after - self.kept:,}"
+        lines = [
+            f"rewrote {count_of(self.rows, 'row')} by {self.layout} in {self.seconds:.1f} s: {became}{stay}",
+            f"  the table reads {self.path} now" if self.is_switched else f"  the new dataset is {self.path}",
+            f"  the old files are in {self.replaced}, until remove_replaced() or you delete them",
+        ]
+        lines += [f"  {line}" for line in str(self.build).splitlines()] if self.build is not None else []
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def rewrite(
+    source: DatasetSource,
+    layout: Layout | None,
+    where: str | None,
+    *,
+    files: int | None,
+    file_size: int | None,
+    to: str | None,
+) -> RewriteReport:
+    """Rewrite a dataset: see :meth:`geoskip.spark.dataset.handle.Dataset.rewrite`.
+
+    Parameters
+    ----------
+    source
+        The dataset.
+    layout, where, to
+        As for the method.
+    files, file_size
+        The number of files, or the bytes of one; one of them is None.
+    """
+    started = time.perf_counter()
+    data = SparkData(source, source.current_state())
+    _check_source(data, to)
+    snapshot = current_snapshot(data)
+    wanted = _layout_of(source, snapshot, layout)
+    LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit
+    chosen = choose_files(data, snapshot, wanted, files_where(data.state, where), files=files, file_size=file_size)
+    if not chosen.rewritten and to is None:
+        _record(data, snapshot, wanted, chosen)
+        count, seconds = len(data.state.files), time.perf_counter() - started
+        return RewriteReport(data.root, str(wanted), count, count, 0, count, seconds=seconds)
+    return _Rewrite(data, snapshot, wanted, chosen, to, started).run()
+
+
+def _check_source(data: SparkData, to: str | None) -> None:
+    """Raise for datasets that cannot be rewritten as a whole."""
+    source = data.source
+    paths = source.paths
+    if paths is not None and (len(paths) != 1 or is_glob(paths[0]) or list(data.state.relation.roots) != [data.root]):
+        raise InvalidSpecificationError(
+            f"rewrite() needs a handle of one folder or table, not of {source.name}: its files are rewritten together"
+        )
+    if not data.state.relation.is_of("Parquet"):
+        raise InvalidSpecificationError(
+            f"rewrite() writes Parquet, and {source.name} is {source.format}: "
+            "geoskip.write(dataset.to_df(), path, layout=...) writes its rows as Parquet to another folder"
+        )
+    if restricting := [name for name in source.options if name.lower() in _RESTRICTING]:
+        raise InvalidSpecificationError(
+            f"the handle of {source.name} has {restricting[0]}=, so it does not see all files, and rewrite() would "
+            "leave out the others; make a handle without it"
+        )
+    if source.metadata is not None or source.given is not None:
+        raise InvalidSpecificationError(
+            f"the metadata of {source.name} are in {data.store.location}, and those of the new folder would be in that "
+            "folder: rewrite with a handle without metadata= and store=, and create the indexes for the new folder"
+        )
+    if unnameable := data.state.files.unnameable():
+        raise InvalidSpecificationError(
+            f"{unnameable[0]!r} has a line feed in its path; rename it to rewrite the files"
+        )
+    if to is not None and source.table is not None:
+        raise InvalidSpecificationError(
+            f"rewrite(to=) is for datasets given by a path; {source.name} is switched to a folder beside its own"
+        )
+
+
+def _layout_of(source: DatasetSource, snapshot: Snapshot | None, given: Layout | None) -> Layout:
+    if given is not None:
+        if not isinstance(given, Layout):
+            raise InvalidSpecificationError(f"rewrite(layout=) takes a layout such as ZOrder('a', 'b'), got {given!r}")
+        return given
+    recorded = snapshot.header.layout if snapshot is not None else {}
+    if not recorded:
+        raise InvalidSpecificationError(
+            f"no layout of {source.name} is recorded, so name one: rewrite(ZOrder('lng', 'lat'))"
+        )
+    return Layout.from_json(recorded)
+
+
+def _record(data: SparkData, snapshot: Snapshot | None, layout: Layout, chosen: Chosen) -> None:
+    """Record the layout of files that were in order already, where there are metadata."""
+    if snapshot is None or not chosen.is_whole or layout_name(snapshot.header.layout) == str(layout):
+        return
+
+    def renamed(attempt: CommitAttempt) -> Amend | None:
+        found = attempt.snapshot
+        return None if found is None else Amend.nothing(found, replace(found.header, layout=layout.to_json()))
+
+    perform(data.store, Verb.REFRESH, renamed, parameters={"layout": str(layout)}, by=ENGINE)
+
+
+class _Rewrite:
+    """One rewrite, step by step; a step that fails leaves the dataset as it was."""
+
+    def __init__(
+        self,
+        data: SparkData,
+        snapshot: Snapshot | None,
+        layout: Layout,
+        chosen: Chosen,
+        to: str | None,
+        started: float,
+    ) -> None:
+        self.data, self.snapshot, self.layout, self.chosen, self.started = data, snapshot, layout, chosen, started
+        self.spark, self.state = data.source.spark, data.state
+        self.table = TableLocation.of(data.source) if data.source.table is not None else None
+        self.folder = NewFolder.beside(data.root, qualified(self.spark, to) if to is not None else None)
+        self.before = self._old_files()
+        self.ids: list[str] = []
+        self.rows = 0
+        self.is_done = False
+
+    def run(self) -> RewriteReport:
+        """Make the new folder, index it, and switch a table to it."""
+        used = [self.data.root, *self.state.files.folders]
+        with ExitStack() as undo:
+            undo.enter_context(reaching(self.folder.final))
+            if self.table is not None:
+                undo.enter_context(exclusive(self.data.root))
+            remove_abandoned(self.data.root, used)
+            self._check_folder()
+            undo.callback(self._discard, self.folder.staging)
+            begin(self.folder, self.data.root, list(self.before), self.data.source.table)
+            self._write()
+            self._link()
+            self._check_schema()
+            self._check_unchanged("while its files were rewritten")
+            rename_folder(self.spark, self.folder.staging, self.folder.final)
+            undo.callback(self._discard_unused)
+            build = self._index()
+            if self.table is not None:
+                self._switch(self.table)
+            self.is_done = True
+        files_after = len(self._listed([self.folder.final]))
+        return RewriteReport(
+            self.folder.final, str(self.layout), len(self.state.files), files_after, len(self.chosen.rewritten),
+            len(self.chosen.kept), self.rows, self.data.root, self.table is not None,
+            time.perf_counter() - self.started, build,
+        )  # fmt: skip
+
+    def _check_folder(self) -> None:
+        parent, _, name = self.folder.final.rpartition("/")
+        if folder_at(parent).exists(name):
+            raise InvalidSpecificationError(f"{self.folder.final} exists; rewrite(to=) takes a folder that does not")
+        if f"{self.folder.final}/".startswith(f"{self.data.root.rstrip('/')}/"):
+            raise InvalidSpecificationError(
+                f"{self.folder.final} is inside of {self.data.root}, where readers would find its files beside the "
+                "old ones; name a folder outside"
+            )
+        check_room(self.folder.staging, sum(file.size for file in self.chosen.rewritten))
+
+    def _old_files(self) -> FileListing:
+        """The files in the folders of the dataset, by the names of the folders alone."""
+        roots = [self.data.root] if self.table is None else self.table.folders(self.data.root)
+        found = self._listed(roots)
+        known = {(file.uri, file.size, file.mtime) for file in found}
+        if any((file.uri, file.size, file.mtime) not in known for file in self.state.files):
+            raise ConflictError(f"files of {self.data.source.name} changed as they were listed; rewrite again")
+        return found
+
+    def _listed(self, roots: Sequence[str]) -> FileListing:
+        kept = [name for name in self.state.frame.columns if name not in self.state.relation.partitions]
+        schema = self.state.frame.select(*("`" + name.replace("`", "``") + "`" for name in kept)).schema
+        reader = self.spark.read.format("parquet").schema(schema).option("recursiveFileLookup", "true")
+        return listing(self.spark, reader.load(list(roots)))
+
+    def _write(self) -> None:
+        """Write the rows of the chosen files into the new folder, and count them there."""
+        if not self.chosen.rewritten:
+            return
+        frame = restricted_to(self.state, self.chosen.rewritten)
+        partitions = self.state.relation.partitions
+        try:
+            self._check_columns()
+            expected = frame.count()
+            arranged = arrange(
+                frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size, partitions=partitions
+            )
+            arranged.frame.write.partitionBy(*partitions).mode("append").parquet(self.folder.staging)
+            self.rows = self._new_frame().count()
+        except (PySparkException, Py4JJavaError) as error:
+            if why := full(message_of(error)):
+                raise StoreError(f"{self.folder.staging} could not be written: {why}") from error
+            raise GeoskipError(
+                f"{self.data.source.name} could not be rewritten, and is as it was: {reason_of(error)}"
+            ) from error
+        if self.rows != expected:
+            raise ConflictError(
+                f"{self.rows:,} rows were written of {expected:,} that {self.data.source.name} had: its files changed "
+                "meanwhile; nothing was replaced, rewrite again"
+            )
+        self.ids = with_writes({}, [file.uri for file in self._listed([self.folder.staging])])[WRITES]
+
+    def _check_columns(self) -> None:
+        """Raise where files have columns that this handle does not read, since Spark takes them from one file."""
+        if self.state.relation.options.get("mergeSchema", "").lower() == "true":
+            return
+        roots = [self.data.root] if self.table is None else self.table.folders(self.data.root)
+        try:
+            reader = self.spark.read.option("mergeSchema", "true").option("recursiveFileLookup", "true")
+            merged = reader.parquet(*roots)
+        except (PySparkException, Py4JJavaError):  # columns of different types, which the handle reads as one
+            return
+        unread = sorted(_names(merged.schema) - _names(self.state.frame.schema) - set(self.state.relation.partitions))
+        if unread:
+            raise InvalidSpecificationError(
+                f"some files of {self.data.source.name} have {', '.join(unread)}, which this handle does not read, so "
+                "it would be lost: give mergeSchema=True to dataset(), or add the column to the table"
+            )
+
+    def _new_frame(self) -> DataFrame:
+        """The rows in the new folder, as this handle's reader sees them; raises where columns differ."""
+        reader = self.spark.read.format("parquet").schema(self.state.frame.schema)
+        return reader.option("basePath", self.folder.staging).load(self.folder.staging)
+
+    def _link(self) -> None:
+        """Give the files that stay a second name in the new folder."""
+        place: Callable[[ListedFile], str] = (
+            self._relative if self.table is None else self.table.relative(self.data.root)
+        )
+        for file in self.chosen.kept:
+            link_file(self.spark, file.uri, f"{self.folder.staging}/{place(file)}")
+
+    def _check_schema(self) -> None:
+        """Raise where a reader of the new folder would find columns of other types."""
+        if self.table is not None:
+            return
+        source = DatasetSource(self.spark, self.folder.staging, None, "parquet", self.data.source.options, None, None)
+        then, now = ({field.name: field.dataType.simpleString() for field in frame.schema.fields}
+                     for frame in (self.state.frame, source.read(self.spark)))  # fmt: skip
+        if then != now:
+            changed = next(name for name in {**then, **now} if then.get(name) != now.get(name))
+            raise GeoskipError(
+                f"{changed} of {self.data.source.name} is {then.get(changed)}, and would be {now.get(changed)} in the "
+                "new folder: give schema= to dataset(), and to the readers of the new folder; nothing was changed"
+            )
+
+    def _relative(self, file: ListedFile) -> str:
+        return relative_path(file.uri, self.data.root)
+
+    def _check_unchanged(self, when: str) -> None:
+        """Raise ConflictError where files came, went or changed since the rewrite began."""
+        now = self._old_files()
+        if now.text == self.before.text:
+            return
+        changed = sorted({*now.text.split("\n")} ^ {*self.before.text.split("\n")})
+        name = changed[0].rpartition("/")[2] if changed else "a file"
+        raise ConflictError(
+            f"{self.data.source.name} changed {when} ({count_of(len(changed), 'change')}, one of {name}): nothing was "
+            "replaced and nothing is lost; rewrite again when no other writer is at work"
+        )
+
+    def _index(self) -> BuildReport | None:
+        """Create the same indexes in the new folder, and record the layout."""
+        if self.snapshot is None or not self.snapshot.header.entries:
+            return None
+        encryption = self.data.source.encryption or getattr(self.data.store, "encryption", None)
+        target = DatasetSource(
+            self.spark, self.folder.final, None, "parquet", dict(self.data.source.options), None, None,
+            encryption if getattr(encryption, "key", None) is not None else None,
+        )  # fmt: skip
+        header = self.snapshot.header
+        is_same = layout_name(header.layout) == str(self.layout)
+        whole = self.chosen.is_whole or is_same
+        writes = [*(header.layout.get(WRITES) or () if is_same else ()), *self.ids]
+        layout = {**self.layout.to_json(), WRITES: sorted(set(writes))} if whole else header.layout
+        return create(target, [entry.index for entry in header.entries], dict(layout))
+
+    def _switch(self, table: TableLocation) -> None:
+        """Let the table read the new folder; back again where files were added meanwhile."""
+        table.check_current(self.data.root)
+        self._check_unchanged("before it was switched")
+        folder_at(self.folder.final).create(SWITCHED, b"")
+        try:
+            table.switch(self.folder.final)
+            self._check_unchanged("as it was switched")
+        except Exception:
+            table.restore()
+            folder_at(self.folder.final).delete(SWITCHED)
+            raise
+
+    def _discard(self, folder: str) -> None:
+        with suppress(Exception):
+            remove_folder(folder)
+
+    def _discard_unused(self) -> None:
+        """Remove the new folder after an error, unless a table may have been switched to it."""
+        if not self.is_done and not folder_at(self.folder.final).exists(SWITCHED):
+            self._discard(self.folder.final)
+
+
+def _names(kind: T.DataType, above: str = "") -> set[str]:
+    """Names of all fields, in lower case, those within others after their names."""
+    match kind:
+        case T.StructType():
+            inner = [(f"{above}.{field.name}".lstrip(".").lower(), field.dataType) for field in kind.fields]
+            return {name for name, _ in inner}.union(*(_names(each, name) for name, each in inner))
+        case T.ArrayType():
+            return _names(kind.elementType, above)
+        case T.MapType():
+            return _names(kind.keyType, f"{above}.key") | _names(kind.valueType, f"{above}.value")
+    return set()

@@ -1,0 +1,305 @@
+"""Folders of a rewrite: where new files are made, what they replace, and who is at work there.
+
+A rewrite makes its files in a folder whose name begins with ``_geoskip-rewrite-``, beside the dataset, which Spark's
+readers of the parent folder leave out. There a *journal* names the process, the folder that is rewritten and its files.
+The finished folder gets its own name by one rename and keeps the journal. What a rewrite of a dead process has left is
+removed by the next one: an unfinished folder, and a finished one that no table was switched to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geoskip.errors import ConflictError, GeoskipError, MetadataError, StoreError
+from geoskip.lifecycle.log import age, is_dead, now, person_of, who
+from geoskip.spark.build.listing import ListedFile
+from geoskip.spark.build.spark_jobs import reason_of
+from geoskip.spark.catalog import FOLDER as METADATA
+from geoskip.spark.filesystem import HadoopFolder
+from geoskip.stores.log_files import LocalFolder, local_path
+
+JOURNAL = "_geoskip_rewrite.json"
+LOCK = "_geoskip_rewriting.json"
+SWITCHED = "_geoskip_switched"
+_STAGING = "_geoskip-rewrite-"
+_NAMED = re.compile(r"\.geoskip-[0-9a-f]{8}$")
+_ABANDONED = timedelta(days=7).total_seconds()
+"""Age from which a rewrite on another machine is taken for dead."""
+_MOST = 1 << 30
+_NO_ROOM = re.compile(r"No space left on device|[Dd]isk quota exceeded|DSQuotaExceeded")
+
+
+@dataclass(frozen=True)
+class NewFolder:
+    """The folder of a rewrite: where it is made, and its final name."""
+
+    staging: str
+    final: str
+
+    @classmethod
+    def beside(cls, root: str, to: str | None) -> NewFolder:
+        """Folder for the rewritten files of a dataset.
+
+        Parameters
+        ----------
+        root
+            The URI of the dataset's folder.
+        to
+            The URI of the new folder; by default one beside the dataset, named after it.
+        """
+        number = uuid.uuid4().hex[:8]
+        parent, _, name = (to or root).rstrip("/").rpartition("/")
+        final = to.rstrip("/") if to else f"{parent}/{_NAMED.sub('', name)}.geoskip-{number}"
+        return cls(f"{parent}/{_STAGING}{name}-{number}", final)
+
+
+def folder_at(uri: str) -> LocalFolder | HadoopFolder:
+    """Folder of a URI, through the file system that it is on."""
+    path = local_path(uri)
+    return HadoopFolder(uri) if path is None else LocalFolder(path)
+
+
+def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str | None) -> None:
+    """Create the folder in which files are made, with its journal.
+
+    Parameters
+    ----------
+    folder
+        The new folder.
+    root
+        The URI of the folder that is rewritten.
+    files
+        Its files.
+    table
+        The name of the table that is to be switched to the new folder, or None.
+
+    Raises
+    ------
+    StoreError
+        Where nothing can be written there.
+    """
+    journal = {
+        "who": who(),
+        "when": now(),
+        "from": root,
+        "table": table,
+        "files": [[file.uri, file.size, file.mtime] for file in files],
+    }
+    with reaching(folder.staging):
+        folder_at(folder.staging).create(JOURNAL, json.dumps(journal).encode())
+
+
+def journal_of(root: str) -> dict[str, Any] | None:
+    """Journal of the rewrite that made a folder, or None; raises MetadataError for damage."""
+    try:
+        found = json.loads(folder_at(root).read(JOURNAL, _MOST))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise MetadataError(f"{root}/{JOURNAL} cannot be read: {error}") from None
+    return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def exclusive(root: str) -> Iterator[None]:
+    """Context in which no other rewrite switches a table away from a folder.
+
+    Raises ConflictError where a live one is at work. A lock that a dead process has left is removed.
+    """
+    folder = folder_at(root)
+    mine = json.dumps({"who": who(), "when": now(), "id": uuid.uuid4().hex}).encode()
+    with reaching(root):
+        for _ in range(3):
+            try:
+                folder.create(LOCK, mine)
+                break
+            except FileExistsError:
+                owner = _owner(folder, LOCK)
+                if owner is not None and not is_abandoned(owner):
+                    raise ConflictError(
+                        f"{root} is being rewritten by {person_of(owner.get('who') or {}) or 'another process'} since "
+                        f"{owner.get('when')}; wait for it, or remove {LOCK} there if that process is gone"
+                    ) from None
+                folder.delete(LOCK)
+        else:
+            raise ConflictError(f"{root} is being rewritten by other processes in turn; try again")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if folder.read(LOCK, _MOST) == mine:
+                folder.delete(LOCK)
+
+
+def is_abandoned(owner: Mapping[str, Any]) -> bool:
+    """Test whether the process of a journal or a lock is gone, as far as that can be known."""
+    here, there = who(), owner.get("who") or {}
+    if (there.get("host"), there.get("machine")) == (here["host"], here["machine"]):
+        return is_dead({"who": there, "seen": now()})
+    return abs(age(str(owner.get("when")))) > _ABANDONED
+
+
+def remove_abandoned(root: str, used: Sequence[str]) -> list[str]:
+    """Remove what rewrites of dead processes have left beside a dataset; returns the URIs of the folders.
+
+    Parameters
+    ----------
+    root
+        The URI of the dataset's folder.
+    used
+        URIs of folders that the dataset has files in, which stay.
+    """
+    parent, _, name = root.rstrip("/").rpartition("/")
+    beside = folder_at(parent)
+    base = _NAMED.sub("", name)
+    removed = []
+    with suppress(OSError):
+        for each in beside.names(""):
+            is_staging = each.startswith((f"{_STAGING}{name}-", f"{_STAGING}{base}-"))
+            is_final = each != name and _NAMED.search(each) is not None and _NAMED.sub("", each) == base
+            uri = f"{parent}/{each}"
+            if not (is_staging or is_final) or any(f"{place}/".startswith(f"{uri}/") for place in used):
+                continue
+            owner = _owner(folder_at(uri), JOURNAL)
+            if is_final and not _was_for_a_table(uri, owner, root):
+                continue
+            if owner is None or is_abandoned(owner):
+                beside.delete(each)
+                removed.append(uri)
+    return removed
+
+
+def _was_for_a_table(uri: str, owner: dict[str, Any] | None, root: str) -> bool:
+    """Test whether a finished folder was made for a table, which has never been switched to it."""
+    is_of_table = owner is not None and owner.get("from") == root and bool(owner.get("table"))
+    return is_of_table and not folder_at(uri).exists(SWITCHED)
+
+
+def _owner(folder: LocalFolder | HadoopFolder, name: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(folder.read(name, _MOST))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def link_file(spark: SparkSession, source: str, target: str) -> None:
+    """Give a file a second name, or copy it where the file system has no links."""
+    old, new = local_path(source), local_path(target)
+    if old is None or new is None:
+        _copy(spark, source, target)
+        return
+    Path(new).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(old, new)
+    except OSError:
+        shutil.copy2(old, new)
+
+
+def _copy(spark: SparkSession, source: str, target: str) -> None:
+    jvm: Any = spark._jvm
+    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    old, new = jvm.org.apache.hadoop.fs.Path(source), jvm.org.apache.hadoop.fs.Path(target)
+    jvm.org.apache.hadoop.fs.FileUtil.copy(old.getFileSystem(conf), old, new.getFileSystem(conf), new, False, conf)
+
+
+def rename_folder(spark: SparkSession, source: str, target: str) -> None:
+    """Rename a folder; raises StoreError where the file system does not, or the target exists."""
+    jvm: Any = spark._jvm
+    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    old, new = jvm.org.apache.hadoop.fs.Path(source), jvm.org.apache.hadoop.fs.Path(target)
+    system = old.getFileSystem(conf)
+    with reaching(target):
+        if system.exists(new):
+            raise StoreError(f"{target} exists, so nothing was moved there: name another folder, or remove it")
+        if not system.rename(old, new):
+            raise StoreError(f"{source} could not be renamed to {target}; the dataset is as it was")
+
+
+def remove_folder(uri: str) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    parent, _, name = uri.rstrip("/").rpartition("/")
+    folder_at(parent).delete(name)
+
+
+@contextmanager
+def reaching(place: str) -> Iterator[None]:
+    """Context that turns errors of a file system into StoreError; a full disk is named."""
+    try:
+        yield
+    except GeoskipError:
+        raise
+    except (OSError, Py4JJavaError, PySparkException) as error:
+        why = reason_of(error) if isinstance(error, Py4JJavaError | PySparkException) else str(error)
+        if isinstance(error, OSError) or _NO_ROOM.search(f"{why} {error}"):
+            raise StoreError(f"{place} could not be written: {full(f'{why} {error}') or why}") from error
+        raise
+
+
+def full(message: str) -> str | None:
+    """Sentence on a full disk, if that is what a message says; None for others."""
+    found = _NO_ROOM.search(message)
+    return f"{found[0]}; the dataset is as it was: make room, and rewrite again" if found else None
+
+
+def check_room(place: str, needed: int) -> None:
+    """Raise StoreError where a local disk has less room than needed bytes."""
+    path = local_path(place)
+    while path is not None and not os.path.isdir(path):
+        path = os.path.dirname(path)
+    if path is not None and (free := shutil.disk_usage(path).free) < needed:
+        raise StoreError(
+            f"{place} has {free:,} bytes of room, and the rewritten files need about {needed:,}; nothing was changed: "
+            "make room, name another folder with to=, or rewrite some partitions at a time with where="
+        )
+
+
+# --- old files --------------------------------------------------------------------------------------------------------
+
+
+def remove_files(root: str, files: Sequence[str]) -> None:
+    """Remove files that a rewrite has replaced, the metadata beside them, and folders left empty.
+
+    Parameters
+    ----------
+    root
+        The URI of the folder that was rewritten.
+    files
+        The URIs of its files.
+    """
+    folders: set[str] = set()
+    with reaching(root):
+        for uri in files:
+            parent, _, name = uri.rpartition("/")
+            folder_at(parent).delete(name)
+            folder_at(parent).delete(f".{name}.crc")
+            folders.add(parent)
+        for name in (METADATA, SWITCHED, JOURNAL, "_SUCCESS", "._SUCCESS.crc"):
+            folder_at(root).delete(name)
+        for folder in sorted({*folders, root}, key=len, reverse=True):
+            _prune(folder, root)
+
+
+def _prune(folder: str, root: str) -> None:
+    """Remove a folder if it is empty, and those above it up to the root."""
+    while f"{folder}/".startswith(f"{root.rstrip('/')}/"):
+        parent, _, name = folder.rstrip("/").rpartition("/")
+        left = [each for each in folder_at(folder).names("") if not each.endswith(".crc")]
+        if left:
+            return
+        folder_at(parent).delete(name)
+        folder = parent

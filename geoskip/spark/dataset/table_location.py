@@ -1,0 +1,171 @@
+"""The place of a catalogue table's files, and its change to another folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
+from geoskip.spark.build.listing import ListedFile, qualified
+from geoskip.spark.build.spark_jobs import reason_of
+from geoskip.spark.dataset.source import DatasetSource
+
+
+@dataclass
+class TableLocation:
+    """A table of the session's catalogue, with its folder and those of its partitions.
+
+    Attributes
+    ----------
+    spark, name
+        The session, and the table's name in SQL.
+    root
+        The URI of the table's folder.
+    columns
+        The partition columns that the catalogue tracks; none for other tables.
+    partitions
+        The partitions, each with the values of its columns as the catalogue has them, and the URI of its folder.
+    """
+
+    spark: SparkSession
+    name: str
+    root: str
+    columns: tuple[str, ...]
+    partitions: list[tuple[tuple[str | None, ...], str]]
+    changed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: DatasetSource) -> TableLocation:
+        """Look up a table.
+
+        Raises InvalidSpecificationError for views, bucketed tables and tables of other catalogues.
+        """
+        assert source.table is not None
+        spark: Any = source.spark
+        state = spark._jsparkSession.sessionState()
+        try:
+            name = state.sqlParser().parseTableIdentifier(source.table)
+            found = state.catalog().getTableMetadata(name)
+        except Exception as error:
+            raise InvalidSpecificationError(
+                f"{source.name} is no table of Spark's own catalogue, so its folder cannot be switched; rewrite the "
+                f"folder with a handle of its path ({reason_of(error)})"
+            ) from None
+        if str(found.tableType().name()) == "VIEW" or found.bucketSpec().isDefined():
+            what = (
+                "a view" if str(found.tableType().name()) == "VIEW" else "divided into buckets, which a layout breaks"
+            )
+            raise InvalidSpecificationError(
+                f"{source.name} is {what}, so it cannot be rewritten; rewrite another table"
+            )
+        root = _folder(source.spark, found.location())
+        columns: tuple[str, ...] = ()
+        partitions = []
+        if found.tracksPartitionsInCatalog():
+            columns = tuple(_listed(found.partitionColumnNames()))
+            nothing = spark._jvm.scala.Option.empty()
+            for each in _listed(state.catalog().listPartitions(name, nothing)):
+                spec = each.spec()
+                values = tuple(None if spec.apply(column) is None else str(spec.apply(column)) for column in columns)
+                partitions.append((values, _folder(source.spark, each.location())))
+        return cls(source.spark, source.table, root, columns, partitions)
+
+    def folders(self, root: str) -> list[str]:
+        """URIs of the folders that hold the table's files, none within another."""
+        found = sorted({root, *(folder for _, folder in self.partitions)})
+        return [each for each in found if not any(each.startswith(f"{other}/") for other in found if other != each)]
+
+    def relative(self, root: str) -> Callable[[ListedFile], str]:
+        """Function that returns the path of an old file below the new folder."""
+
+        def path_of(file: ListedFile) -> str:
+            inside = [(values, folder) for values, folder in self.partitions if file.uri.startswith(f"{folder}/")]
+            if not inside:
+                return file.uri.removeprefix(f"{root.rstrip('/')}/")
+            values, folder = max(inside, key=lambda pair: len(pair[1]))
+            return f"{self._part(values)}/{file.uri.removeprefix(folder + '/')}"
+
+        return path_of
+
+    def check_current(self, root: str) -> None:
+        """Raise ConflictError where the table's folders are not those that were looked up."""
+        now = TableLocation.of(DatasetSource(self.spark, None, self.name, "parquet", {}, None, None))
+        if now.root != root or sorted(now.partitions, key=str) != sorted(self.partitions, key=str):
+            raise ConflictError(
+                f"table {self.name} was switched to another folder, or its partitions changed, while it was rewritten: "
+                "nothing was replaced and nothing is lost; rewrite again"
+            )
+
+    def switch(self, folder: str) -> None:
+        """Let the table and its partitions read a folder that holds the same rows."""
+        for values, _ in self.partitions:
+            place = f"{folder}/{self._part(values)}"
+            self._make(place)
+            self._run(f"{self._partition(values)} SET LOCATION {_quoted(place)}")
+        self._run(f"SET LOCATION {_quoted(folder)}")
+        self._refresh()
+
+    def restore(self) -> None:
+        """Let the table and its partitions read the folders that were looked up."""
+        for values, place in self.partitions:
+            self._run(f"{self._partition(values)} SET LOCATION {_quoted(place)}")
+        self._run(f"SET LOCATION {_quoted(self.root)}")
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.spark.catalog.refreshTable(self.name)
+
+    def _run(self, change: str) -> None:
+        try:
+            self.spark.sql(f"ALTER TABLE {self.name} {change}")
+        except PySparkException as error:
+            raise GeoskipError(
+                f"table {self.name} could not be changed by ALTER TABLE {change}: {reason_of(error)}"
+            ) from error
+
+    def _partition(self, values: tuple[str | None, ...]) -> str:
+        named = ", ".join(
+            f"`{column.replace('`', '``')}` = {'NULL' if _is_null(value) else _quoted(str(value))}"
+            for column, value in zip(self.columns, values, strict=True)
+        )
+        return f"PARTITION ({named})"
+
+    def _part(self, values: tuple[str | None, ...]) -> str:
+        """Path of a partition below the table's folder, as Spark writes it."""
+        jvm: Any = self.spark._jvm
+        names = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
+        return "/".join(
+            str(names.getPartitionPathString(column, _NULL if _is_null(value) else value))
+            for column, value in zip(self.columns, values, strict=True)
+        )
+
+    def _make(self, place: str) -> None:
+        """Create the folder of a partition without rows."""
+        jvm: Any = self.spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(place)
+        path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).mkdirs(path)
+
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _is_null(value: str | None) -> bool:
+    return value is None or value == _NULL
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _folder(spark: SparkSession, uri: Any) -> str:
+    """Folder of a Java URI, as Hadoop writes paths."""
+    jvm: Any = spark._jvm
+    return qualified(spark, str(jvm.org.apache.hadoop.fs.Path(uri).toString())).rstrip("/")
+
+
+def _listed(scala: Any) -> list[Any]:
+    return [scala.apply(number) for number in range(scala.size())]
