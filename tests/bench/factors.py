@@ -3,18 +3,15 @@
 Of a query there are the rows that match, the rows of the files that hold one, the rows of the files that are read, and
 all rows. *sigma*, the selectivity, is the first to the last; *lambda*, the layout factor, the first to the second;
 *mu*, the metadata factor, the second to the third; *psi*, the scanning factor, the third to the last (section IV-A). So
-psi = sigma / (lambda * mu): here sigma is what Spark counts with geoskip on, lambda what pyarrow finds in the files,
-and psi follows from the files that the report says were read, so that one row lost would break it. Factors are
-geometric means over a workload, as in the paper.
+psi = sigma / (lambda * mu). They are those of ``geoskip.workload``, which Spark counts with geoskip on, and each count
+is compared with what pyarrow finds in the files, so that one row lost would show. Factors are geometric means over a
+workload, as in the paper.
 """
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,7 @@ from tests.bench.measure import console, judged, table
 from tests.bench.sessions import logs, session
 from tests.bench.sizes import plain_bytes, stored
 
-__all__ = ["Column", "Factors", "run"]
+__all__ = ["Column", "run"]
 
 QUERIES, FEWER = 50, 20
 LEAST_MU = 0.9
@@ -39,39 +36,6 @@ REACHES = 15
 EQUAL = 1e-3
 """psi and sigma / lambda are the same to the three digits that the paper shows."""
 AGENT = "get_agent_name(user_agent)"
-
-
-@dataclass(frozen=True)
-class Factors:
-    """What one query came to, in rows."""
-
-    counted: int
-    """Rows that match, as Spark has it with geoskip on."""
-    held: int
-    """Rows that match, as pyarrow finds them."""
-    in_their_files: int
-    read: int
-    all: int
-
-    @property
-    def sigma(self) -> Fraction:
-        """Selectivity."""
-        return Fraction(self.counted, self.all)
-
-    @property
-    def layout(self) -> Fraction:
-        """Lambda."""
-        return Fraction(self.held, self.in_their_files)
-
-    @property
-    def mu(self) -> Fraction:
-        """The metadata factor."""
-        return Fraction(self.in_their_files, self.read)
-
-    @property
-    def psi(self) -> Fraction:
-        """The scanning factor."""
-        return Fraction(self.read, self.all)
 
 
 class Column:
@@ -97,19 +61,14 @@ class Column:
             chosen = random.choice(self.value, count, p=self.counts / self.counts.sum())
         return [self.dictionary[int(number)].as_py() for number in chosen]
 
-    def factors(self, matches: pa.BooleanArray, counted: int, read: Sequence[str]) -> Factors:
-        """A query's factors, given which values match it, what Spark counted, and the files that were read."""
+    def rows_of(self, matches: pa.BooleanArray, read: Sequence[str]) -> tuple[int, int, int, int]:
+        """Matching rows, rows of the files that hold one, of the files that were read, and all rows."""
         holds = np.zeros(len(self.rows), dtype=bool)
         holds[self.file[np.asarray(matches)[self.value]]] = True
         places = {name: number for number, name in enumerate(self.names)}
         were_read = np.array([places[path.rpartition("/")[2]] for path in read], dtype=np.int64)
-        return Factors(
-            counted,
-            int(self.counts[np.asarray(matches)[self.value]].sum()),
-            int(self.rows[holds].sum()),
-            int(self.rows[were_read].sum()),
-            int(self.rows.sum()),
-        )
+        held = int(self.counts[np.asarray(matches)[self.value]].sum())
+        return held, int(self.rows[holds].sum()), int(self.rows[were_read].sum()), int(self.rows.sum())
 
 
 Question = tuple[str, "pa.BooleanArray"]
@@ -138,9 +97,8 @@ def run() -> None:
         for index, column, questions in workloads:
             status.update(str(index))
             _indexed(spark, folder, index)
-            found = [_asked(spark, folder, column, question) for question in questions]
-            exact &= all(one.psi == one.sigma / (one.layout * one.mu) for one in found)
-            sigma, layout, mu, psi = _means(found)
+            sigma, layout, mu, psi, same = _asked(spark, column, questions)
+            exact &= same
             shown.add_row(
                 str(index), *(f"{value:.3g}" for value in (sigma, layout)), judged(f"{mu:.3f}", mu >= LEAST_MU),
                 f"{psi:.3g}", f"{sigma / layout:.3g}", f"mu at least {LEAST_MU:g}",
@@ -150,7 +108,8 @@ def run() -> None:
     console.print(lengths)
     asked = len(workloads) * QUERIES + len(LENGTHS) * FEWER
     console.print(
-        "psi = sigma / (lambda * mu), as fractions:", judged(f"in each of {asked} queries", exact and exactly)
+        "psi = sigma / (lambda * mu), of rows that pyarrow counts too:",
+        judged(f"in each of {asked} queries", exact and exactly),
     )
 
 
@@ -165,9 +124,8 @@ def _lengths(spark: Any, folder: Path, column: Column, questions: list[Question]
         status.update(str(index))
         report = _indexed(spark, folder, index)
         _, summaries = stored(folder, index)
-        found = [_asked(spark, folder, column, question) for question in questions]
-        exact &= all(one.psi == one.sigma / (one.layout * one.mu) for one in found)
-        sigma, layout, mu, psi = _means(found)
+        sigma, layout, mu, psi, same = _asked(spark, column, questions)
+        exact &= same
         reached = abs(psi * layout / sigma - 1) <= EQUAL
         shown.add_row(
             str(length), f"{plain_bytes(summaries) / 1e3:,.1f}", f"{report.metadata_bytes[str(index)] / 1e3:,.1f}",
@@ -207,16 +165,14 @@ def _indexed(spark: Any, folder: Path, index: Index) -> geoskip.BuildReport:
     return report
 
 
-def _asked(spark: Any, folder: Path, column: Column, question: Question) -> Factors:
-    condition, matches = question
-    frame = spark.sql(f"SELECT count(*) FROM logs WHERE {condition}")
-    (counted,) = frame.first()
-    return column.factors(matches, counted, geoskip.report(frame).scans[0].kept_files())
-
-
-def _means(found: Sequence[Factors]) -> tuple[float, float, float, float]:
-    """The geometric means of sigma, lambda, mu and psi."""
-    return tuple(  # type: ignore[return-value]
-        math.exp(sum(math.log(getattr(one, name)) for one in found) / len(found))
-        for name in ("sigma", "layout", "mu", "psi")
-    )
+def _asked(spark: Any, column: Column, questions: Sequence[Question]) -> tuple[float, float, float, float, bool]:
+    """The means of sigma, lambda, mu and psi, and whether each query's rows are those that pyarrow counts."""
+    frames = [spark.sql(f"SELECT count(*) FROM logs WHERE {condition}") for condition, _ in questions]
+    found = geoskip.workload(frames)
+    same = True
+    for query, frame, (_, matches) in zip(found, frames, questions, strict=True):
+        counted = (query.rows_matching, query.matching.rows, query.read.rows, query.total.rows)
+        read = geoskip.report(frame).scans[0].kept_files()
+        same &= (*frame.first(), *counted[1:]) == counted == column.rows_of(matches, read)
+        same &= query.psi == query.sigma / (query.lambda_ * query.mu)  # type: ignore[operator]
+    return *found.means().values(), same  # type: ignore[return-value]
