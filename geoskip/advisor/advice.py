@@ -10,6 +10,7 @@ from typing import Any
 
 from geoskip.advisor.query_estimates import WhatIf
 from geoskip.indexes.base import Index
+from geoskip.layout.specification import Layout
 from geoskip.report import count_of, size_of
 
 __all__ = ["Advice", "AdvisedIndex", "AdvisedLayout", "SuperfluousIndex", "python_of"]
@@ -70,14 +71,29 @@ class AdvisedLayout:
 
     Attributes
     ----------
-    python
-        The layout, as Python writes it.
+    layout
+        The layout.
     estimate
         What the queries would read of the rewritten dataset.
+    indexes
+        The indexes to build in it.
     """
 
-    python: str
+    layout: Layout
     estimate: WhatIf
+    indexes: tuple[Index, ...] = ()
+
+    @property
+    def python(self) -> str:
+        """The layout, as Python writes it."""
+        return f"{type(self.layout).__name__}({', '.join(map(repr, self.layout.expressions))})"
+
+    @property
+    def code(self) -> str:
+        """The Python that indexes and rewrites the dataset; a folder is rewritten beside its own."""
+        each = ", ".join(map(python_of, self.indexes))
+        built = f"dataset.create_index({each})\n" if each else ""
+        return f"{built}dataset.rewrite(layout={self.python}, files={self.estimate.files_after})"
 
 
 @dataclass(frozen=True)
@@ -130,32 +146,30 @@ class Advice:
     def code(self) -> str:
         """The Python that builds what is advised; what exists and pays nothing is a comment."""
         names = {type(each.index).__name__ for each in self.indexes}
-        names |= {self.layout.python.partition("(")[0]} if self.layout else set()
         lines = ["import geoskip", *([f"from geoskip import {', '.join(sorted(names))}"] if names else []), ""]
         lines.append(f"dataset = {self.handle}")
-        if self.layout:
-            lines.append(f"dataset.rewrite(layout={self.layout.python})")
         if self.indexes:
             lines += ["dataset.create_index(", *(f"    {python_of(each.index)}," for each in self.indexes), ")"]
         lines += [f"# saves nothing: {each.call}" for each in self.superfluous]
+        lines += [f"# in a better layout: {line}" for line in (self.layout.code.splitlines() if self.layout else ())]
         return "\n".join(lines)
 
     def apply(self, *, layout: bool = False) -> Any:
         """Build the advised indexes, and return the report of the build; None where none is advised.
 
-        Parameters
-        ----------
-        layout
-            Rewrite the data in the advised layout first. Nothing of the data is changed otherwise, and no existing
-            index is ever deleted.
+        With ``layout`` the indexes of the advised layout are built instead and the data are rewritten in it, as
+        ``Dataset.rewrite`` does: the report of the rewrite names the new folder. No existing index is ever deleted.
         """
         if layout and self.layout:
-            self.rewrite()
+            return self.rewrite()
         return self.build() if self.indexes else None
 
     def to_dict(self) -> dict[str, Any]:
         """All that is advised, ready for JSON."""
-        layout = {"python": self.layout.python, "estimate": self.layout.estimate.to_dict()} if self.layout else None
+        layout: dict[str, Any] | None = None
+        if self.layout:
+            read = self.layout.estimate.to_dict()
+            layout = {"python": self.layout.python, "code": self.layout.code, "estimate": read}
         return {
             "dataset": self.dataset,
             "budget": self.budget,
@@ -226,7 +240,8 @@ class Advice:
         if self.layout:
             found = self.layout.estimate
             size = found.bytes_then.text(lambda number: size_of(round(number)))
-            yield f"in the layout {self.layout.python} they would read {found.files_then} files and {size}"
+            files = f"{found.files_then} files and {size}"
+            yield f"in the layout {self.layout.python} with its indexes they would read {files}: apply(layout=True)"
         for each in self.superfluous:
             yield f"{each.name} saves these queries nothing, and stores {size_of(each.bytes)}: {each.call}"
         for query, why in self.unserved:

@@ -155,6 +155,10 @@ class Coverage:
             total += weight * self._known[key]
         return total
 
+    def reading(self, names: Names) -> float:
+        """Return the bytes that the workload reads with some indexes beside the base, with weights."""
+        return sum(weight * self.read(query, names) for query, weight in enumerate(self.weights))
+
     def queries_of(self, name: str) -> list[int]:
         """Return the numbers of the queries of which an index skips a file, alone or with others."""
         return [number for number, names in enumerate(self._concerning) if name in names]

@@ -65,7 +65,7 @@ from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import calls_of
 from geoskip.types import sql_type
 
-__all__ = ["IndexCandidates", "alternatives_in", "index_candidates", "serves"]
+__all__ = ["IndexCandidates", "filtered_columns", "index_candidates", "serves"]
 
 _MOST_TOGETHER = 4
 """Columns of one condition that are combined in pairs, or in points of a metric."""
@@ -162,27 +162,15 @@ def serves(indexes: Sequence[Index], condition: Predicate, templates: Sequence[T
     return any(str(part) not in texts for clause in clauses for part in parts_of(clause))
 
 
-def alternatives_in(condition: Predicate, templates: Sequence[Template] = ()) -> tuple[tuple[Predicate, ...], ...]:
-    """Return the members of each OR in a condition, and of each negated AND, as conditions of their own.
+def filtered_columns(condition: Predicate, templates: Sequence[Template] = ()) -> frozenset[Column]:
+    """Return the columns that the tests of a condition read; of tests for NULL only if all are such.
 
-    An OR skips files only where each of its members does, so that indexes over different columns pay only together.
-
-    >>> a, b = Column("a", "boolean"), Column("b", "boolean")
-    >>> alternatives_in(Not(And((a, Not(b)))))
-    ((NOT a, b),)
+    >>> n, m = Column("n", "int"), Column("m", "int")
+    >>> filtered_columns(And((Not(IsNull(m)), Comparison("=", n, Literal(5, "int")))))
+    frozenset({n})
     """
-    found: list[tuple[Predicate, ...]] = []
-    waiting = [(canonical(condition, templates), True)]
-    while waiting:
-        node, positive = waiting.pop()
-        match node:
-            case Not(child):
-                waiting.append((child, not positive))
-            case And(parts) | Or(parts):
-                if isinstance(node, Or) is positive:
-                    found.append(tuple(part if positive else normalise(Not(part)) for part in parts))
-                waiting.extend((part, positive) for part in parts)
-    return tuple(found)
+    tests = _tests(canonical(condition, templates))
+    return frozenset(node for test in tests for node in walk(test) if isinstance(node, Column))
 
 
 # --- what is proposed for a vertex ------------------------------------------------------------------------------------
@@ -213,7 +201,7 @@ def _is_known(node: Predicate) -> bool:
 
 
 def _is_direct(index: Index) -> bool:
-    """True if an index over columns decides conditions on computed values nearly as well as one over these.
+    """True if an index over columns decides conditions on computed values nearly as well as theirs.
 
     So do boxes, distances and bounds of what has an order in which the functions rise; not bounds of text, of which
     functions see a beginning at most.

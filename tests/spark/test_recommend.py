@@ -130,6 +130,33 @@ def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: An
     assert bytes_read(spark, QUERIES) < before
 
 
+def test_a_layout_is_advised_where_rows_are_in_no_order(spark: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    place = tmp_path / "scattered"
+    place.mkdir()
+    for file in range(24):
+        rows = {"x": random.uniform(0, 100, 300), "y": random.uniform(0, 100, 300), "z": random.normal(size=300)}
+        pq.write_table(pa.table(rows), place / f"{file:02}.parquet")
+    spark.read.parquet(str(place)).createOrReplaceTempView("scattered")
+    queries = [
+        f"SELECT count(*) FROM scattered WHERE x BETWEEN {at} AND {at + 8} AND y BETWEEN {90 - at} AND {98 - at}"
+        for at in range(5, 90, 20)
+    ]
+    dataset = geoskip.dataset(spark, str(place))
+    advice = geoskip.recommend(dataset, queries)
+    assert advice.layout is not None
+    assert set(advice.layout.layout.expressions) == {"x", "y"}
+    assert advice.layout.estimate.bytes_then.value < 0.25 * advice.estimate.bytes_then.value
+    assert f"dataset.rewrite(layout={advice.layout.python}, files=24)" in str(advice)
+    counted = [spark.sql(query).first()[0] for query in queries]
+    report = advice.apply(layout=True)
+    spark.read.parquet(report.path).createOrReplaceTempView("scattered")
+    assert [spark.sql(query).first()[0] for query in queries] == counted
+    kept = sum(geoskip.explain(spark.sql(query)).files_kept for query in queries)
+    assert kept in advice.layout.estimate.files_then
+    assert kept <= 0.25 * 24 * len(queries)
+
+
 NAMED = {
     "month(day) = 3": {"minmax(day)", "valuelist(month(day))"},
     r"regexp_extract(line, r'^(?<ip>\S+) (?<word>\S+)', 1) = 'x'": {

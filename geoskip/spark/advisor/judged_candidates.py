@@ -15,7 +15,7 @@ from geoskip.clauses import Mask
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
-from geoskip.metadata import IndexEntry
+from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Predicate
 from geoskip.rewrite import canonical
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
@@ -154,29 +154,45 @@ def sample_of(dataset: Dataset, entries: Iterable[IndexEntry], files: Sequence[L
             del indexes[failed[0]]
 
 
-def judge(sampled: FileSample, asked: Sequence[AskedQuery], together: Sequence[Sequence[str]]) -> JudgedCandidates:
-    """Decide every part of every condition with each index of a sample."""
-    snapshot, state = sampled.snapshot, sampled.state
+def judge(
+    snapshot: Snapshot,
+    state: SourceState,
+    costs: Mapping[str, int],
+    asked: Sequence[AskedQuery],
+    together: Sequence[Sequence[str]],
+) -> JudgedCandidates:
+    """Decide every part of every condition with each index of a snapshot.
+
+    Parameters
+    ----------
+    snapshot
+        Summaries of a sample of files, or of the files of a simulated layout.
+    state
+        The dataset.
+    costs
+        Metadata bytes of each proposed index; the others of the snapshot exist.
+    asked
+        The queries.
+    together
+        Names of indexes that serve a comparison only together.
+    """
     sizes = np.asarray(snapshot.files.column("size"), dtype=np.int64)
-    proposed = {entry.name for entry in sampled.proposed}
     every = sum(file.size for file in state.files)
     coverage = Coverage(
-        [[part for scan in query.scans for part in _masks(scan, sampled, together)] for query in asked],
+        [[part for scan in query.scans for part in _masks(scan, snapshot, state, together)] for query in asked],
         sizes,
         [float(query.count) for query in asked],
-        frozenset(entry.name for entry in snapshot.header.entries) - proposed,
+        frozenset(entry.name for entry in snapshot.header.entries) - costs.keys(),
     )
-    return JudgedCandidates(
-        coverage, sampled.metadata_bytes(), len(state.files) / max(1, len(sizes)), every / max(1, int(sizes.sum()))
-    )
+    return JudgedCandidates(coverage, costs, len(state.files) / max(1, len(sizes)), every / max(1, int(sizes.sum())))
 
 
 def _masks(
-    scan: ScanCondition, sampled: FileSample, together: Sequence[Sequence[str]]
+    scan: ScanCondition, snapshot: Snapshot, state: SourceState, together: Sequence[Sequence[str]]
 ) -> Iterable[tuple[VertexMasks, Mask]]:
     """Masks of a scan's condition, once for all partitions that have the same."""
-    snapshot, root = sampled.snapshot, sampled.snapshot.header.root.rstrip("/") + "/"
-    usable = usable_indexes(scan, snapshot, snapshot.header.entries, sampled.state, [])
+    root = snapshot.header.root.rstrip("/") + "/"
+    usable = usable_indexes(scan, snapshot, snapshot.header.entries, state, [])
     by_name = {str(index): index for index in usable}
     groups = [[by_name[name] for name in names] for names in together if by_name.keys() >= set(names)]
     paths = snapshot.files.column("path").to_pylist()

@@ -19,15 +19,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from geoskip.advisor.advice import Advice, AdvisedIndex, SuperfluousIndex
+from geoskip.advisor.advice import Advice, AdvisedIndex, AdvisedLayout, SuperfluousIndex
 from geoskip.advisor.coverage import bundles_of, undominated
 from geoskip.advisor.estimates import check_share
 from geoskip.advisor.query_estimates import WhatIf
 from geoskip.advisor.selection import select
-from geoskip.errors import InvalidSpecificationError
+from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.report import count_of, size_of
+from geoskip.spark.advisor.advised_layout import advised_layout
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, candidates_for, judge, sample_of
 from geoskip.spark.advisor.what_if import AskedQuery, asked_queries, estimate
@@ -90,21 +91,42 @@ def recommend(
     asked, untouched = asked_queries(dataset, state, queries)
     candidates = candidates_for(dataset, state, asked)
     sampled = sample_of(dataset, candidates.entries, files)
-    judged = judge(sampled, asked, candidates.together)
+    judged = judge(sampled.snapshot, state, sampled.metadata_bytes(), asked, candidates.together)
     names = _selected(judged, limit)
     advised = _advised(judged, {entry.name: entry.index for entry in candidates.entries}, names)
     specifications = [each.index for each in advised]
+    what_if = _what_if(source.name, _restricted(sampled, names), asked, judged, untouched)
+    layout, notes = None, []
+    if layouts:
+        try:
+            layout = advised_layout(
+                sampled, asked, what_if, lambda trial: _selected(trial, limit), share=share, seed=seed
+            )
+        except GeoskipError as error:
+            notes.append(f"layouts were not tried: {error}")
     return Advice(
         dataset=source.name,
         handle=_handle(dataset),
         indexes=advised,
-        estimate=_what_if(source.name, _restricted(sampled, names), asked, judged, untouched),
+        estimate=what_if,
+        layout=layout,
         superfluous=_superfluous(judged, sampled, names),
         unserved=candidates.unserved,
         budget=limit,
         candidates=len(sampled.proposed),
+        notes=tuple(notes),
         build=lambda: dataset.create_index(*specifications),
+        rewrite=lambda: _rewritten(dataset, layout),
     )
+
+
+def _rewritten(dataset: Dataset, advised: AdvisedLayout | None) -> Any:
+    """Build the indexes of the advised layout, and rewrite the data in it; the report of the rewrite."""
+    if advised is None:
+        return None
+    if advised.indexes:
+        dataset.create_index(*advised.indexes)
+    return dataset.rewrite(layout=advised.layout, files=advised.estimate.files_after)
 
 
 def _budget(given: object) -> int:

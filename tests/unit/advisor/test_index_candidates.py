@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 import udf_mappings.metrics  # noqa: F401
-from geoskip.advisor.index_candidates import alternatives_in, index_candidates, serves
+from geoskip.advisor.index_candidates import filtered_columns, index_candidates, serves
 from geoskip.predicates import (
     And,
     Call,
     Column,
     Comparison,
     EndsWith,
-    In,
     IsNull,
     Like,
     Literal,
@@ -118,11 +117,10 @@ def test_candidates_over_a_test_for_null_alone_serve_it() -> None:
     assert {"minmax(n)", "valuelist(n)"} <= found
 
 
-def test_members_of_alternatives_are_conditions_of_their_own() -> None:
-    a, b, c = (Comparison("=", Column(name, "int"), number(1)) for name in "abc")
-    assert alternatives_in(And((a, Or((b, Not(c)))))) == ((b, Not(c)),)
-    assert alternatives_in(Not(Or((a, And((b, c)))))) == ((Not(b), Not(c)),)
-    assert alternatives_in(In(Column("a", "int"), (number(1),))) == ()
+def test_the_columns_that_tests_read_are_those_to_order_by() -> None:
+    tests = Or((Comparison("<", LEVENSHTEIN, number(2)), Not(Comparison("=", N, number(1)))))
+    assert filtered_columns(And((Not(IsNull(LNG)), tests))) == {CITY, N}
+    assert filtered_columns(IsNull(LNG)) == {LNG}
 
 
 def test_types_of_columns_decide_what_is_proposed() -> None:

@@ -1,0 +1,170 @@
+"""A layout in which some queries would read less, chosen over simulations with sampled rows.
+
+The columns that the queries filter, weighted by the bytes that the queries would still read with the chosen indexes,
+are tried in lexical order, along both curves and in a k-d tree. Rows are sampled once for all of them
+(:mod:`geoskip.spark.advisor.simulated_layout`). A layout deserves its own indexes: bounds that say nothing of rows in
+no order decide nearly everything once they are in order. So indexes are selected anew for each layout, by the same rule
+and within the same budget as for the data as they are.
+
+A layout is advised only where the queries would read a fifth less than with the chosen indexes alone: to rewrite data
+costs more than to index them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from geoskip.advisor.advice import AdvisedLayout
+from geoskip.advisor.index_candidates import filtered_columns
+from geoskip.advisor.query_estimates import WhatIf
+from geoskip.indexes.base import Index
+from geoskip.indexes.geobox.index import GeoBox
+from geoskip.indexes.minmax import MinMax
+from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
+from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.predicates import Column
+from geoskip.report import count_of
+from geoskip.spark.advisor.file_sample import FileSample, encoded_bytes
+from geoskip.spark.advisor.judged_candidates import JudgedCandidates, judge
+from geoskip.spark.advisor.simulated_layout import SampledRows, SimulatedLayout, sample_rows, simulate_layout
+from geoskip.spark.advisor.what_if import AskedQuery, layout_estimate
+from geoskip.spark.rule.translate import quoted
+from geoskip.types import sql_type
+
+_MOST_COLUMNS = 3
+_MOST_READ = 0.8
+"""The share of what the queries would read with the indexes alone that they may read of a layout."""
+
+
+@dataclass(frozen=True)
+class LayoutTrial:
+    """A simulated layout, with the indexes selected for it and the bytes that the queries would read."""
+
+    layout: Layout
+    simulated: SimulatedLayout
+    judged: JudgedCandidates
+    names: frozenset[str]
+    read: float
+
+
+def advised_layout(
+    sampled: FileSample,
+    asked: Sequence[AskedQuery],
+    indexed: WhatIf,
+    select: Callable[[JudgedCandidates], frozenset[str]],
+    *,
+    share: float,
+    seed: int,
+) -> AdvisedLayout | None:
+    """Return the layout in which the queries would read least, with its indexes; None where none pays.
+
+    Parameters
+    ----------
+    sampled
+        The sampled files, with all candidates.
+    asked
+        The queries.
+    indexed
+        What they would read with the chosen indexes in the files as they are.
+    select
+        Returns the names of the indexes to build, given those of a layout.
+    share
+        The share of the rows to sample, at least.
+    seed
+        Another number samples other rows.
+
+    Raises
+    ------
+    GeoskipError
+        Where rows cannot be sampled, or not be ordered by the columns that are filtered.
+    """
+    columns = _columns(sampled, asked, indexed)
+    if not columns:
+        return None
+    entries = _entries(sampled, columns, indexed.indexes)
+    names = [column.name for column in columns]
+    rows = sample_rows(sampled.state, ZOrder(*names), entries, share, seed)
+    if len(rows.ordering) != len(names):
+        return None
+    trials = [_tried(layout, rows, names, sampled, asked, select, seed) for layout in _layouts(names)]
+    best = min(trials, key=lambda trial: trial.read)
+    simulated = _restricted(best.simulated, best.names | best.judged.coverage.base)
+    estimates = tuple(layout_estimate(query, sampled, simulated, indexed.confidence) for query in asked)
+    chosen = [entry for entry in sampled.proposed if entry.name in best.names]
+    what_if = replace(
+        indexed,
+        indexes=tuple(entry.name for entry in chosen),
+        layout=str(best.layout),
+        queries=estimates,
+        files_after=best.simulated.files,
+        sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')}",
+        metadata_bytes={name: best.judged.costs[name] for name in best.names},
+    )
+    if what_if.bytes_then.value > _MOST_READ * indexed.bytes_then.value:
+        return None
+    return AdvisedLayout(best.layout, what_if, tuple(entry.index.bind(()) for entry in chosen))
+
+
+def _columns(sampled: FileSample, asked: Sequence[AskedQuery], indexed: WhatIf) -> list[Column]:
+    """The columns that can be ordered and are filtered by the queries that still read most."""
+    partitions = set(map(quoted, sampled.state.relation.partitions))
+    weights: Counter[Column] = Counter()
+    for query, estimate in zip(asked, indexed.queries, strict=True):
+        read: set[Column] = set()
+        for scan in query.scans:
+            if scan.condition:
+                read |= filtered_columns(scan.predicates_over(sampled.snapshot)[0], scan.templates)
+        for column in read:
+            if column.name not in partitions and (sql_type(column.type).is_plain or sql_type(column.type).is_text):
+                weights[column] += round(query.count * estimate.bytes.value)
+    ordered = sorted(weights, key=lambda column: (-weights[column], column.name))
+    return [column for column in ordered if weights[column] > 0][:_MOST_COLUMNS]
+
+
+def _entries(sampled: FileSample, columns: Sequence[Column], chosen: Sequence[str]) -> list[IndexEntry]:
+    """The indexes that exist or are chosen, and bounds of the columns of a layout."""
+    proposed = {entry.name for entry in sampled.proposed}
+
+    def is_wanted(index: Index) -> bool:
+        return set(index.bound) <= set(columns) and isinstance(index, MinMax | GeoBox)
+
+    entries = sampled.snapshot.header.entries
+    return [e for e in entries if e.name not in proposed or e.name in chosen or is_wanted(e.index)]
+
+
+def _layouts(names: Sequence[str]) -> list[Layout]:
+    """The layouts over the first columns that are tried."""
+    found: list[Layout] = [Sort(name) for name in names]
+    for count in range(2, len(names) + 1):
+        found += [kind(*names[:count]) for kind in (ZOrder, Hilbert, KDTree)]
+    return found
+
+
+def _tried(
+    layout: Layout,
+    rows: SampledRows,
+    names: Sequence[str],
+    sampled: FileSample,
+    asked: Sequence[AskedQuery],
+    select: Callable[[JudgedCandidates], frozenset[str]],
+    seed: int,
+) -> LayoutTrial:
+    """Simulate a layout of sampled rows, and select its indexes."""
+    ordering = tuple(rows.ordering[names.index(name)] for name in layout.expressions)
+    simulated = simulate_layout(replace(rows, layout=layout, ordering=ordering), len(sampled.state.files), seed)
+    snapshot = simulated.snapshots[0]
+    proposed = {entry.name for entry in sampled.proposed}
+    stored = encoded_bytes(snapshot.files.table())
+    costs = {entry.name: stored[entry.name] for entry in rows.entries if entry.name in proposed}
+    judged = judge(snapshot, sampled.state, costs, asked, ())
+    chosen = select(judged)
+    return LayoutTrial(layout, simulated, judged, chosen, judged.coverage.reading(chosen) * judged.bytes)
+
+
+def _restricted(simulated: SimulatedLayout, names: frozenset[str]) -> SimulatedLayout:
+    """The simulation with some of its indexes alone."""
+    entries = tuple(entry for entry in simulated.rows.entries if entry.name in names)
+    snapshots = tuple(Snapshot(replace(s.header, entries=entries), s.files) for s in simulated.snapshots)
+    return replace(simulated, snapshots=snapshots, rows=replace(simulated.rows, entries=entries))
