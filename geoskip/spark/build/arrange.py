@@ -41,7 +41,7 @@ from geoskip.spark.build.spark_reader import arrow_columns
 
 MOST_FILES = 100_000
 _ROWS_A_FILE = 400
-_LEAST_SAMPLE, _LARGEST_SAMPLE = 20_000, 200_000
+_LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
 _ORDER_BITS = 40
 """Bits of a row's key beside the number of its file."""

@@ -68,9 +68,10 @@ def write(
         Which rows share a file: ``ZOrder``, ``Hilbert``, ``KDTree`` or ``Sort`` over columns or SQL texts. None leaves
         the rows in the partitions that they are in, or spreads them over ``files``.
     files
-        The number of files, or as many as there are rows. Their rows differ from the mean by 40 % at most, but for
-        rows that are sampled (more than 400 a file, 20,000 in all) and for values in more rows than a file has, which
-        a k-d tree prefers to leave in one file. With ``partition_by`` it is the number of all, at least one each.
+        The number of files, or as many as there are rows. Up to 50,000 rows, or 400 a file, their numbers of rows
+        differ from the mean by 40 % at most; beyond, a sample of so many adds its error. A k-d tree leaves values that
+        are in more rows than a file has in one file, up to twice the mean. With ``partition_by`` it is the number of
+        all files, at least one for each combination of values.
     file_size
         Instead of ``files``: the size of a file, in bytes or as ``"128 MiB"`` (default), by a sample of the rows.
     partition_by
