@@ -174,7 +174,8 @@ class WhatIf:
 
     def _title(self) -> str:
         proposed = [*self.indexes, *([f"the layout {self.layout}"] if self.layout else [])]
-        return f"what if {self.dataset} had {', '.join(proposed)}"
+        folder = self.dataset.rstrip("/").rpartition("/")[2] if not self.dataset.startswith("[") else self.dataset
+        return f"what if {folder} had {', '.join(proposed)}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         """A row a query, and the sums of several."""
@@ -191,11 +192,11 @@ class WhatIf:
     def _remarks(self) -> list[str]:
         """Sentences around the table: first on the sample, then on costs and on what was left out."""
         interval = f"in parentheses the interval that holds the truth with a probability of {self.confidence:.0%}"
-        lines = [f"{self.sampled} in {self.sample_seconds:.1f} s; {interval}"]
+        lines = [f"{self.sampled} in {_seconds(self.sample_seconds)}; {interval}"]
         if self.indexes:
             each = ", ".join(f"{name} {size_of(size)}" for name, size in self.metadata_bytes.items())
             stored = size_of(sum(self.metadata_bytes.values()))
-            lines.append(f"stored: about {stored} of metadata ({each}), built in about {self.build_seconds:.1f} s")
+            lines.append(f"stored: about {stored} of metadata ({each}), built in about {_seconds(self.build_seconds)}")
         if self.layout:
             lines.append(f"written: {count_of(self.files_after, 'file')} of about {size_of(self.bytes)} together")
         lines += [f"it does not read this dataset: {_short(text)}" for text in self.untouched]
@@ -209,6 +210,10 @@ _CELL = "text-align:left;vertical-align:top;padding:0.4em 1em 0.4em 0;border-bot
 def _row(name: str, files_now: int, files: Estimate, bytes_now: int, size: Estimate) -> tuple[str, ...]:
     shown = size.text(lambda number: size_of(round(number)))
     return (name, f"{files_now:,}", str(files), size_of(bytes_now), shown)
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.1f} s" if time >= 1 else f"{1000 * time:.0f} ms"
 
 
 def _shown(query: QueryEstimate) -> str:

@@ -113,15 +113,15 @@ class FileSample:
 
 
 def choose_files(state: SourceState, share: float, seed: int = 0) -> list[ListedFile]:
-    """A simple random sample of a dataset's files, at least one, in the order of the listing.
+    """A simple random sample of a dataset's files, at least one, which does not depend on the order of the listing.
 
     Raises DatasetNotFoundError where the dataset has no file that can be indexed.
     """
     if (why := reason_not_indexable(state.relation.root, state.files)) is not None:
         raise DatasetNotFoundError(why)
-    count = max(1, ceil(share * len(state.files) - 1e-9))
-    numbers = random.Random(seed).sample(range(len(state.files)), count)
-    return [state.files[number] for number in sorted(numbers)]
+    uris = state.files.columns[0]  # of the files that metadata can name
+    numbers = random.Random(seed).sample(range(len(uris)), max(1, ceil(share * len(uris) - 1e-9)))
+    return state.files.among(uris.take(pc.array_sort_indices(uris).take(pa.array(sorted(numbers)))).to_pylist())
 
 
 def sampled_snapshot(dataset: Dataset, indexes: Sequence[Index], files: Sequence[ListedFile]) -> Snapshot:
