@@ -113,7 +113,7 @@ class FileSample:
 
 
 def choose_files(state: SourceState, share: float, seed: int = 0) -> list[ListedFile]:
-    """A simple random sample of a dataset's files, at least one, which does not depend on the order of the listing.
+    """A simple random sample of a dataset's files, at least one, whatever the order of the listing.
 
     Raises DatasetNotFoundError where the dataset has no file that can be indexed.
     """
