@@ -33,12 +33,14 @@ _TOO_DEEP = "a condition that is nested too deeply"
 def shape_of(condition: Predicate) -> str:
     """Text of a condition in which a ``?`` with its type stands for each literal, and one for those of a list.
 
+    The members of AND and OR are sorted, each different one once: Spark writes them in one order or another.
+
     >>> temp, city = Column("temp", "double"), Column("city", "string")
     >>> hot = Comparison(">", Call("abs", (temp,)), Literal(30.5, "double"))
     >>> shape_of(And((hot, In(city, (Literal("Bonn", "string"), Literal("Aachen", "string"))))))
     'abs(temp) > ?double AND city IN (?string)'
     >>> shape_of(Or((StartsWith(city, "B"), Not(Opaque("secret(7)", ("temp",))))))
-    "city LIKE '?%' OR NOT unknown(temp)"
+    "NOT unknown(temp) OR city LIKE '?%'"
     """
     try:
         return _shape(condition, outermost=True)
@@ -53,7 +55,7 @@ def _shape(node: Predicate, *, outermost: bool = False) -> str:
         case Literal():
             return _placeholder(node)
         case And(parts) | Or(parts):
-            text = (" AND " if isinstance(node, And) else " OR ").join(dict.fromkeys(map(_shape, parts)))
+            text = (" AND " if isinstance(node, And) else " OR ").join(sorted(set(map(_shape, parts))))
             return text if outermost or len(parts) == 1 else f"({text})"
         case Not(child):
             return f"NOT {_shape(child)}"

@@ -9,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeSet;
 import @Dataset@;
 import @SparkSession@;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
@@ -101,12 +102,13 @@ class PlannedScan extends Decision {
             recording.remove();
         }
         List found = new ArrayList();
-        visit(optimized, found, new IdentityHashMap(), session);
+        visit(optimized, found, new IdentityHashMap(), new ArrayList(), session);
         return found;
     }
 
-    /** A dynamic partition filter holds its scan a second time: a scan is met by its file index, and counts once. */
-    private static void visit(LogicalPlan plan, List found, IdentityHashMap met, SparkSession session) {
+    /** A scan that a dynamic partition filter holds too, and a subquery that stands in two filters, count once. */
+    private static void visit(
+            LogicalPlan plan, List found, IdentityHashMap met, List subqueries, SparkSession session) {
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex location = ((HadoopFsRelation) relation.relation()).location();
@@ -118,10 +120,17 @@ class PlannedScan extends Decision {
             }
         }
         for (LogicalPlan subquery : ScalaInterop.list(plan.subqueries())) {
-            visit(subquery, found, met, session);
+            boolean isNew = true;
+            for (LogicalPlan other : subqueries) {
+                isNew &= !other.sameResult(subquery);
+            }
+            if (isNew) {
+                subqueries.add(subquery);
+                visit(subquery, found, met, subqueries, session);
+            }
         }
         for (LogicalPlan child : ScalaInterop.list(plan.children())) {
-            visit(child, found, met, session);
+            visit(child, found, met, subqueries, session);
         }
     }
 
@@ -211,15 +220,19 @@ class PlannedScan extends Decision {
     /** The condition with the columns by their names alone. */
     String condition() { return textOf(conditions); }
 
-    static String textOf(List conditions) {
+    /** The same with its members sorted, which Spark writes in one order or another. */
+    String sortedCondition() { return String.join(" AND ", new TreeSet(textsOf(conditions))); }
+
+    static String textOf(List conditions) { return String.join(" AND ", textsOf(conditions)); }
+
+    private static List textsOf(List conditions) {
         List bottomFirst = new ArrayList(conditions);
         Collections.reverse(bottomFirst);
-        StringBuilder text = new StringBuilder();
+        List texts = new ArrayList();
         for (Expression member : ScalaInterop.members(bottomFirst)) {
-            text.append(text.length() == 0 ? "" : " AND ");
-            text.append(ScalaInterop.holdsPlan(member) ? OVER_SUBQUERY : unqualified(member).sql());
+            texts.add(ScalaInterop.holdsPlan(member) ? OVER_SUBQUERY : unqualified(member).sql());
         }
-        return text.toString();
+        return texts;
     }
 
     private static Expression unqualified(Expression condition) {

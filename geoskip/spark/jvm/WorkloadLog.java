@@ -82,21 +82,26 @@ class WorkloadLog {
         }
     }
 
-    /** The facts about a planned scan, taken out of a list: of the same conditions, else of the same files. */
+    /**
+     * The facts about a planned scan, taken out of a list: of the same conditions, else of the same files. Of a scan that
+     * a plan has twice, as in a filter of partitions, one has read the files.
+     */
     private static ScanFacts taken(List facts, PlannedScan scan) {
-        for (int pass = 0; pass < 2; pass++) {
+        ScanFacts found = null;
+        for (int pass = 0; pass < 2 && found == null; pass++) {
             for (ScanFacts read : facts) {
-                if (pass == 0 ? read.isOf(scan) : read.mayBeOf(scan)) {
-                    facts.remove(read);
-                    return read;
+                if ((pass == 0 ? read.isOf(scan) : read.mayBeOf(scan))
+                        && (found == null || read.amounts()[2] > found.amounts()[2])) {
+                    found = read;
                 }
             }
         }
-        return null;
+        facts.remove(found);
+        return found;
     }
 
     private void add(PlannedScan scan, ScanFacts read, boolean literals) throws Exception {
-        String text = literals ? scan.condition() : Geoskip.ask("shape " + scan.question(), ANSWER_MS);
+        String text = literals ? scan.sortedCondition() : Geoskip.ask("shape " + scan.question(), ANSWER_MS);
         if (text == null || !literals && text.startsWith("{")) { // Python did not answer, or failed
             return;
         }
