@@ -98,6 +98,27 @@ class LayoutOverlap:
     overlapping: int
     columns: tuple[str, ...]
     """Columns of the layout whose bounds are known; with fewer columns more files overlap."""
+    unarranged: int = 0
+    """Files that overlap and that no recorded write has arranged, such as appended ones."""
+
+    @classmethod
+    def of(
+        cls, flags: np.ndarray[Any, Any], paths: Sequence[str], writes: Sequence[str], columns: Sequence[str]
+    ) -> LayoutOverlap:
+        """Count files that are out of order.
+
+        Parameters
+        ----------
+        flags, paths
+            The result of :func:`out_of_order`, and the paths that it is for.
+        writes
+            The ids of the writes that have arranged their rows.
+        columns
+            The columns whose bounds are known; without any the flags do not count.
+        """
+        found = [path for path, is_out in zip(paths, flags, strict=True) if is_out] if columns else []
+        arranged = set(writes)
+        return cls(len(paths), len(found), tuple(columns), sum(write_of(path) not in arranged for path in found))
 
     @property
     def share(self) -> float:
@@ -110,7 +131,8 @@ class LayoutOverlap:
             return "no index has bounds of its columns, so that the overlap is not known: create MinMax of them"
         if not self.overlapping:
             return f"no file of {self.files:,} overlaps others" if self.files > 1 else "its file is alone"
-        return f"{share} ({100 * self.share:.0f} %) overlap others; rewrite() puts them in order"
+        added = f", {self.unarranged:,} of them not arranged" if 0 < self.unarranged < self.overlapping else ""
+        return f"{share} ({100 * self.share:.0f} %) overlap others{added}; rewrite() puts them in order"
 
 
 def recorded_overlap(header: Header, files: FileMetadata) -> LayoutOverlap | None:
@@ -134,8 +156,8 @@ def recorded_overlap(header: Header, files: FileMetadata) -> LayoutOverlap | Non
     paths = files.column("path").to_pylist()
     if not columns:
         return LayoutOverlap(len(paths), 0, ())
-    found = out_of_order([known[name] for name in columns], paths, header.layout.get(WRITES) or ())
-    return LayoutOverlap(len(paths), int(found.sum()), tuple(columns))
+    writes = header.layout.get(WRITES) or ()
+    return LayoutOverlap.of(out_of_order([known[name] for name in columns], paths, writes), paths, writes, columns)
 
 
 def layout_name(layout: Mapping[str, Any]) -> str:
@@ -241,6 +263,7 @@ class LayoutReport:
 
         found = None if self.overlap is None else {
             "files": self.overlap.files, "overlapping": self.overlap.overlapping, "share": self.overlap.share,
+            "unarranged": self.overlap.unarranged,
             "columns": list(self.overlap.columns),
         }  # fmt: skip
         return {

@@ -89,10 +89,9 @@ def report_layout(source: DatasetSource, columns: Sequence[str]) -> LayoutReport
     of_layout = found.of(layout)
     flags, overlap = None, None
     if layout:
-        paths = found.table["path"].to_pylist()
-        if of_layout:
-            flags = out_of_order(list(of_layout.values()), paths, recorded.get(WRITES) or ())
-        overlap = LayoutOverlap(len(paths), int(flags.sum()) if flags is not None else 0, tuple(of_layout))
+        paths, writes = found.table["path"].to_pylist(), recorded.get(WRITES) or ()
+        flags = out_of_order(list(of_layout.values()), paths, writes)
+        overlap = LayoutOverlap.of(flags, paths, writes, list(of_layout))
     shown = found.of(columns) if columns else found.columns
     return LayoutReport.of(
         source.name, layout_name(recorded), found.table, shown,

@@ -1,8 +1,8 @@
 """The files that a rewrite takes: those out of order, and those of another size than wanted.
 
-In each partition these are files that overlap others in the layout, files smaller than half of the wanted size or
-larger than twice, and the files that lie between: with them the new files overlap none of those that stay. One small
-file alone stays.
+In each partition these are files that overlap others in the layout, files smaller than 0.6 of the wanted size or larger
+than twice, and the files that lie between: with them the new files overlap none of those that stay. One small file
+alone stays.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from geoskip.spark.dataset.source import SparkData
 
 Mask = NDArray[np.bool_]
 _DEFAULT_SIZE = 128 << 20
+_SMALL = 0.6
+"""Share of the wanted size below which a file is merged with others."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ def _relative(file: ListedFile, root: str) -> str:
 
 def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stray: Mask, target: float) -> Mask:
     """Mask of the files of one partition to rewrite."""
-    odd = (sizes < target / 2) | (sizes > 2 * target)
+    odd = (sizes < _SMALL * target) | (sizes > 2 * target)
     chosen = stray | odd
     if chosen.sum() == 1 and not stray.any() and sizes[chosen][0] <= 2 * target:
         return np.zeros(len(sizes), dtype=bool)

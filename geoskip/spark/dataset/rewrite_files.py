@@ -147,6 +147,7 @@ def rewrite(
     started = time.perf_counter()
     data = SparkData(source, source.current_state())
     _check_source(data, to)
+    table = TableLocation.of(source) if source.table is not None else None  # raises for what is no table
     snapshot = current_snapshot(data)
     wanted = _layout_of(source, snapshot, layout)
     LayoutColumns.of(data.state.frame, wanted)  # raises for expressions that do not fit
@@ -155,7 +156,7 @@ def rewrite(
         _record(data, snapshot, wanted, chosen)
         count, seconds = len(data.state.files), time.perf_counter() - started
         return RewriteReport(data.root, str(wanted), count, count, 0, count, seconds=seconds)
-    return _Rewrite(data, snapshot, wanted, chosen, to, started).run()
+    return _Rewrite(data, snapshot, wanted, chosen, table, to, started).run()
 
 
 def _check_source(data: SparkData, to: str | None) -> None:
@@ -225,12 +226,12 @@ class _Rewrite:
         snapshot: Snapshot | None,
         layout: Layout,
         chosen: Chosen,
+        table: TableLocation | None,
         to: str | None,
         started: float,
     ) -> None:
         self.data, self.snapshot, self.layout, self.chosen, self.started = data, snapshot, layout, chosen, started
-        self.spark, self.state = data.source.spark, data.state
-        self.table = TableLocation.of(data.source) if data.source.table is not None else None
+        self.spark, self.state, self.table = data.source.spark, data.state, table
         self.folder = NewFolder.beside(data.root, qualified(self.spark, to) if to is not None else None)
         self.before = self._old_files()
         self.ids: list[str] = []

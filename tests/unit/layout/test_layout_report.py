@@ -77,6 +77,9 @@ def test_appended_files_overlap_where_all_columns_of_the_layout_do():
     assert overlap(files(*ARRANGED, beside)) == (0, 4)
     assert overlap(files(*ARRANGED, below)) == (0, 4)
     assert overlap(files(*ARRANGED, across)) == (4, 4)
+    assert "4 of 4 files (100 %) overlap others, 1 of them not arranged" in str(
+        recorded_overlap(header(), files(*ARRANGED, across))
+    )
 
 
 def test_files_of_different_partitions_never_overlap():
