@@ -123,6 +123,8 @@ def test_indexes_that_exist_count_and_those_that_pay_nothing_are_named(spark: An
     assert [each.name for each in advice.superfluous] == ["valuelist(noise)"]
     assert "dataset.delete_index('valuelist(noise)')" in advice.code
     assert advice.estimate.files_now < 4 * FILES
+    saved = advice.estimate.files_now - advice.estimate.files_then.value
+    assert all(0 < each.adds_files <= each.files <= saved for each in advice.indexes)
     assert [query for query, _ in advice.unserved] == ["SELECT id FROM shop WHERE rand() < 0.1"]
     before = bytes_read(spark, QUERIES)
     advice.apply()

@@ -70,9 +70,9 @@ class JudgedCandidates:
 
     def saved(self, names: Iterable[str]) -> tuple[float, float]:
         """Files and bytes of the dataset that the queries do not read thanks to some candidates."""
-        chosen, files = frozenset(names), 0.0
+        chosen, base, files = frozenset(names), self.coverage.base, 0.0
         for query, weight in enumerate(self.coverage.weights):
-            before, after = (self.coverage.masks(query, some) for some in (self.coverage.base, chosen))
+            before, after = (self.coverage.masks(query, some) for some in (base, base | chosen))
             files += weight * (_count(before) - _count(after))
         return files * self.files, self.coverage.saving(chosen) * self.bytes
 
