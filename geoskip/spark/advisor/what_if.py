@@ -240,7 +240,7 @@ def asked_queries(
             f"none of the queries reads a file of {dataset._source.name}: {'; '.join(untouched)[:300]}; give queries "
             f"over {state.relation.root}, or the dataset that they read"
         )
-    return asked, untouched
+    return asked, () if queries is None else untouched  # of a session, much is about other data
 
 
 def _asked(dataset: Dataset, query: Query) -> AskedQuery:
