@@ -1,4 +1,4 @@
-"""The shape of a condition: its text with a placeholder for each literal, so that it can be kept and counted.
+"""The shape of a condition: its text with a placeholder for each literal.
 
 Nothing of a value is in it: only names of columns and functions, types, operators and SQL's words are written, each of
 them by a case of its own, and what is not known is written by the columns that it reads.
@@ -31,7 +31,7 @@ _TOO_DEEP = "a condition that is nested too deeply"
 
 
 def shape_of(condition: Predicate) -> str:
-    """Text of a condition in which a ``?`` with its type stands for each literal, and one for those of a list.
+    """Text of a condition with a ``?`` and its type for each literal, and one for those of a list.
 
     The members of AND and OR are sorted, each different one once: Spark writes them in one order or another.
 

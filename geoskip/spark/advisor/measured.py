@@ -1,4 +1,4 @@
-"""Indicators of queries, measured: the filters of a query's scans are run, and their rows counted file by file."""
+"""Indicators measured by running the filters of a query's scans, with rows counted file by file."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _by_file(frame: DataFrame) -> DataFrame:
 
 
 def _named(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int]:
-    """Counts by the paths of a listing, whose characters newer Sparks encode in the column of the files' names."""
+    """Counts by the paths of a listing; newer Sparks encode characters of the files' names."""
     plain = {unquote(path): count for path, count in counts.items()}
     return plain if len(plain) == len(counts) and plain.keys() <= files.keys() else dict(counts)
 

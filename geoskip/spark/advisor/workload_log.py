@@ -72,7 +72,7 @@ class LoggedCondition:
 def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
     """The conditions that a session has seen with their literals, the one seen last first.
 
-    Their files are listed anew; one whose table, files or columns are gone is left out with a warning.
+    Their files are listed again; one whose table, files or columns are gone is left out with a warning.
 
     Raises
     ------
