@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import glob
+import math
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +17,17 @@ import shapely
 
 import geoskip
 from geoskip import GeoBox, Hilbert, KDTree, MinMax, Sort, ZOrder
-from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
+from geoskip.errors import (
+    GeoskipError,
+    InvalidSpecificationError,
+    StoreError,
+    UnknownColumnError,
+    UnsupportedColumnError,
+)
+from geoskip.layout.ranks import ColumnRanks
 from geoskip.lifecycle.log import latest
 from geoskip.spark.build.arrange import arrange, partition_numbers
+from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from tests.conftest import same_as_off
 
 LAYOUTS = [ZOrder, Hilbert, KDTree, Sort]
@@ -85,16 +94,15 @@ EVERY_TYPE = {
     "word": "STRING",
     "bytes": "BINARY",
     "span": "INTERVAL DAY TO SECOND",
-    "months": "INTERVAL YEAR TO MONTH",
-    "nothing": "VOID",
 }
 
 
-def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) -> None:
+def every_type() -> list[tuple[Any, ...]]:
+    """Rows of extreme values, a fifth of them NULL."""
     values = {
         "flag": [True, False],
         "tiny": [-128, 127],
-        "long": [2**63 - 1, -(2**63), 2**53 + 1],
+        "long": [2**63 - 1, -(2**63), 2**53 + 1, 2**53],
         "float": [float("nan"), -0.0, 0.0, float("-inf")],
         "double": [float("inf"), float("nan"), 1e300, -1.5],
         "short_decimal": [Decimal("-9999999.99"), Decimal("0.01")],
@@ -102,13 +110,16 @@ def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) 
         "day": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
         "at": [dt.datetime(1900, 1, 1), dt.datetime(2999, 1, 1, 1, 2, 3, 4)],
         "local": [dt.datetime(1, 1, 2), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)],
-        "word": ["", "é", "z" * 500],
+        "word": ["", "\u00e9", "z" * 500],
         "bytes": [b"", b"\xff\x00", b"\x00"],
         "span": [dt.timedelta(days=-3, microseconds=1), dt.timedelta(9)],
     }
-    names = [name for name in EVERY_TYPE if name in values]
-    rows = [tuple(values[name][n % len(values[name])] if n % 5 else None for name in names) for n in range(60)]
-    plain = spark.createDataFrame(rows, ", ".join(f"`{name}` {EVERY_TYPE[name]}" for name in names))
+    return [tuple(values[name][n % len(values[name])] if n % 5 else None for name in EVERY_TYPE) for n in range(60)]
+
+
+def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) -> None:
+    names = list(EVERY_TYPE)
+    plain = spark.createDataFrame(every_type(), ", ".join(f"`{name}` {kind}" for name, kind in EVERY_TYPE.items()))
     frame = plain.selectExpr(
         "*",
         "make_ym_interval(tiny, 1) AS months",
@@ -116,9 +127,8 @@ def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) 
         "named_struct('a', double, 'b', named_struct('c', bytes)) AS nested",
     )
     chosen = [*names, "months"]
-    for number, columns in enumerate([chosen[:8], chosen[8:], ["nested.a", "`nested.map`['z'][0].day"]]):
-        folder = tmp_path / str(number)
-        kind = LAYOUTS[number]
+    for kind, columns in ((ZOrder, chosen[:8]), (KDTree, [*chosen[8:], "nested.a", "`nested.map`['z'][0].day"])):
+        folder = tmp_path / kind.kind
         geoskip.write(frame, folder, layout=kind(*columns), files=9)
         assert len(files_of(folder)) == 9
         back = spark.read.parquet(str(folder))
@@ -127,12 +137,32 @@ def test_every_type_is_ordered_and_written_as_it_is(spark: Any, tmp_path: Path) 
         assert sorted(map(str, back.selectExpr(*texts).collect())) == sorted(
             map(str, frame.selectExpr(*texts).collect())
         )
-    voids = frame.selectExpr("long", "NULL AS nothing")
-    assert arrange(voids, KDTree("nothing", "long"), files=5).frame.count() == 60
-    for name in set(chosen) - {"span", "months"}:
-        text = f"replace(CAST(`{name}` AS STRING), '-0.0', '0.0')"  # the two are equal
-        found = arrange(frame, Sort(name), files=4).frame.selectExpr(text).collect()
-        assert found == frame.sort(name).selectExpr(text).collect(), name
+    assert arrange(frame.selectExpr("long", "NULL AS nothing"), KDTree("nothing"), files=5).frame.count() == 60
+
+
+def test_values_order_in_a_worker_as_in_spark(spark: Any) -> None:
+    frame = spark.createDataFrame(every_type(), ", ".join(f"`{name}` {kind}" for name, kind in EVERY_TYPE.items()))
+    texts = list(EVERY_TYPE)
+    rows = frame.collect()
+    for part in (texts[:7], texts[7:]):  # a layout has eight columns at most
+        columns = LayoutColumns.of(frame, Sort(*part))
+        table = frame.select(columns.nulls, *columns.values).toPandas()
+        series = [table.iloc[:, 1 + number] for number in range(len(part))]
+        found = arrow_values(columns.types, series, table.iloc[:, 0].to_numpy())
+        for text, array in zip(part, found, strict=True):
+            ranks = ColumnRanks.exact(array).of(array).tolist()
+            pairs = sorted(zip((spark_order(row[text]) for row in rows), ranks, strict=True))
+            assert [rank for _, rank in pairs] == sorted(ranks), text
+            assert len({key for key, _ in pairs}) == len(set(ranks)), text
+
+
+def spark_order(value: Any) -> tuple[int, Any]:
+    """A key that sorts as Spark's ascending order does."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (2, 0)
+    return (1, value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytearray) else value)
 
 
 def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places: Any, tmp_path: Path) -> None:
@@ -197,6 +227,17 @@ def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places
     written = geoskip.write(none, tmp_path / "none", layout=Hilbert("lng", "lat"), files=4)
     assert written.to_df().dtypes == places.dtypes
     assert written.to_df().count() == 0
+    empty = geoskip.write(none, tmp_path / "p", layout=Hilbert("lng"), partition_by="region", indexes=MinMax("lng"))
+    assert empty.path == str(tmp_path / "p")
+
+
+def test_what_spark_cannot_compute_or_write_is_an_error_that_says_so(spark: Any, places: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StoreError, match="inside could not be written"):
+        geoskip.write(places, tmp_path / "file" / "inside", layout=Sort("lng"), files=1)
+    with pytest.raises(GeoskipError, match=r"could not be arranged, and nothing was written: .*zero"):
+        geoskip.write(places, tmp_path / "not", layout=Sort("id / (id - id)"), files=2)
+    assert not (tmp_path / "not").exists()
 
 
 @pytest.mark.parametrize(
@@ -215,6 +256,7 @@ def test_a_dataframe_without_rows_is_written_with_its_columns(spark: Any, places
         ({"files": True}, InvalidSpecificationError, "got True"),
         ({"files": 3, "file_size": "1m"}, InvalidSpecificationError, "files= or file_size=, not both"),
         ({"file_size": "much"}, InvalidSpecificationError, "such as '128 MiB', got 'much'"),
+        ({"file_size": "1 GiB"}, InvalidSpecificationError, "needs a layout="),
         ({"file_size": 0}, InvalidSpecificationError, "bytes above 0"),
         ({"mode": "replace"}, InvalidSpecificationError, "'overwrite', 'append', 'ignore', got 'replace'"),
         ({"partition_by": "regoin"}, UnknownColumnError, r"no column regoin; did you mean region\?"),
@@ -244,6 +286,9 @@ def test_a_folder_that_exists_is_kept_unless_it_is_to_be_overwritten(spark: Any,
     again = geoskip.write(small, folder, layout=ZOrder("lat"), files=3, mode="overwrite", indexes=MinMax("lat"))
     assert len(files_of(folder)) == 3
     assert [str(index) for index in again.indexes] == ["minmax(lat)"]
+    with pytest.raises(InvalidSpecificationError, match=r"rows are read from .*, which an overwrite empties first"):
+        geoskip.write(again.to_df().where("lat > 0"), folder, layout=ZOrder("lat"), mode="overwrite")
+    assert again.to_df().count() == 20
     for wrong in ("*", 7):
         with pytest.raises(InvalidSpecificationError, match="the path of one folder"):
             geoskip.write(places, wrong)

@@ -9,21 +9,34 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame
 
-from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
+from geoskip.errors import DatasetNotFoundError, GeoskipError, InvalidSpecificationError, StoreError, UnknownColumnError
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.layout.layout_report import layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
-from geoskip.spark.analysis import analysis_error, arrow_type, columns_for, is_geometry_type, without_error_log
+from geoskip.spark.analysis import (
+    analysis_error,
+    arrow_type,
+    columns_for,
+    is_geometry_type,
+    sentence,
+    without_error_log,
+)
 from geoskip.spark.build.arrange import MOST_FILES, arrange
-from geoskip.spark.build.listing import is_glob, qualified
+from geoskip.spark.build.listing import below, is_glob, qualified
+from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
+from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dataset.source import DatasetSource
@@ -33,6 +46,9 @@ from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 
 _MODES = ("error", "errorifexists", "overwrite", "append", "ignore")
+_REFUSED = re.compile(
+    r"IOException|FSError|AccessControlException|No space left|Mkdirs failed|not a directory|denied|quota"
+)
 FILE_SIZE = 128 << 20
 """Bytes of a file where neither files nor their size is given."""
 
@@ -98,6 +114,8 @@ def write(
         For a column that the rows lack.
     UnsupportedColumnError
         For a column of a type without an order, such as a map.
+    StoreError
+        Where the file system refuses, as without room.
     """
     if not hasattr(frame, "write") or not hasattr(frame, "sparkSession"):
         raise InvalidSpecificationError(f"write() takes a DataFrame of Spark, got {type(frame).__name__}")
@@ -112,6 +130,8 @@ def write(
     if mode not in _MODES:
         raise InvalidSpecificationError(f"write(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
     size = _size(files, file_size)
+    if file_size is not None and layout is None:
+        raise InvalidSpecificationError(f"write(file_size={file_size!r}) needs a layout=, or give files=")
     partitions = _partitions(frame, partition_by)
     place = os.fsdecode(path)
     folder = None if metadata is None else os.fsdecode(metadata)
@@ -123,13 +143,20 @@ def write(
         )
     if exists and mode == "ignore":
         return Dataset(source)
+    if exists and mode == "overwrite":
+        _check_not_read(frame, place)
     if layout is not None:
-        frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions).frame
+        with _explained(f"the rows for {place} could not be arranged, and nothing was written"):
+            frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions).frame
     elif files is not None:
         frame = frame.repartition(files)
     earlier = _files_of(source) if exists and mode == "append" else set()
-    frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
-    relation = source.relation()
+    with _explained(f"{place} could not be written"):
+        frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
+    try:
+        relation = source.relation()
+    except DatasetNotFoundError:  # without rows Spark writes no file in folders of partitions
+        return Dataset(source)
     if source.is_private():
         source.make_known(relation)
     before = latest(source.store(relation))
@@ -156,6 +183,28 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
         names = ["geometry" if is_geometry_type(f.dataType) else f.dataType.simpleString() for f in fields]
         kinds = [arrow_type(field) for field in fields]
         index.metadata_type(*map(SourceColumn, texts, names, kinds))
+
+
+def _check_not_read(frame: DataFrame, place: str) -> None:
+    """Raise where rows are read from the folder that is overwritten, since Spark empties it first."""
+    root = plain_uri(qualified(frame.sparkSession, place))
+    if any(below(plain_uri(unquote(file)), [root]) for file in frame.inputFiles()):
+        raise InvalidSpecificationError(
+            f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
+            "what is there by dataset(spark, path).rewrite(layout)"
+        )
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn an error of Spark's into one that says what failed: a StoreError where a file system refused."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise InvalidSpecificationError(f"{what}: {sentence(error)}") from None
+    except (PySparkException, Py4JJavaError) as error:
+        kind = StoreError if _REFUSED.search(message_of(error)) else GeoskipError
+        raise kind(f"{what}: {check_not_cancelled(reason_of(error))}") from error
 
 
 def _recorded(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
