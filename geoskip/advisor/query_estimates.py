@@ -70,6 +70,8 @@ class WhatIf:
         Of the dataset now.
     files_after
         Number of files in the proposed layout; that of now without one.
+    bytes_after
+        Their bytes, about.
     sampled
         What was sampled, in words.
     confidence
@@ -94,6 +96,7 @@ class WhatIf:
     bytes: int
     files_after: int
     sampled: str
+    bytes_after: int = 0
     confidence: float = 0.9
     metadata_bytes: Mapping[str, int] = field(default_factory=dict)
     build_seconds: float = 0.0
@@ -130,6 +133,7 @@ class WhatIf:
             "files": self.files,
             "bytes": self.bytes,
             "files_after": self.files_after,
+            "bytes_after": self.bytes_after,
             "sampled": self.sampled,
             "confidence": self.confidence,
             "files_now": self.files_now,
@@ -198,7 +202,7 @@ class WhatIf:
             stored = size_of(sum(self.metadata_bytes.values()))
             lines.append(f"stored: about {stored} of metadata ({each}), built in about {_seconds(self.build_seconds)}")
         if self.layout:
-            lines.append(f"written: {count_of(self.files_after, 'file')} of about {size_of(self.bytes)} together")
+            lines.append(f"written: {count_of(self.files_after, 'file')} of about {size_of(self.bytes_after)} together")
         lines += [f"it does not read this dataset: {_short(text)}" for text in self.untouched]
         return [*lines, *self.notes]
 

@@ -41,6 +41,10 @@ def many(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "data"
 
 
+def parquet_files(place: Path) -> list[Path]:
+    return list((place / "written").glob("*.parquet"))
+
+
 def files_below(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
@@ -171,11 +175,16 @@ def test_a_layout_is_foretold_before_it_is_written(
     assert f"the layout {layout}" in str(foretold)
     geoskip.write(frame, tmp_path / "written", layout=layout, files=60, indexes=list(zipcodes.indexes))
     written = spark.read.parquet(str(tmp_path / "written"))
-    truth = [geoskip.explain(written.where(condition)).files_kept for condition in conditions]
+    reports = [geoskip.explain(written.where(condition)) for condition in conditions]
+    truth = [report.files_kept for report in reports]
     found = [query.files for query in foretold.queries]
     pairs = list(zip(conditions, found, truth, strict=True))
     missed = [(condition, str(estimate), kept) for condition, estimate, kept in pairs if kept not in estimate]
     assert len(missed) <= (1 - LEAST_HELD) * len(truth), missed
+    sizes = [query.bytes for query in foretold.queries]
+    in_bytes = [report.bytes_kept in size for report, size in zip(reports, sizes, strict=True)]
+    assert sum(in_bytes) >= LEAST_HELD * len(in_bytes)
+    assert foretold.bytes_after == pytest.approx(sum(path.stat().st_size for path in parquet_files(tmp_path)), rel=0.15)
     assert np.mean([abs(estimate.value - kept) for _, estimate, kept in pairs]) < 6
 
 

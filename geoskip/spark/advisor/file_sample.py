@@ -129,7 +129,13 @@ def sampled_snapshot(dataset: Dataset, indexes: Sequence[Index], files: Sequence
     return sample_files(dataset, indexes, files).snapshot
 
 
-def sample_files(dataset: Dataset, indexes: Sequence[Index], files: Sequence[ListedFile] | float) -> FileSample:
+def sample_files(
+    dataset: Dataset,
+    indexes: Sequence[Index],
+    files: Sequence[ListedFile] | float,
+    *,
+    state: SourceState | None = None,
+) -> FileSample:
     """Collect the summaries that indexes would store of some files of a dataset.
 
     Parameters
@@ -140,6 +146,8 @@ def sample_files(dataset: Dataset, indexes: Sequence[Index], files: Sequence[Lis
         The proposed indexes; one that exists is collected again.
     files
         Files of :func:`choose_files`, or the share of all files to choose at random.
+    state
+        The dataset as the files were chosen from it; as it is now by default.
 
     Raises
     ------
@@ -151,7 +159,7 @@ def sample_files(dataset: Dataset, indexes: Sequence[Index], files: Sequence[Lis
         Where an index cannot be collected from any of the files.
     """
     source = dataset._source
-    state = source.current_state()
+    state = source.current_state() if state is None else state
     chosen = choose_files(state, files) if isinstance(files, float | int) else list(files)
     data = SparkData(source, state)
     entries = bind(java(source.spark), state.frame, state.relation, indexes)

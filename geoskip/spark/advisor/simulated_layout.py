@@ -34,13 +34,16 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.analysis import texts_of
+from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
 from geoskip.spark.build.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
-from geoskip.spark.build.listing import SourceState, below
+from geoskip.spark.build.listing import ListedFile, SourceState, below
 from geoskip.spark.build.spark_jobs import explain_worker_errors
 from geoskip.spark.build.spark_reader import arrow_columns, plain_uri, restricted_to, with_path
 
 _LEAST_ROWS, _MOST_ROWS = 200_000, 1_000_000
+_MOST_MEASURED, _MOST_BYTES_MEASURED = 16, 64 << 20
+"""Files that are written to memory to learn their size, and bytes of files that their rows are read from."""
 _MOST_BYTES = 4 << 30
 """Bytes of files that rows are sampled from; of a larger dataset some files are read, chosen at random."""
 
@@ -112,11 +115,7 @@ def sample_rows(
     """
     LayoutColumns.of(state.frame, layout)  # raises before anything is read
     files = [file for file in state.files if file.is_nameable]
-    read, size = files, sum(file.size for file in files)
-    if size > _MOST_BYTES:
-        count = max(1, len(files) * _MOST_BYTES // size)
-        chosen = np.random.default_rng(seed).choice(len(files), count, replace=False)
-        read = [files[number] for number in sorted(chosen.tolist())]
+    read, size = _some_files(files, _MOST_BYTES, seed), sum(file.size for file in files)
     frame, path = with_path(restricted_to(state, read))
     total = frame.count()
     if not total:
@@ -148,6 +147,15 @@ def sample_rows(
     )
 
 
+def _some_files(files: Sequence[ListedFile], most: int, seed: int) -> Sequence[ListedFile]:
+    """All files, or random ones of about so many bytes."""
+    size = sum(file.size for file in files)
+    if size <= most:
+        return files
+    chosen = np.random.default_rng(seed).choice(len(files), max(1, len(files) * most // size), replace=False)
+    return [files[number] for number in sorted(chosen.tolist())]
+
+
 @dataclass(frozen=True)
 class SimulatedLayout:
     """The files of a layout, simulated with sampled rows.
@@ -163,6 +171,24 @@ class SimulatedLayout:
     def rows_of_files(self) -> Ints:
         """Sampled rows of each file."""
         return np.asarray(self.snapshots[0].files.column("rows").to_numpy(), dtype=np.int64)
+
+    @cached_property
+    def bytes_a_row(self) -> float:
+        """The bytes of a row in a file of the layout, by some rows in its order with all of their columns.
+
+        They are written as Parquet in files of as many rows as the layout's have, or in one file if they are fewer.
+        """
+        state, rows = self.rows.state, self.rows
+        files = [file for file in state.files if file.is_nameable]
+        some = _some_files(files, _MOST_BYTES_MEASURED, 0)
+        frame = restricted_to(state, some)
+        layout = LayoutColumns.of(frame, rows.layout)
+        ordered = rows_in_order(frame, rows.layout, layout, frame.count(), state.relation.partitions)
+        if not ordered.num_rows:
+            return 0.0
+        each = min(ordered.num_rows, max(1, round(rows.rows / rows.share / self.files)))
+        starts = np.linspace(0, ordered.num_rows - each, min(_MOST_MEASURED, ordered.num_rows // each)).astype(int)
+        return float(np.mean([parquet_bytes(frame, ordered.slice(start, each)) for start in starts.tolist()]) / each)
 
     def in_scope(self, scan: ScanCondition) -> Mask:
         """The files that a scan's relation has, and that conditions on partitions do not exclude."""

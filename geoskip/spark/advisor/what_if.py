@@ -35,6 +35,8 @@ from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dependencies import reason_unusable
 
 Query = str | DataFrame
+_SIZE_SLACK = 0.15
+"""The share by which the size of the files of a layout may be more or less than that of a sample."""
 Flags = NDArray[np.bool_]
 
 
@@ -152,7 +154,7 @@ def what_if(
     size = sum(file.size for file in state.files)
     count = _files_of_layout(layout, files, file_size, len(state.files), size)
     asked, untouched = asked_queries(dataset, state, queries)
-    sampled = sample_files(dataset, proposed, chosen)
+    sampled = sample_files(dataset, proposed, chosen, state=state)
     found = WhatIf(
         dataset=source.name,
         indexes=tuple(entry.name for entry in sampled.proposed),
@@ -161,6 +163,7 @@ def what_if(
         files=len(state.files),
         bytes=size,
         files_after=len(state.files),
+        bytes_after=size,
         sampled=f"{len(chosen):,} of {count_of(len(state.files), 'file')} read",
         confidence=confidence,
         build_seconds=sampled.build_seconds(),
@@ -187,6 +190,7 @@ def what_if(
         sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')} read",
         sample_seconds=time.perf_counter() - started,
         metadata_bytes={name: measured[name] for name in found.indexes},
+        bytes_after=round(simulated.bytes_a_row * rows.rows / rows.share),
     )
 
 
@@ -272,7 +276,11 @@ def estimate(query: AskedQuery, sampled: FileSample, confidence: float = 0.9) ->
 def layout_estimate(
     query: AskedQuery, sampled: FileSample, simulated: SimulatedLayout, confidence: float = 0.9
 ) -> QueryEstimate:
-    """Estimate what one query would read of a dataset in another layout, by all of its indexes."""
+    """Estimate what one query would read of a dataset in another layout, by all of its indexes.
+
+    The size of a file is that of some rows in the layout's order, and 15 % more or less: how well rows compress is not
+    known before they are written.
+    """
     each = 1 - (1 - confidence) / len(query.scans)
     listed, rows = QueriedFiles(sampled.state), simulated.rows
     bytes_of_files = sampled.state.files.columns[1].to_numpy()
@@ -288,10 +296,11 @@ def layout_estimate(
         whole, *halves = (kept[scope].tolist() for kept in simulated.kept(scan, usable))
         found = kept_with_all_rows(whole, halves, rows.share, each)
         read = np.array(whole, dtype=bool)
-        shares = simulated.rows_of_files[scope] / max(1, rows.rows)
-        mean = float(shares[read].mean() if read.any() else shares.mean() if len(shares) else 0.0)
+        in_files = simulated.rows_of_files[scope] / rows.share
+        mean = float(in_files[read].mean() if read.any() else in_files.mean() if len(in_files) else 0.0)
         files.append(found)
-        sizes.append(found * (mean * float(bytes_of_files.sum())))
+        size = found * (mean * simulated.bytes_a_row)
+        sizes.append(Estimate(size.value, size.low * (1 - _SIZE_SLACK), size.high * (1 + _SIZE_SLACK)))
     return QueryEstimate(
         query.text, now, size_now, total(files), total(sizes), query.count, tuple(dict.fromkeys(reasons))
     )

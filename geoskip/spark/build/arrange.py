@@ -204,21 +204,45 @@ def _bytes_a_row(
     frame: DataFrame, layout: Layout, columns: LayoutColumns, rows: int, partitions: Sequence[str]
 ) -> float:
     """The bytes of a row in Parquet, by a sample in the order of the layout."""
+    ordered = rows_in_order(frame, layout, columns, rows, partitions)
+    return parquet_bytes(frame, ordered) / ordered.num_rows if ordered.num_rows else 1.0
+
+
+def rows_in_order(
+    frame: DataFrame, layout: Layout, columns: LayoutColumns, rows: int, partitions: Sequence[str]
+) -> pa.Table:
+    """Sampled rows in the order of a layout, with the columns that files store.
+
+    Parameters
+    ----------
+    frame, layout
+        The rows, and the layout.
+    columns
+        The layout's expressions over the frame.
+    rows
+        Number of rows of the frame.
+    partitions
+        Columns that files do not store.
+    """
     stored = [name for name in frame.columns if name.lower() not in {given.lower() for given in partitions}]
     selected = arrow_columns(frame, stored)
     kinds = frame.select(*selected).schema.fields
     plain = [_arrow_or_text(column, field.dataType) for column, field in zip(selected, kinds, strict=True)]
     sample = _sampled(frame.select(*_numbered([columns.nulls, *columns.values, *plain])), rows, _ROWS_MEASURED)
-    if not sample.num_rows:
-        return 1.0
     used = 1 + len(columns.values)
+    if not sample.num_rows:
+        return sample.select(sample.column_names[used:])
     values = arrow_values(columns.types, sample.columns[1:used], sample.column(0).to_numpy())
     keys = Arrangement.fit(layout, values, 1).keys(values)
-    ordered = sample.select(sample.column_names[used:]).take(pc.array_sort_indices(keys))
+    return sample.select(sample.column_names[used:]).take(pc.array_sort_indices(keys))
+
+
+def parquet_bytes(frame: DataFrame, rows: pa.Table) -> int:
+    """The bytes of rows as a Parquet file, by the codec of a DataFrame's session."""
     codec = str(frame.sparkSession.conf.get("spark.sql.parquet.compression.codec")).lower()
     buffer = io.BytesIO()
-    pq.write_table(ordered, buffer, compression=codec if codec in ("gzip", "zstd", "lz4", "none") else "snappy")
-    return float(buffer.tell() / sample.num_rows)
+    pq.write_table(rows, buffer, compression=codec if codec in ("gzip", "zstd", "lz4", "none") else "snappy")
+    return buffer.tell()
 
 
 def _arrow_or_text(column: Column, kind: T.DataType) -> Column:
