@@ -22,6 +22,7 @@ Imports point downwards only; import-linter checks it.
 * ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, where snapshots are kept, and the verbs
   that change them under concurrent writers.
 * ``layout``: orders in which rows are written to files, so that queries skip more of them.
+* ``advisor``: indicators of queries, estimates from samples, candidate indexes and their selection within a budget.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,

@@ -41,7 +41,7 @@ class VertexMasks:
     Attributes
     ----------
     own
-        A mask for each set of indexes that skips a file: one index, or several that serve only together.
+        A mask for each set of indexes that skips a file: one index, several that serve only together, or none.
     members
         The members of an AND or OR.
     every
@@ -93,7 +93,9 @@ def masks_of(
         members, every = _members(node)
         columns = [columns_of(member) for member in members or (node,)]
         least = 2 if members else 1  # what concerns one member of an AND is decided there
-        own = {}
+        own: dict[Names, Mask] = {}
+        if not members and not columns[0] and not (known := decide(node, ())).all():
+            own[frozenset()] = known  # FALSE or NULL, such as a condition on a partition's value
         for group, over in zip(groups, reads, strict=True):
             if every and sum(not over.isdisjoint(read) for read in columns) >= least:
                 mask = decide(node, group)
@@ -223,7 +225,8 @@ def _best(vertex: VertexMasks, coverage: Coverage, costs: Mapping[str, float]) -
     """The sets of indexes that skip most of one member of an OR, and most for their cost."""
     known = {names for v in vertex.vertices() for names in v.own if all(name in costs for name in names)}
     files = len(coverage.sizes)
-    saved = {names: float(coverage.sizes[~vertex.kept(names | coverage.base, files)].sum()) for names in known}
+    already = vertex.kept(coverage.base, files)
+    saved = {n: float(coverage.sizes[already & ~vertex.kept(n | coverage.base, files)].sum()) for n in known}
     most = sorted((n for n in known if saved[n] > 0), key=lambda n: (-saved[n], sorted(n)))
     cheap = sorted(most, key=lambda n: -saved[n] / max(1e-9, sum(costs[name] for name in n)))
     best = list(dict.fromkeys((*most[:_BEST], *cheap[:_BEST])))

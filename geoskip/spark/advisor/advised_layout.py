@@ -6,8 +6,8 @@ are tried in lexical order, along both curves and in a k-d tree. Rows are sample
 no order decide nearly everything once they are in order. So indexes are selected anew for each layout, by the same rule
 and within the same budget as for the data as they are.
 
-A layout is advised only where the queries would read a fifth less than with the chosen indexes alone: to rewrite data
-costs more than to index them.
+A layout is advised only where the queries would read a fifth less than with the chosen indexes alone, and less even at
+the upper end of the interval: to rewrite data costs more than to index them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def advised_layout(
         sampled=f"{rows.rows:,} rows of {count_of(rows.files_read, 'file')}",
         metadata_bytes={name: best.judged.costs[name] for name in best.names},
     )
-    if what_if.bytes_then.value > _MOST_READ * indexed.bytes_then.value:
+    now, then = indexed.bytes_then, what_if.bytes_then
+    if then.value > _MOST_READ * now.value or then.high >= now.value:
         return None
     return AdvisedLayout(best.layout, what_if, tuple(entry.index.bind(()) for entry in chosen))
 

@@ -16,7 +16,7 @@ from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
-from geoskip.predicates import Predicate
+from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
@@ -24,6 +24,7 @@ from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.listing import ListedFile, SourceState, below
 from geoskip.spark.dataset.handle import Dataset
+from geoskip.spark.rule.translate import quoted
 from geoskip.spark.session import java
 
 _MOST_VECTORS = 16
@@ -98,7 +99,7 @@ def candidates_for(dataset: Dataset, state: SourceState, asked: Sequence[AskedQu
     for query, own in zip(asked, conditions, strict=True):
         indexes = index_candidates(own, templates).indexes
         if served.isdisjoint(map(_meaning, indexes)):
-            unserved.append((query.text, _why_unserved(query, indexes)))
+            unserved.append((query.text, _why_unserved(query, own, indexes, state.relation.partitions)))
     if len(unserved) == len(asked):
         each = "; ".join(f"{query}: {why}" for query, why in unserved)
         raise InvalidSpecificationError(f"no index could serve these queries of {dataset._source.name}: {each}")
@@ -111,13 +112,19 @@ def _conditions(scan: ScanCondition) -> Sequence[Predicate]:
     return scan.predicates_over()[:_MOST_VECTORS] if scan.condition else ()
 
 
-def _why_unserved(query: AskedQuery, unbuildable: Sequence[Index]) -> str:
-    conditions = [scan.condition for scan in query.scans if scan.condition]
-    if not conditions:
+def _why_unserved(
+    query: AskedQuery, conditions: Sequence[Predicate], unbuildable: Sequence[Index], partitions: Sequence[str]
+) -> str:
+    texts = [scan.condition for scan in query.scans if scan.condition]
+    if not texts:
         return "it has no condition on the columns of this dataset"
+    nodes = [node for condition in conditions for node in walk(condition)]
+    columns = {node.name for node in nodes if isinstance(node, Column)}  # partitions' values may stand for theirs
+    if columns <= set(map(quoted, partitions)) and not any(isinstance(node, Opaque) for node in nodes):
+        return "it has conditions on partition columns alone, for which Spark needs no index"
     if unbuildable:
         return f"{unbuildable[0]} would serve it, but cannot be built over this dataset"
-    return f"no type of index serves {' or '.join(conditions)[:200]}"
+    return f"no type of index serves {' or '.join(texts)[:200]}"
 
 
 def _meaning(index: Index) -> tuple[object, ...]:

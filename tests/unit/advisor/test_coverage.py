@@ -75,6 +75,17 @@ def test_merged_masks_are_those_of_labelling(condition: Predicate, seed: int) ->
                 assert np.array_equal(merged, labelled)
 
 
+@pytest.mark.parametrize("value", [False, None])
+def test_a_member_that_is_never_true_leaves_the_others_to_decide(value: bool | None) -> None:
+    files, condition = metadata(1), Comparison("<", COLUMNS[2], Literal(4, "int"))
+    either = Or((condition, And((Literal(value, "boolean"), Comparison("=", COLUMNS[0], Literal(3, "int"))))))
+    masks = masks_of(either, lambda node, some: real(files, node, some), INDEXES)
+    names = frozenset(["minmax(z)"])
+    assert np.array_equal(masks.kept(names, FILES), real(files, condition, INDEXES[4:5]))
+    assert not masks.kept(names, FILES).all()
+    assert bundles_of(coverage(masks), dict.fromkeys(map(str, INDEXES), 1.0)) == []
+
+
 def test_a_group_decides_a_comparison_of_two_columns() -> None:
     files = metadata(1, apart=50)
     x, y = COLUMNS[:2]
