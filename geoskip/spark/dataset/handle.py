@@ -219,7 +219,7 @@ class Dataset:
         of the catalogue (one a partition): a reader finds the old files or the new ones. *A path* cannot be switched:
         the rows are written to a new folder, ``to`` or ``<path>.geoskip-<id>``, which appears complete by one rename
         and is named in the report; readers of the old folder notice nothing. A folder is never rewritten in place,
-        since a reader that lists it meanwhile would find rows twice or not at all.
+        since a reader that lists it meanwhile would find rows twice or not at all; files that stay are copied.
 
         The old files stay until :meth:`remove_replaced`. A crash leaves the dataset as it was, or, between the
         switches of two partitions, with the same rows in both folders; the next rewrite removes what a crash has left.

@@ -55,10 +55,10 @@ from geoskip.spark.dataset.rewrite_folders import (
     NewFolder,
     begin,
     check_room,
+    copy_files,
     exclusive,
     folder_at,
     full,
-    link_file,
     reaching,
     remove_abandoned,
     remove_folder,
@@ -83,7 +83,7 @@ class RewriteReport:
     files_before, files_after : int
         The files of the dataset before and after.
     rewritten, kept : int
-        Files of before that were rewritten, and those that stay since they are in order and large enough.
+        Files of before that were rewritten, and those that stay as they are, in copies.
     rows : int
         Rows that were rewritten.
     replaced : str
@@ -250,7 +250,7 @@ class _Rewrite:
             undo.callback(self._discard, self.folder.staging)
             begin(self.folder, self.data.root, list(self.before), self.data.source.table)
             self._write()
-            self._link()
+            self._copy()
             self._check_schema()
             self._check_unchanged("while its files were rewritten")
             rename_folder(self.spark, self.folder.staging, self.folder.final)
@@ -275,7 +275,7 @@ class _Rewrite:
                 f"{self.folder.final} is inside of {self.data.root}, where readers would find its files beside the "
                 "old ones; name a folder outside"
             )
-        check_room(self.folder.staging, sum(file.size for file in self.chosen.rewritten))
+        check_room(self.folder.staging, sum(file.size for file in (*self.chosen.rewritten, *self.chosen.kept)))
 
     def _old_files(self) -> FileListing:
         """The files in the folders of the dataset, by the names of the folders alone."""
@@ -341,13 +341,12 @@ class _Rewrite:
         reader = self.spark.read.format("parquet").schema(self.state.frame.schema)
         return reader.option("basePath", self.folder.staging).load(self.folder.staging)
 
-    def _link(self) -> None:
-        """Give the files that stay a second name in the new folder."""
-        place: Callable[[ListedFile], str] = (
-            self._relative if self.table is None else self.table.relative(self.data.root)
-        )
-        for file in self.chosen.kept:
-            link_file(self.spark, file.uri, f"{self.folder.staging}/{place(file)}")
+    def _copy(self) -> None:
+        """Copy the files that stay to the new folder."""
+        table, root = self.table, self.data.root
+        place: Callable[[ListedFile], str] = self._relative if table is None else table.relative(root)
+        copies = [(file.uri, f"{self.folder.staging}/{place(file)}") for file in self.chosen.kept]
+        copy_files(self.spark, copies)
 
     def _check_schema(self) -> None:
         """Raise where a reader of the new folder would find columns of other types."""

@@ -14,6 +14,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,6 +40,7 @@ _STAGING = "_geoskip-rewrite-"
 _NAMED = re.compile(r"\.geoskip-[0-9a-f]{8}$")
 _ABANDONED = timedelta(days=7).total_seconds()
 """Age from which a rewrite on another machine is taken for dead."""
+_COPIES_AT_ONCE = 8
 _MOST = 1 << 30
 _NO_ROOM = re.compile(r"No space left on device|[Dd]isk quota exceeded|DSQuotaExceeded")
 
@@ -197,20 +199,29 @@ def _owner(folder: LocalFolder | HadoopFolder, name: str) -> dict[str, Any] | No
     return found if isinstance(found, dict) else None
 
 
-def link_file(spark: SparkSession, source: str, target: str) -> None:
-    """Give a file a second name, or copy it where the file system has no links."""
-    old, new = local_path(source), local_path(target)
-    if old is None or new is None:
-        _copy(spark, source, target)
-        return
-    Path(new).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(old, new)
-    except OSError:
-        shutil.copy2(old, new)
+def copy_files(spark: SparkSession, files: Sequence[tuple[str, str]]) -> None:
+    """Copy files to new places, several at a time.
+
+    A second name of the same file would do for the rows, but the fingerprints in the metadata hold the time at which
+    a name was last added to a file, or taken from it.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    files
+        The URI of each file, and that of its copy.
+    """
+    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+        list(pool.map(lambda pair: _copy(spark, *pair), files))
 
 
 def _copy(spark: SparkSession, source: str, target: str) -> None:
+    old_path, new_path = local_path(source), local_path(target)
+    if old_path is not None and new_path is not None:
+        Path(new_path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(old_path, new_path)
+        return
     jvm: Any = spark._jvm
     conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
     old, new = jvm.org.apache.hadoop.fs.Path(source), jvm.org.apache.hadoop.fs.Path(target)
@@ -263,8 +274,8 @@ def check_room(place: str, needed: int) -> None:
         path = os.path.dirname(path)
     if path is not None and (free := shutil.disk_usage(path).free) < needed:
         raise StoreError(
-            f"{place} has {free:,} bytes of room, and the rewritten files need about {needed:,}; nothing was changed: "
-            "make room, name another folder with to=, or rewrite some partitions at a time with where="
+            f"{place} has {free:,} bytes of room, and the new files need about {needed:,}; nothing was changed: make "
+            "room, or name a folder on another disk with to="
         )
 
 
