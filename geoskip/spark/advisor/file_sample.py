@@ -38,7 +38,7 @@ from geoskip.spark.dataset.source import SparkData
 from geoskip.spark.session import java
 from geoskip.stores.parts import write_part
 
-_IN_THE_DRIVER = 16 << 20
+_IN_THE_DRIVER = 4 << 20
 """Bytes of Parquet files that the driver reads in about the time that a job takes."""
 _JOB = 0.2
 """Seconds that a Spark job over Python tasks takes by itself."""

@@ -229,7 +229,7 @@ def asked_queries(
         given = [AskedQuery(each.scan.condition or "(no condition)", (each.scan,), each.count) for each in seen]
     else:
         listed = [queries] if isinstance(queries, str | DataFrame) else list(queries)
-        given = [_asked(dataset, query) for query in listed]
+        given = [_plan(dataset, query) for query in listed]
     if not given:
         raise InvalidSpecificationError(
             "advice needs queries, such as queries=['SELECT * FROM t WHERE temp > 30'] or DataFrames, or None for "
@@ -247,7 +247,7 @@ def asked_queries(
     return asked, () if queries is None else untouched  # of a session, much is about other data
 
 
-def _asked(dataset: Dataset, query: Query) -> AskedQuery:
+def _plan(dataset: Dataset, query: Query) -> AskedQuery:
     scans = tuple(conditions_of(dataset.spark, query))
     conditions = " AND ".join(scan.condition for scan in scans if scan.condition)
     return AskedQuery(query if isinstance(query, str) else conditions or "a DataFrame without a condition", scans)
@@ -280,6 +280,17 @@ def layout_estimate(
 
     The size of a file is that of some rows in the layout's order, and 15 % more or less: how well rows compress is not
     known before they are written.
+
+    Parameters
+    ----------
+    query
+        The query.
+    sampled
+        Sampled files, with the indexes that exist; what the query reads now follows from these.
+    simulated
+        The layout, with the indexes that its files would have.
+    confidence
+        The probability with which the interval of the files is to hold the truth.
     """
     each = 1 - (1 - confidence) / len(query.scans)
     listed, rows = QueriedFiles(sampled.state), simulated.rows
