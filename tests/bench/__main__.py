@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, str] = {
     "effectiveness": "of what was read, how much had to be",
     "what_if": "how often what_if's intervals hold the truth, and how quick its sample is",
     "advice": "what recommended indexes save and store beside all that could be built",
+    "layouts": "files read in geoskip's layouts beside Delta's and Iceberg's Z-orders, and what writing takes",
     "demo": "the demo's queries",
 }
 
