@@ -1,12 +1,12 @@
 """Coverage: the files of a sample that a set of indexes keeps, from the masks of single ones.
 
-Labelling a condition anew for every set of indexes would take a selection minutes. So each vertex of a condition keeps
+Labelling a condition again for every set of indexes would take a selection minutes. So each vertex of a condition keeps
 one mask for each index that serves it, and masks are merged as labelling merges clauses (:mod:`geoskip.planner`): a
 vertex's own masks are conjoined, an AND conjoins those of its members, an OR disjoins them. Masks of an index over a
 whole AND are kept too where several members concern it, since it may decide them together (boxes, listed values).
 
 The result never skips a file that labelling with the same indexes would keep; it may keep one where indexes are mixed
-in one comparison, but for the groups that are given. What is reported of a chosen set is therefore computed anew, by
+in one comparison, but for the groups that are given. What is reported of a chosen set is therefore computed again, by
 the real planner.
 """
 
@@ -136,11 +136,11 @@ class Coverage:
     sizes: NDArray[np.int64]
     weights: Sequence[float]
     base: Names = frozenset()
-    """Indexes that are there already."""
+    """Indexes that exist already."""
     _known: dict[tuple[int, Names], float] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, query: int, names: Names) -> float:
-        """Return the bytes of the sample that a query reads with some indexes beside those that are there."""
+        """Return the bytes of the sample that a query reads with some indexes beside the base."""
         return sum(float(self.sizes[mask].sum()) for mask in self.masks(query, names | self.base))
 
     def masks(self, query: int, names: Names) -> list[Mask]:

@@ -20,7 +20,7 @@ bounds that of a later one, so that most are not computed again.
 comparison of two columns needs bounds of both: two items save only together, and no guarantee holds for items. So
 *bundles* of items, given by the caller, are taken like items. With all pairs that save only together among the bundles,
 savings over bundles are those of coverage again, and the bounds hold with bundles in the place of items, but for two
-things: bundles share items, so that a later bundle may be cheaper than its items' costs (costs are then computed anew
+things: bundles share items, so that a later bundle may be cheaper than its items' costs (costs are then computed again
 each round), and an item may complete a bundle after its marginal saving was found small (such items are looked at
 again: a bound counts only for the items that share no bundle with what was taken since).
 """

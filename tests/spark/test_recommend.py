@@ -76,26 +76,27 @@ def bytes_read(spark: Any, queries: list[str]) -> int:
 
 
 def test_the_advice_saves_nearly_all_for_a_quarter_of_the_bytes(spark: Any, shop: Path, fresh: Any) -> None:
+    queries = QUERIES[:6]  # over columns, so that one reader serves all that could be built
     before = {str(path) for path in shop.rglob("*")}
-    advice = geoskip.recommend(fresh, QUERIES, sample=1, layouts=False)
+    advice = geoskip.recommend(fresh, queries, sample=1, layouts=False)
     assert {str(path) for path in shop.rglob("*")} == before, "recommend() wrote something"
     state = fresh._source.current_state()
-    everything = candidates_for(fresh, state, asked_queries(fresh, state, QUERIES)[0])
-    unindexed = bytes_read(spark, QUERIES)
+    everything = candidates_for(fresh, state, asked_queries(fresh, state, queries)[0])
+    unindexed = bytes_read(spark, queries)
     built = advice.apply()
-    advised = bytes_read(spark, QUERIES)
+    advised = bytes_read(spark, queries)
     assert advised == advice.estimate.bytes_then.value, "what was estimated from all files is what is read"
     assert {str(each.index): each.metadata_bytes for each in advice.indexes}.items() <= built.metadata_bytes.items()
-    same_as_off(lambda: spark.sql(" UNION ALL ".join(QUERIES[:6])))
-    again = geoskip.recommend(fresh, QUERIES, sample=1, layouts=False)
+    same_as_off(lambda: spark.sql(" UNION ALL ".join(queries)))
+    again = geoskip.recommend(fresh, queries, sample=1, layouts=False)
     assert (again.indexes, again.superfluous, again.estimate.bytes_now) == ((), (), advised)
-    assert str(again).startswith("nothing to build for 7 queries")
+    assert str(again).startswith("nothing to build for 6 queries")
     fresh.delete_index()
     full = fresh.create_index(*(entry.index.bind(()) for entry in everything.entries))
-    most, every = bytes_read(spark, QUERIES), sum(full.metadata_bytes.values())
+    most, every = bytes_read(spark, queries), sum(full.metadata_bytes.values())
     assert unindexed - advised >= 0.95 * (unindexed - most)
     assert sum(built.metadata_bytes.values()) <= 0.25 * every
-    assert len(everything.entries) > 30
+    assert len(everything.entries) > 25
 
 
 def test_advice_is_a_table_and_the_python_that_builds_it(spark: Any, shop: Path, fresh: Any) -> None:

@@ -3,7 +3,7 @@
 The columns that the queries filter, weighted by the bytes that the queries would still read with the chosen indexes,
 are tried in lexical order, along both curves and in a k-d tree. Rows are sampled once for all of them
 (:mod:`geoskip.spark.advisor.simulated_layout`). A layout deserves its own indexes: bounds that say nothing of rows in
-no order decide nearly everything once they are in order. So indexes are selected anew for each layout, by the same rule
+no order decide nearly everything once they are in order. So indexes are selected for each layout, by the same rule
 and within the same budget as for the data as they are.
 
 A layout is advised only where the queries would read a fifth less than with the chosen indexes alone, and less even at

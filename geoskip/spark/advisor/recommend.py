@@ -8,7 +8,7 @@
    set of indexes follows (:mod:`geoskip.advisor.coverage`).
 4. A set is selected within the budget (:mod:`geoskip.advisor.selection`) beside the indexes that exist, which stay. An
    index is taken only where it saves more bytes of one round of the queries than it stores.
-5. What is said of the chosen set is estimated anew, as :func:`geoskip.what_if` does.
+5. The files and bytes of the chosen set are estimated as by :func:`geoskip.what_if`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from geoskip.spark.dataset.handle import Dataset
 
 Query = str | DataFrame
 _SHARE = 0.05
-_LEAST_FILES = 64
-"""Files of a sample, at least, unless its share is given: a choice from fewer is at the mercy of which they are."""
+_LEAST_FILES, _MOST_FILES = 64, 512
+"""Files of a sample unless its share is given: fewer leave the choice to chance, more take long with all candidates."""
 _CONFIDENCE = 0.9
 
 
@@ -65,7 +65,7 @@ def recommend(
     layouts
         Try layouts over the expressions that the queries filter by, too.
     sample
-        The share of the files that are read, above 0 and up to 1; by default 5 %, and at least 64 files.
+        The share of the files that are read, above 0 and up to 1; by default 5 %, from 64 to 512 files.
     seed
         Another number samples other files.
 
@@ -86,13 +86,13 @@ def recommend(
     check_share(_SHARE if sample is None else sample, _CONFIDENCE)
     source = require_dataset(dataset)._source
     state = source.current_state()
-    share = sample if sample is not None else max(_SHARE, min(1.0, _LEAST_FILES / max(1, len(state.files))))
+    share = _share(len(state.files)) if sample is None else sample
     files = choose_files(state, share, seed)
     asked, untouched = asked_queries(dataset, state, queries)
     candidates = candidates_for(dataset, state, asked)
     sampled = sample_of(dataset, candidates.entries, files)
     judged = judge(sampled.snapshot, state, sampled.metadata_bytes(), asked, candidates.together)
-    names = _selected(judged, limit)
+    names = _selected(judged, limit, strict=True)
     advised = _advised(judged, {entry.name: entry.index for entry in candidates.entries}, names)
     specifications = [each.index for each in advised]
     what_if = _what_if(source.name, _restricted(sampled, names), asked, judged, untouched)
@@ -100,7 +100,7 @@ def recommend(
     if layouts:
         try:
             layout = advised_layout(
-                sampled, asked, what_if, lambda trial: _selected(trial, limit), share=share, seed=seed
+                sampled, asked, what_if, lambda trial: _selected(trial, limit, strict=False), share=share, seed=seed
             )
         except GeoskipError as error:
             notes.append(f"layouts were not tried: {error}")
@@ -120,6 +120,11 @@ def recommend(
     )
 
 
+def _share(files: int) -> float:
+    """The share of so many files that is sampled by default."""
+    return min(1.0, max(_LEAST_FILES, min(_MOST_FILES, _SHARE * files)) / max(1, files))
+
+
 def _rewritten(dataset: Dataset, advised: AdvisedLayout | None) -> Any:
     """Build the indexes of the advised layout, and rewrite the data in it; the report of the rewrite."""
     if advised is None:
@@ -137,10 +142,10 @@ def _budget(given: object) -> int:
     return found
 
 
-def _selected(judged: JudgedCandidates, budget: int) -> frozenset[str]:
+def _selected(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozenset[str]:
     """The candidates to build.
 
-    Raises InvalidSpecificationError where some would pay, but none of them has room in the budget.
+    Raises InvalidSpecificationError, if strict, where some would pay, but none of them has room in the budget.
     """
     coverage, costs = judged.coverage, judged.costs
     left = {name: float(costs[name]) for name in undominated(coverage, costs)}
@@ -150,7 +155,7 @@ def _selected(judged: JudgedCandidates, budget: int) -> frozenset[str]:
         return coverage.saving(names) * judged.bytes
 
     found = select(left, saving, budget, bundles=bundles, least_per_cost=1.0)
-    if not found.items:
+    if strict and not found.items:
         groups = [frozenset([name]) for name in left] + [frozenset(bundle) for bundle in bundles]
         paying = [group for group in groups if saving(group) > sum(left[name] for name in group)]
         if paying:
