@@ -166,16 +166,15 @@ def test_what_a_session_has_seen_is_advised_on(spark: Any, tmp_path: Path) -> No
             folder = tmp_path / "seen" / f"month={month}"
             folder.mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.table({"Number": range(100 * file, 100 * file + 100)}), folder / f"{file}.parquet")
-    frame = spark.read.parquet(str(tmp_path / "seen"))
-    dataset = geoskip.dataset(spark, str(tmp_path / "seen"))
+    own = spark.newSession()  # with a log of its own
+    geoskip.enable(own)
+    frame = own.read.parquet(str(tmp_path / "seen"))
+    dataset = geoskip.dataset(own, str(tmp_path / "seen"))
     with pytest.raises(InvalidSpecificationError, match="conditions on partition columns alone"):
         geoskip.recommend(dataset, [frame.where("month = 2")])
-    spark.conf.set("spark.geoskip.workload", "literals")
-    try:
-        for _ in range(3):
-            assert frame.where("number = 205 AND month > 1").count() == 1
-    finally:
-        spark.conf.unset("spark.geoskip.workload")
+    own.conf.set("spark.geoskip.workload", "literals")
+    for _ in range(3):
+        assert frame.where("number = 205 AND month > 1").count() == 1
     advice = geoskip.recommend(dataset, layouts=False)
     assert {query.count for query in advice.estimate.queries} == {3}
     assert [(each.index.expressions(), each.files) for each in advice.indexes] == [(("Number",), 15)]
