@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import glob
+import itertools
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -200,6 +201,60 @@ def test_equal_rows_fill_as_many_files_as_were_asked_for(spark: Any, tmp_path: P
     distinct = spark.range(30, numPartitions=3).selectExpr("id", "1 AS a", "map(id, id) AS m")
     geoskip.write(distinct, tmp_path / "one", layout=kind("a"), files=99)
     assert rows_of(tmp_path / "one") == [1] * 30
+
+
+@pytest.mark.parametrize("kind", [Sort, ZOrder])
+def test_strings_that_are_no_utf8_are_ordered_by_their_bytes(spark: Any, tmp_path: Path, kind: Any) -> None:
+    word = "IF(id = 7, NULL, CAST(unhex(concat('FF41', lpad(hex(39 - id), 2, '0'), 'C3')) AS STRING)) AS word"
+    frame = spark.range(40).selectExpr("id", word)
+    geoskip.write(frame, tmp_path / "s", layout=kind("word"), file_size="300")
+    found = [row[0] for row in spark.read.parquet(str(tmp_path / "s")).selectExpr("hex(word)").collect()]
+    assert sorted(map(str, found)) == sorted(str(row[0]) for row in frame.selectExpr("hex(word)").collect())
+    files = [spark.read.parquet(file) for file in files_of(tmp_path / "s")]
+    ends = sorted(tuple(file.selectExpr("min(hex(word))", "max(hex(word))").first()) for file in files)
+    assert len(ends) > 1
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(ends))
+
+
+def test_of_columns_that_differ_by_case_the_one_named_becomes_folders(spark: Any, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        frame = spark.range(20).selectExpr("id", "id % 2 AS k", "id % 5 AS K")
+        geoskip.write(frame, tmp_path / "twins", layout=ZOrder("id", "K"), files=4, partition_by="k")
+        assert sorted(each.name for each in (tmp_path / "twins").glob("*=*")) == ["k=0", "k=1"]
+        assert sorted(spark.read.parquet(str(tmp_path / "twins")).select("id", "k", "K").collect()) == frame.collect()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_rows_are_not_read_from_what_is_overwritten_by_any_way(spark: Any, tmp_path: Path) -> None:
+    folder, link = tmp_path / "read", tmp_path / "link"
+    spark.range(20).write.parquet(str(folder))
+    link.symlink_to(folder)
+    spark.read.parquet(str(folder)).createOrReplaceTempView("rows_read")
+    for frame in (
+        spark.table("rows_read").where("id > 3").cache(),
+        spark.range(50).where("id > (SELECT max(id) FROM rows_read)"),
+        spark.read.parquet(str(link)),
+    ):
+        with pytest.raises(InvalidSpecificationError, match="which an overwrite empties first"):
+            geoskip.write(frame, folder, mode="overwrite")
+        frame.unpersist()
+    assert spark.read.parquet(str(folder)).count() == 20
+
+
+def test_partitions_that_an_overwrite_leaves_are_not_taken_for_arranged(
+    spark: Any, places: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dynamic"
+    places.repartition(2).write.partitionBy("region").parquet(str(folder))
+    one = places.where("region = 1")
+    options = {"layout": Sort("lat"), "files": 2, "partition_by": "region", "indexes": MinMax("lat")}
+    written = geoskip.write(one, folder, mode="overwrite", partitionOverwriteMode="dynamic", **options)
+    assert written.to_df().count() == ROWS
+    assert len(files_of(folder / "region=1")) == 2
+    shown = written.layout().overlap
+    assert (shown.overlapping, shown.files) == (6, 8)
 
 
 def test_geometries_are_laid_out_by_their_centres(spark: Any, tmp_path: Path) -> None:

@@ -161,6 +161,30 @@ def test_partitions_are_rewritten_one_by_one_and_others_stay(spark, partitioned)
             dataset.rewrite(Sort("a"), where=where)
 
 
+def test_files_that_no_reader_of_the_dataset_finds_are_never_removed(spark, folder):
+    (folder / "archive").mkdir()
+    shutil.copy(folder / "f0.parquet", folder / "archive" / "f0.parquet")
+    before = read(spark, folder)
+    assert len(before) == 6 * ROWS, "Spark looks into no folder that is no partition"
+    report = geoskip.dataset(spark, folder).rewrite(Sort("a"), files=2)
+    new = geoskip.dataset(spark, report.path)
+    assert len(new.remove_replaced(0)) == 1
+    assert (files_of(folder), read(spark, report.path)) == (["archive/f0.parquet"], before)
+
+
+def test_the_folder_of_a_partition_gets_no_twin_that_readers_of_all_would_find(spark, partitioned, tmp_path):
+    before = read(spark, partitioned)
+    day = geoskip.dataset(spark, partitioned / "day=1")
+    for to in (None, partitioned / "day=9"):
+        with pytest.raises(InvalidSpecificationError, match=r"named as a partition is.* rewrite the dataset of all"):
+            day.rewrite(Sort("a"), files=1, to=to)
+    assert read(spark, partitioned) == before
+    report = day.rewrite(Sort("a"), files=1, to=tmp_path / "elsewhere")
+    assert len(read(spark, report.path)) == 3 * ROWS
+    nothing = geoskip.dataset(spark, partitioned).rewrite(Sort("a"), where="day > 5")
+    assert "of 6 files, those asked for are in order" in str(nothing)
+
+
 @pytest.fixture
 def tables(spark: Any) -> Any:
     made: list[str] = []
@@ -308,6 +332,17 @@ def test_a_concurrent_append_is_detected_and_nothing_is_lost(spark, partitioned,
     with pytest.raises(ConflictError, match=r"later\.parquet was written .* append its rows"):
         dataset.remove_replaced(0)
     assert late.exists()
+
+
+def test_partitions_in_one_folder_are_not_told_apart(spark, partitioned, tables):
+    dataset = tables("shared", partitioned, partitions="PARTITIONED BY (day)")
+    place = local(dataset.store.location).parent / "day=1"
+    spark.sql(f"ALTER TABLE shared ADD PARTITION (day = 3) LOCATION '{place}'")
+    before = off(spark, "shared")
+    assert len(before) == 9 * ROWS
+    with pytest.raises(InvalidSpecificationError, match=r"several partitions of table shared are in .*day=1, so"):
+        dataset.rewrite(Sort("a"), where="day = 2", files=1)
+    assert off(spark, "shared") == before
 
 
 @pytest.mark.usefixtures("unarranged")

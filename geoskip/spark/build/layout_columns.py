@@ -2,7 +2,7 @@
 
 Whole numbers, booleans, dates, times, intervals and decimals of up to 18 digits go as long, floats as double, with one
 mask of NULLs a row: pandas would make floats of a batch with NULLs, and two batches would disagree on one value.
-Geometries go as WKB, strings as UTF-8.
+Geometries go as WKB, strings as their bytes, which Spark does not check to be UTF-8.
 """
 
 from __future__ import annotations
@@ -90,10 +90,11 @@ def arrow_values(types: Sequence[pa.DataType], values: Sequence[Any], nulls: Int
         if kind in (pa.int64(), pa.float64()):
             plain = np.asarray(column.to_numpy())
             found.append(pa.array(plain, kind, mask=(nulls >> number) & 1 == 1, from_pandas=False))
-        elif isinstance(column, pa.ChunkedArray):
-            found.append(column.combine_chunks())
-        else:
-            found.append(pa.Array.from_pandas(column, type=kind))
+            continue
+        sent = pa.binary() if kind == pa.string() else kind
+        is_arrow = isinstance(column, pa.ChunkedArray)
+        array = column.combine_chunks() if is_arrow else pa.Array.from_pandas(column, type=sent)
+        found.append(array.cast(sent).view(kind))  # unlike a cast it accepts strings that are no UTF-8
     return found
 
 
@@ -130,9 +131,9 @@ def _ordered(
         case T.BinaryType():
             return column, pa.binary()
         case T.StringType() | T.CharType() | T.VarcharType():
-            return column.cast("string"), pa.string()
+            return column.cast("string").cast("binary"), pa.string()
     if type(kind).__name__ == "TimeType":  # since Spark 4.1; what it is written as sorts as it does
-        return column.cast("string"), pa.string()
+        return column.cast("string").cast("binary"), pa.string()
     raise UnsupportedColumnError(
         f"{layout}: {text} is of type {given.simpleString()}, whose values have no order that a layout could follow; "
         "use numbers, texts, times or geometries, such as a field or a function of it"

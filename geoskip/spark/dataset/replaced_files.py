@@ -63,7 +63,7 @@ def _check_unused(source: DatasetSource, old: str, used: set[str]) -> None:
 
 def _check_known(source: DatasetSource, journal: dict[str, Any]) -> None:
     """Raise where an old folder has files that the rewrite did not see."""
-    known = {(uri, size, mtime) for uri, size, mtime in journal["files"]}
+    known = {(uri, size, mtime) for uri, size, mtime in [*journal["files"], *(journal.get("others") or ())]}
     folders = sorted({uri.rpartition("/")[0] for uri, *_ in journal["files"]})
     folders = [str(journal["from"]), *(each for each in folders if not below(each, [str(journal["from"])]))]
     for folder in folders:

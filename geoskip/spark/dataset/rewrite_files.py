@@ -110,7 +110,8 @@ class RewriteReport:
 
     def __str__(self) -> str:
         if not self.rewritten and not self.replaced:
-            return f"{self.path}: all {count_of(self.files_before, 'file')} are in order ({self.layout}) and stay"
+            files = count_of(self.files_before, "file")
+            return f"{self.path}: of {files}, those asked for are in order ({self.layout}) and stay"
         stay = f", {count_of(self.kept, 'file')} as they were" if self.kept else ""
         became = f"{count_of(self.rewritten, 'file')} became {self.files_after - self.kept:,}"
         lines = [
@@ -232,7 +233,8 @@ class _Rewrite:
     ) -> None:
         self.data, self.snapshot, self.layout, self.chosen, self.started = data, snapshot, layout, chosen, started
         self.spark, self.state, self.table = data.source.spark, data.state, table
-        self.folder = NewFolder.beside(data.root, qualified(self.spark, to) if to is not None else None)
+        self.to = None if to is None else qualified(self.spark, to)
+        self.folder = NewFolder.beside(data.root, self.to)
         self.before = self._old_files()
         self.ids: list[str] = []
         self.rows = 0
@@ -245,10 +247,12 @@ class _Rewrite:
             undo.enter_context(reaching(self.folder.final))
             if self.table is not None:
                 undo.enter_context(exclusive(self.data.root))
-            remove_abandoned(self.data.root, used)
+            for root in dict.fromkeys([self.data.root, self.to or self.data.root]):
+                remove_abandoned(root, used)
             self._check_folder()
             undo.callback(self._discard, self.folder.staging)
-            begin(self.folder, self.data.root, list(self.before), self.data.source.table)
+            read = {file.uri for file in self.state.files}
+            begin(self.folder, self.data.root, list(self.before), self.data.source.table, read)
             self._write()
             self._copy()
             self._check_schema()
@@ -270,6 +274,12 @@ class _Rewrite:
         parent, _, name = self.folder.final.rpartition("/")
         if folder_at(parent).exists(name):
             raise InvalidSpecificationError(f"{self.folder.final} exists; rewrite(to=) takes a folder that does not")
+        if "=" in name:
+            raise InvalidSpecificationError(
+                f"{self.folder.final} would be named as a partition is, so readers of {parent} would find its rows "
+                "beside the old ones: rewrite the dataset of all partitions with where=, or name a folder elsewhere "
+                "with to="
+            )
         if f"{self.folder.final}/".startswith(f"{self.data.root.rstrip('/')}/"):
             raise InvalidSpecificationError(
                 f"{self.folder.final} is inside of {self.data.root}, where readers would find its files beside the "

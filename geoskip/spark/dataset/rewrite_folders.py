@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def folder_at(uri: str) -> LocalFolder | HadoopFolder:
     return HadoopFolder(uri) if path is None else LocalFolder(path)
 
 
-def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str | None) -> None:
+def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str | None, read: Set[str]) -> None:
     """Create the folder in which files are made, with its journal.
 
     Parameters
@@ -88,6 +88,9 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
         Its files.
     table
         The name of the table that is to be switched to the new folder, or None.
+    read
+        The URIs of those of the files that the dataset has. Others, such as those in a folder that no reader of the
+        dataset looks into, are not in the new folder, and never removed.
 
     Raises
     ------
@@ -99,7 +102,8 @@ def begin(folder: NewFolder, root: str, files: Sequence[ListedFile], table: str 
         "when": now(),
         "from": root,
         "table": table,
-        "files": [[file.uri, file.size, file.mtime] for file in files],
+        "files": [[file.uri, file.size, file.mtime] for file in files if file.uri in read],
+        "others": [[file.uri, file.size, file.mtime] for file in files if file.uri not in read],
     }
     with reaching(folder.staging):
         folder_at(folder.staging).create(JOURNAL, json.dumps(journal).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,12 @@ class TableLocation:
                 spec = each.spec()
                 values = tuple(None if spec.apply(column) is None else str(spec.apply(column)) for column in columns)
                 partitions.append((values, _folder(source.spark, each.location())))
+        shared = next((folder for folder, count in Counter(place for _, place in partitions).items() if count > 1), "")
+        if shared:
+            raise InvalidSpecificationError(
+                f"several partitions of {source.name} are in {shared}, so its files belong to each of them, which new "
+                "folders cannot repeat; give each a folder of its own: ALTER TABLE ... PARTITION (...) SET LOCATION"
+            )
         return cls(source.spark, source.table, root, columns, partitions)
 
     def folders(self, root: str) -> list[str]:

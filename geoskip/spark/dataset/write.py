@@ -44,6 +44,7 @@ from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
+from geoskip.stores.log_files import local_path
 
 _MODES = ("error", "errorifexists", "overwrite", "append", "ignore")
 _REFUSED = re.compile(
@@ -150,7 +151,8 @@ def write(
             frame = arrange(frame, layout, files=files, file_size=size, partitions=partitions).frame
     elif files is not None:
         frame = frame.repartition(files)
-    earlier = _files_of(source) if exists and mode == "append" else set()
+    is_dynamic = partitions and _overwrite_mode(frame, writer_options) == "dynamic"
+    earlier = _files_of(source) if exists and (mode == "append" or is_dynamic) else set()
     with _explained(f"{place} could not be written"):
         frame.write.options(**writer_options).mode(mode).partitionBy(*partitions).parquet(place)
     try:
@@ -187,12 +189,35 @@ def _check_indexes(frame: DataFrame, indexes: Sequence[Index]) -> None:
 
 def _check_not_read(frame: DataFrame, place: str) -> None:
     """Raise where rows are read from the folder that is overwritten, since Spark empties it first."""
-    root = plain_uri(qualified(frame.sparkSession, place))
-    if any(below(plain_uri(unquote(file)), [root]) for file in frame.inputFiles()):
+    root = _resolved(qualified(frame.sparkSession, place))
+    folders = {unquote(file).rpartition("/")[0] for file in _input_files(frame)}
+    if any(below(_resolved(folder), [root]) for folder in folders):
         raise InvalidSpecificationError(
             f"the rows are read from {place}, which an overwrite empties first: write to another folder, or arrange "
             "what is there by dataset(spark, path).rewrite(layout)"
         )
+
+
+def _input_files(frame: DataFrame) -> set[str]:
+    """The URIs of the files that a DataFrame reads, also below subqueries and where it is cached."""
+    files = {*frame.inputFiles()}
+    plans: list[Any] = [frame._jdf.queryExecution().optimizedPlan()]
+    while plans:
+        plan = plans.pop()
+        kind = plan.getClass().getSimpleName()
+        if kind == "LogicalRelation" and plan.relation().getClass().getSimpleName() == "HadoopFsRelation":
+            files |= {*plan.relation().location().inputFiles()}
+        elif kind == "InMemoryRelation":
+            plans.append(plan.cacheBuilder().logicalPlan())
+        for below_it in (plan.children(), plan.subqueries()):
+            plans += [below_it.apply(number) for number in range(below_it.size())]
+    return files
+
+
+def _resolved(uri: str) -> str:
+    """A URI in the one spelling that serves as its key, without symbolic links."""
+    path = local_path(uri)
+    return plain_uri(uri if path is None else os.path.realpath(path))
 
 
 @contextmanager
@@ -205,6 +230,13 @@ def _explained(what: str) -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         kind = StoreError if _REFUSED.search(message_of(error)) else GeoskipError
         raise kind(f"{what}: {check_not_cancelled(reason_of(error))}") from error
+
+
+def _overwrite_mode(frame: DataFrame, options: Mapping[str, Any]) -> str:
+    """Mode of an overwrite: ``static`` replaces all, ``dynamic`` only partitions that the rows have."""
+    given = {name.lower(): value for name, value in options.items()}
+    name = "partitionOverwriteMode"
+    return str(given.get(name.lower()) or frame.sparkSession.conf.get(f"spark.sql.sources.{name}")).lower()
 
 
 def _recorded(layout: Layout, known: Mapping[str, Any], written: Sequence[str]) -> dict[str, Any]:
@@ -237,15 +269,16 @@ def _size(files: int | None, file_size: int | str | None) -> int:
 def _partitions(frame: DataFrame, given: str | Sequence[str]) -> list[str]:
     """The names of partition columns as the rows have them; raises UnknownColumnError for others."""
     wanted = [given] if isinstance(given, str) else list(given)
-    known = {name.lower(): name for name in frame.columns}
+    known = {name.lower(): name for name in frame.columns} | {name: name for name in frame.columns}
     for name in wanted:
-        if not isinstance(name, str) or name.lower() not in known:
+        if not isinstance(name, str) or (name not in known and name.lower() not in known):
             near = difflib.get_close_matches(str(name).lower(), known, 1)
             hint = f"did you mean {known[near[0]]}? The" if near else "the"
             columns = ", ".join(frame.columns[:20])
             raise UnknownColumnError(f"write(partition_by=): there is no column {name}; {hint} columns are {columns}")
-    if len({name.lower() for name in wanted}) < len(wanted) or (wanted and len(wanted) == len(known)):
+    found = [known.get(name) or known[name.lower()] for name in wanted]
+    if len({*found}) < len(found) or (found and len(found) == len(frame.columns)):
         raise InvalidSpecificationError(
             f"write(partition_by=) takes each column once, and leaves some for the files, got {wanted}"
         )
-    return [known[name.lower()] for name in wanted]
+    return found
