@@ -112,7 +112,7 @@ class _Growing:
             order = rows[np.argsort(column[rows], kind="stable")]
             ordered = self.ranks[:, order]
             for at in _near_the_middle(ordered[dimension], files):
-                n = min(max(round(files * at / len(rows)), 1), files - 1)
+                n = _lower_files(ordered, at, files, mean)
                 upper, upper_files = len(rows) - at, files - n
                 uneven = max(abs(at / n / mean - 1), abs(upper / upper_files / mean - 1))
                 if best is None or max(uneven, _EVEN) <= best[0]:
@@ -125,6 +125,18 @@ class _Growing:
         """The points on one column that read a cell, as a share of the rows, summed over the columns."""
         bounds = zip(self.shares, cell.min(axis=1).tolist(), cell.max(axis=1).tolist(), strict=True)
         return float(sum(below[high + 1] - below[low] for below, low, high in bounds))
+
+
+def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
+    """The files of the lower side of a cut: its share, but to equal rows few, which are read as a whole anyway."""
+    is_lower_equal, is_upper_equal = ((side == side[:, :1]).all() for side in (ordered[:, :at], ordered[:, at:]))
+    most = (1 + _EVEN) * mean
+    n: float = files * at / ordered.shape[1]
+    if is_lower_equal and not is_upper_equal:
+        n = np.ceil(at / most)
+    elif is_upper_equal and not is_lower_equal:
+        n = files - np.ceil((ordered.shape[1] - at) / most)
+    return min(max(round(n), 1), files - 1)
 
 
 def _near_the_middle(ordered: Ints, files: int) -> list[int]:

@@ -55,6 +55,8 @@ FEWER_ON_MAPS = 1.3
 NEARLY = 0.9
 """Of the files that a lexical order skips by its first column, the share that the Z-order skips by any."""
 MOST_COST = 1.5
+NEAR_ENOUGH = 0.02
+"""Share of the files by which a peer may miss their number without another try."""
 OURS: Mapping[str, type[Layout]] = {"Z-order": ZOrder, "Hilbert": Hilbert, "k-d tree": KDTree}
 PEERS = ("Delta", "Iceberg")
 CONFIG = {
@@ -154,7 +156,7 @@ def measured(names: Sequence[str] = ()) -> None:
     )  # fmt: skip
     relation = table(
         "Impala's relation: files skipped by ranges of 1 %", "", "Z-order, first", "second", "lexical, first",
-        "second", f"first nearly as lexical: at least {NEARLY:g}", f"second to first: at least {NEARLY:g}",
+        "second", f"first nearly as lexical: of two at least {NEARLY:g}", f"second to first: at least {NEARLY:g}",
     )  # fmt: skip
     with console.status("writing") as status:
         for number, workload in enumerate(WORKLOADS):
@@ -209,9 +211,10 @@ def _relation(written: WrittenWorkload) -> list[str]:
             skipped[name, column] = 1 - written.share_read(name, queries, [column])
     figures = [skipped[name, column] for name in ("Z-order", "lexical") for column in (0, 1)]
     first, second, lexical, _ = figures
+    nearly = f"{first / lexical:.3f}"  # a grid of more columns than Impala's two skips less by any
     return [
         *(f"{share:.1%}" for share in figures),
-        judged(f"{first / lexical:.3f}", first >= NEARLY * lexical),
+        judged(nearly, first >= NEARLY * lexical) if len(written.workload.columns) == 2 else nearly,
         judged(f"{second / first:.3f}", second >= NEARLY * first),
     ]
 
@@ -266,13 +269,17 @@ def _iceberg(written: WrittenWorkload) -> list[Path]:
     spark, table_name = written.spark, f"ice.layouts.t{written.place.name}"
     written.frame.writeTo(table_name).using("iceberg").create()
     [(size,)] = spark.sql(f"SELECT sum(file_size_in_bytes) FROM {table_name}.files").collect()
-    options = {"rewrite-all": "true", "target-file-size-bytes": str(size // FILES)}
-    given = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-    spark.sql(
-        f"CALL ice.system.rewrite_data_files(table => '{table_name[4:]}', strategy => 'sort', "
-        f"sort_order => 'zorder({', '.join(written.workload.columns)})', options => map({given}))"
-    )
-    found = spark.sql(f"SELECT file_path FROM {table_name}.files WHERE content = 0").collect()
+    columns, target = ", ".join(written.workload.columns), size / FILES
+    for _ in range(3):
+        options = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{target:.0f}')"
+        spark.sql(
+            f"CALL ice.system.rewrite_data_files(table => '{table_name[4:]}', strategy => 'sort', "
+            f"sort_order => 'zorder({columns})', options => {options})"
+        )
+        found = spark.sql(f"SELECT file_path FROM {table_name}.files WHERE content = 0").collect()
+        if abs(len(found) / FILES - 1) <= NEAR_ENOUGH:
+            break
+        target *= len(found) / FILES
     return [Path(unquote(urlparse(file).path)) for (file,) in found]
 
 
