@@ -2,9 +2,11 @@
 
 Everything is written as about 256 files and judged by the true bounds of each file
 (:mod:`tests.support.layout_workloads`). Where files are uneven, or a peer comes to another number of them, a file
-counts by its rows, so that a layout gains nothing by a few large files; 256 are all. *Ideal* are the files that would
-hold the rows a query needs and no others. The layout of geoskip's that is judged is one a workload, the best over all
-its rows.
+counts by its rows, so that a layout gains nothing by a few large files; 256 are all. Iceberg never parts equal rows
+but by size, so where a few values are heavy its files are uneven, and larger ones were no fewer: of flights by (lng,
+lat), which are some 200 airports, it has 281, the largest 2.2 times the mean, and there it reads 5 % fewer than the k-d
+tree. *Ideal* are the files that would hold the rows a query needs and no others. The layout of geoskip's that is judged
+is one a workload, the best over all its rows.
 
 A range on one column reads at least its share of the files and those that it cuts: of 16 times 16 boxes and 10 % of the
 rows 41.6 on average, whoever draws the boxes. So there no layout that treats both columns alike is far from another,
@@ -55,8 +57,6 @@ FEWER_ON_MAPS = 1.3
 NEARLY = 0.9
 """Of the files that a lexical order skips by its first column, the share that the Z-order skips by any."""
 MOST_COST = 1.5
-NEAR_ENOUGH = 0.02
-"""Share of the files by which a peer may miss their number without another try."""
 OURS: Mapping[str, type[Layout]] = {"Z-order": ZOrder, "Hilbert": Hilbert, "k-d tree": KDTree}
 PEERS = ("Delta", "Iceberg")
 CONFIG = {
@@ -269,17 +269,12 @@ def _iceberg(written: WrittenWorkload) -> list[Path]:
     spark, table_name = written.spark, f"ice.layouts.t{written.place.name}"
     written.frame.writeTo(table_name).using("iceberg").create()
     [(size,)] = spark.sql(f"SELECT sum(file_size_in_bytes) FROM {table_name}.files").collect()
-    columns, target = ", ".join(written.workload.columns), size / FILES
-    for _ in range(3):
-        options = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{target:.0f}')"
-        spark.sql(
-            f"CALL ice.system.rewrite_data_files(table => '{table_name[4:]}', strategy => 'sort', "
-            f"sort_order => 'zorder({columns})', options => {options})"
-        )
-        found = spark.sql(f"SELECT file_path FROM {table_name}.files WHERE content = 0").collect()
-        if abs(len(found) / FILES - 1) <= NEAR_ENOUGH:
-            break
-        target *= len(found) / FILES
+    options = f"map('rewrite-all', 'true', 'target-file-size-bytes', '{size // FILES}')"
+    spark.sql(
+        f"CALL ice.system.rewrite_data_files(table => '{table_name[4:]}', strategy => 'sort', "
+        f"sort_order => 'zorder({', '.join(written.workload.columns)})', options => {options})"
+    )
+    found = spark.sql(f"SELECT file_path FROM {table_name}.files WHERE content = 0").collect()
     return [Path(unquote(urlparse(file).path)) for (file,) in found]
 
 
