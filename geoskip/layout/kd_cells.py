@@ -128,7 +128,10 @@ class _Growing:
 
 
 def _lower_files(ordered: Ints, at: int, files: int, mean: float) -> int:
-    """The files of the lower side of a cut: its share, but to equal rows few, which are read as a whole anyway."""
+    """The number of files of a cut's lower side: its share, and fewer for equal rows.
+
+    These are read as a whole anyway.
+    """
     is_lower_equal, is_upper_equal = ((side == side[:, :1]).all() for side in (ordered[:, :at], ordered[:, at:]))
     most = (1 + _EVEN) * mean
     n: float = files * at / ordered.shape[1]
