@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from geoskip.advisor.query_estimates import WhatIf
+from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
 from geoskip.report import count_of, size_of
@@ -34,7 +35,7 @@ class AdvisedIndex:
     metadata_bytes
         What it would store.
     queries
-        Numbers of the queries, from 1, of which it skips files, alone or with others.
+        Numbers of the given queries, from 1, of which it skips files, alone or with others.
     """
 
     index: Index
@@ -159,8 +160,14 @@ class Advice:
 
         With ``layout`` the indexes of the advised layout are built instead and the data are rewritten in it, as
         ``Dataset.rewrite`` does: the report of the rewrite names the new folder. No existing index is ever deleted.
+        Raises InvalidSpecificationError for ``layout=True`` where none is advised.
         """
-        if layout and self.layout:
+        if layout and not self.layout:
+            raise InvalidSpecificationError(
+                f"apply(layout=True) needs a layout that would save more, and none is advised for {self.dataset}; "
+                "apply() builds the indexes"
+            )
+        if layout:
             return self.rewrite()
         return self.build() if self.indexes else None
 
@@ -246,6 +253,8 @@ class Advice:
             yield f"{each.name} saves these queries nothing, and stores {size_of(each.bytes)}: {each.call}"
         for query, why in self.unserved:
             yield f"no index serves {_short(query)}: {why}"
+        for query in self.estimate.untouched:
+            yield f"it does not read this dataset: {_short(query)}"
         yield from self.notes
 
 

@@ -120,6 +120,7 @@ def test_kept_files_are_those_that_the_query_reads(spark: Any, months: Path) -> 
     [
         ("DROP TABLE tens", "got the command DROP TABLE tens"),
         ("INSERT INTO tens SELECT * FROM tens", "a query only reads"),
+        ("FROM tens INSERT INTO tens SELECT a, s INSERT INTO tens SELECT a, s", "a query only reads"),
         ("SELECT nope FROM tens", "cannot be resolved"),
         ("SELEC", "Syntax error"),
         (7, "got 7, a int"),
@@ -129,6 +130,14 @@ def test_what_is_no_query_gets_an_error_and_is_not_run(spark: Any, tens: str, qu
     with pytest.raises(InvalidSpecificationError, match=message):
         conditions_of(spark, query)
     assert spark.table("tens").count() == 40
+
+
+def test_a_query_that_fails_in_planning_is_named(spark: Any, tens: str) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    for query in ("SELECT * FROM tens WHERE a = 1 / 0", "BEGIN SELECT 1; END"):
+        with pytest.raises(InvalidSpecificationError, match=f"(cannot plan the query|got the command) {query[:5]}"):
+            conditions_of(session, query.replace("tens", f"parquet.`{tens}`"))
 
 
 # --- indicators -------------------------------------------------------------------------------------------------------

@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import geoskip
-from geoskip import Advice, GeoBox, MinMax, ValueList
+from geoskip import Advice, Encryption, GeoBox, KeyRing, MinMax, ValueList
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.spark.advisor.judged_candidates import candidates_for
 from geoskip.spark.advisor.what_if import asked_queries
+from geoskip.spark.session import known
+from geoskip.stores.parts import write_part
 from tests.conftest import same_as_off
 
 pytestmark = pytest.mark.spark
@@ -233,6 +235,47 @@ WRONG = {
     "a share above 1": ({"sample": 2}, "sample= takes a number above 0 and up to 1"),
     "a path in the place of a dataset": ({"dataset": "/data"}, "expected a dataset"),
 }
+
+
+def test_queries_have_the_numbers_that_they_were_given_with(spark: Any, fresh: Any, parts: Callable[..., Path]) -> None:
+    spark.read.parquet(str(parts({"other": [1]}))).createOrReplaceTempView("elsewhere")
+    queries = ["SELECT * FROM elsewhere WHERE other > 0", "SELECT id FROM shop", QUERIES[0]]
+    advice = geoskip.recommend(fresh, queries, sample=1, layouts=False)
+    assert {each.queries for each in advice.indexes} == {(3,)}
+    assert f"it does not read this dataset: {queries[0]}" in str(advice)
+    assert advice.layout is None
+    with pytest.raises(InvalidSpecificationError, match="none is advised"):
+        advice.apply(layout=True)
+    assert fresh.indexes == ()
+
+
+def test_an_index_that_skips_a_file_beside_the_sample_is_not_superfluous(spark: Any, fresh: Any, shop: Path) -> None:
+    fresh.create_index(ValueList("city"), ValueList("word"))
+    query = "SELECT * FROM shop WHERE city != 'aity0' AND word NOT IN ('skip0', 'skap0')"
+    found = [geoskip.recommend(fresh, [query], sample=0.05, seed=seed, layouts=False) for seed in range(4)]
+    assert {each.name for advice in found for each in advice.superfluous} == {"valuelist(city)"}
+
+
+def test_advice_on_encrypted_metadata_measures_and_builds_them_so(
+    spark: Any, shop: Path, fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "encryption", None)
+    written = []
+
+    def watched(path: Path, *given: Any) -> Any:
+        part = write_part(path, *given)
+        written.append(path.read_bytes())
+        return part
+
+    monkeypatch.setattr("geoskip.spark.advisor.file_sample.write_part", watched)
+    encryption = Encryption(KeyRing({"base": bytes(32)}), "base")
+    dataset = geoskip.dataset(spark, str(shop), encryption=encryption)
+    advice = geoskip.recommend(dataset, QUERIES[:4], sample=1, layouts=False)
+    assert written
+    assert not any(b"000.parquet" in part or b"bity3" in part for part in written)
+    assert "encryption=encryption)" in advice.code
+    built = advice.apply().metadata_bytes
+    assert {str(each.index): each.metadata_bytes for each in advice.indexes}.items() <= built.items()
 
 
 @pytest.mark.parametrize(("given", "message"), WRONG.values(), ids=WRONG)

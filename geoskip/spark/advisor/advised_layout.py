@@ -26,7 +26,7 @@ from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column
 from geoskip.report import count_of
-from geoskip.spark.advisor.file_sample import FileSample, encoded_bytes
+from geoskip.spark.advisor.file_sample import FileSample
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, judge
 from geoskip.spark.advisor.simulated_layout import SampledRows, SimulatedLayout, sample_rows, simulate_layout
 from geoskip.spark.advisor.what_if import AskedQuery, layout_estimate
@@ -157,7 +157,7 @@ def _tried(
     simulated = simulate_layout(replace(rows, layout=layout, ordering=ordering), len(sampled.state.files), seed)
     snapshot = simulated.snapshots[0]
     proposed = {entry.name for entry in sampled.proposed}
-    stored = encoded_bytes(snapshot.files.table())
+    stored = sampled.encoded_bytes(snapshot.files.table())
     costs = {entry.name: stored[entry.name] for entry in rows.entries if entry.name in proposed}
     judged = judge(snapshot, sampled.state, costs, asked, ())
     chosen = select(judged)

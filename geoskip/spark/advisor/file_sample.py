@@ -13,6 +13,7 @@ the query, and partitions that a query leaves alone are known exactly.
 from __future__ import annotations
 
 import random
+import secrets
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,8 @@ from geoskip.spark.dataset.create_refresh import check_same, is_elsewhere
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dataset.source import SparkData
 from geoskip.spark.session import java
+from geoskip.stores.encryption import Encryption, PartKeys, Vault
+from geoskip.stores.keyring import KeyRing
 from geoskip.stores.parts import write_part
 
 _IN_THE_DRIVER = 4 << 20
@@ -77,6 +80,8 @@ class FileSample:
         What the build of the proposed indexes found of the sampled files.
     timing
         What that build took.
+    encryption
+        That of the store of the metadata; None where they are in clear.
     """
 
     state: SourceState
@@ -86,6 +91,7 @@ class FileSample:
     proposed: tuple[IndexEntry, ...]
     built: BuiltRows
     timing: Timing
+    encryption: Encryption | None = None
 
     def metadata_bytes(self) -> dict[str, int]:
         """Bytes that each proposed index would store for all files, from those for the sampled ones."""
@@ -95,11 +101,20 @@ class FileSample:
         table = self.snapshot.files.table()
         measured: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
         for rows in sorted({table.num_rows // 2, table.num_rows} - {0}):
-            sizes = encoded_bytes(table.slice(0, rows))
+            sizes = self.encoded_bytes(table.slice(0, rows))
             for name in names:
                 measured[name].append((rows, sizes[name]))
         indexed = round(len(self.state.files) * table.num_rows / max(1, len(self.files)))
         return {name: scaled_size(sizes, max(indexed, table.num_rows)) for name, sizes in measured.items()}
+
+    def encoded_bytes(self, table: pa.Table) -> Mapping[str, int]:
+        """Bytes of each column of a files table as the dataset's store writes it.
+
+        The part that is measured is a file for a moment: encrypted where the dataset's own parts are.
+        """
+        with tempfile.TemporaryDirectory(prefix="geoskip-") as folder:
+            part = write_part(Path(folder, "part.parquet"), "part", table, _throwaway_keys(self.encryption))
+        return {column.name: column.bytes for column in part.columns.values()}
 
     def build_seconds(self) -> float:
         """Seconds that a build of the proposed indexes would take over all files."""
@@ -178,7 +193,8 @@ def sample_files(
         header = replace(header, entries=(*kept, *entries))
         table = add_indexes(_rows_of(existing, kept, table["path"]), table)
     snapshot = Snapshot(replace(header, files=table.num_rows), FileMetadata.of(table))
-    return FileSample(state, tuple(chosen), snapshot, existing, tuple(entries), built, timing)
+    encryption = getattr(data.store, "encryption", None)
+    return FileSample(state, tuple(chosen), snapshot, existing, tuple(entries), built, timing, encryption)
 
 
 def _build(state: SourceState, entries: Sequence[IndexEntry]) -> tuple[BuiltRows, Timing]:
@@ -219,11 +235,13 @@ def _rows_of(snapshot: Snapshot, entries: Sequence[IndexEntry], paths: pa.Chunke
     return table.select(names).filter(pc.is_in(table["path"], value_set=paths.combine_chunks()))
 
 
-def encoded_bytes(table: pa.Table) -> Mapping[str, int]:
-    """Bytes of each column as a store writes it."""
-    with tempfile.TemporaryDirectory(prefix="geoskip-") as folder:
-        part = write_part(Path(folder, "part.parquet"), "part", table)
-    return {column.name: column.bytes for column in part.columns.values()}
+def _throwaway_keys(encryption: Encryption | None) -> PartKeys | None:
+    """Keys that protect a part as an encryption would, and that nobody has afterwards."""
+    if encryption is None:
+        return None
+    ring = KeyRing({"sample": secrets.token_bytes(32)})
+    vault = Vault(replace(encryption, keys=ring, key="sample", indexes={}), "a sample")
+    return PartKeys(vault, vault.protection(None, (), vault.encryption))
 
 
 def require_dataset(dataset: object) -> Dataset:

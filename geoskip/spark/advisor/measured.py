@@ -42,7 +42,7 @@ def indicators(query: DataFrame | str, *, spark: SparkSession | None = None) -> 
     Raises
     ------
     InvalidSpecificationError
-        For a command, a stream, a text that Spark cannot analyse and what is no query.
+        For a command, a stream, what Spark cannot plan and what is no query.
     """
     session = _session(query, spark)
     scans = conditions_of(session, query)

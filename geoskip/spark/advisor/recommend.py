@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from geoskip.advisor.advice import Advice, AdvisedIndex, AdvisedLayout, SuperfluousIndex
-from geoskip.advisor.coverage import bundles_of, undominated
+from geoskip.advisor.coverage import Coverage, bundles_of, undominated
 from geoskip.advisor.estimates import check_share
 from geoskip.advisor.query_estimates import WhatIf
 from geoskip.advisor.selection import select
@@ -93,7 +93,7 @@ def recommend(
     sampled = sample_of(dataset, candidates.entries, files)
     judged = judge(sampled.snapshot, state, sampled.metadata_bytes(), asked, candidates.together)
     names = _selected(judged, limit, strict=True)
-    advised = _advised(judged, {entry.name: entry.index for entry in candidates.entries}, names)
+    advised = _advised(judged, {entry.name: entry.index for entry in candidates.entries}, names, asked)
     specifications = [each.index for each in advised]
     what_if = _what_if(source.name, _restricted(sampled, names), asked, judged, untouched)
     layout, notes = None, []
@@ -110,7 +110,7 @@ def recommend(
         indexes=advised,
         estimate=what_if,
         layout=layout,
-        superfluous=_superfluous(judged, sampled, names),
+        superfluous=_superfluous(judged, sampled, names, asked),
         unserved=candidates.unserved,
         budget=limit,
         candidates=len(sampled.proposed),
@@ -169,7 +169,7 @@ def _selected(judged: JudgedCandidates, budget: int, *, strict: bool) -> frozens
 
 
 def _advised(
-    judged: JudgedCandidates, candidates: Mapping[str, Index], names: frozenset[str]
+    judged: JudgedCandidates, candidates: Mapping[str, Index], names: frozenset[str], asked: Sequence[AskedQuery]
 ) -> tuple[AdvisedIndex, ...]:
     """The chosen indexes with their numbers, those that save most first."""
     every = judged.saved(names)
@@ -185,14 +185,20 @@ def _advised(
                 adds_files=files,
                 adds_bytes=size,
                 metadata_bytes=judged.costs[name],
-                queries=tuple(number + 1 for number in judged.coverage.queries_of(name)),
+                queries=tuple(asked[place].number for place in judged.coverage.queries_of(name)),
             )
         )
     return tuple(sorted(found, key=lambda each: (-each.bytes, each.metadata_bytes, str(each.index))))
 
 
-def _superfluous(judged: JudgedCandidates, sampled: FileSample, names: frozenset[str]) -> tuple[SuperfluousIndex, ...]:
-    """Existing indexes without which the queries would read no more, the largest first."""
+def _superfluous(
+    judged: JudgedCandidates, sampled: FileSample, names: frozenset[str], asked: Sequence[AskedQuery]
+) -> tuple[SuperfluousIndex, ...]:
+    """Existing indexes without which the queries would read no more, the largest first.
+
+    One that skips files is superfluous where the advised indexes skip them too, as far as the sample shows. That one
+    skips none at all is no matter of a sample: the summaries of all files are there.
+    """
     if sampled.existing is None:
         return ()
     stored = {
@@ -200,10 +206,17 @@ def _superfluous(judged: JudgedCandidates, sampled: FileSample, names: frozenset
         for name in judged.coverage.base
     }
     alone = replace(judged.coverage, base=frozenset())
-    left, found = names | judged.coverage.base, []
+    everywhere = judge(sampled.existing, sampled.state, {}, asked, ()).coverage
+    every = replace(everywhere, base=frozenset())
+    left, existing, found = names | judged.coverage.base, frozenset(everywhere.base), []
+
+    def is_needed(of: Coverage, name: str, others: frozenset[str]) -> bool:
+        return of.saving(others - {name}) != of.saving(others)
+
     for name in sorted(stored, key=lambda name: (-stored[name], name)):
-        if alone.saving(left - {name}) == alone.saving(left):
-            left -= {name}
+        unseen = not is_needed(alone, name, existing) and is_needed(every, name, existing)
+        if not is_needed(alone, name, left) and not unseen:
+            left, existing = left - {name}, existing - {name}
             found.append(SuperfluousIndex(name, stored[name]))
     return tuple(found)
 
@@ -241,7 +254,7 @@ def _what_if(
 
 
 def _handle(dataset: Dataset) -> str:
-    """The Python that makes such a handle in the session ``spark``."""
+    """The Python that makes such a handle, from the names ``spark``, ``store`` and ``encryption``."""
     source = dataset._source
     options: dict[str, Any] = {} if source.table is not None else {"format": source.format, **source.options}
     if options.get("format") == "parquet":
@@ -249,4 +262,6 @@ def _handle(dataset: Dataset) -> str:
     if source.metadata is not None:
         options["metadata"] = source.metadata
     where = f"table={source.table!r}" if source.table is not None else repr(source.path)
-    return f"geoskip.dataset({', '.join(['spark', where, *(f'{n}={v!r}' for n, v in options.items())])})"
+    given = [f"{name}={value!r}" for name, value in options.items()]
+    given += ["store=store"] * (source.given is not None) + ["encryption=encryption"] * (source.encryption is not None)
+    return f"geoskip.dataset({', '.join(['spark', where, *given])})"

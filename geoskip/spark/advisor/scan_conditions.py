@@ -18,7 +18,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.clauses import Mask
@@ -213,7 +214,7 @@ def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondi
     Raises
     ------
     InvalidSpecificationError
-        For a command, which would have to be run, a stream, a text that Spark cannot analyse and what is no query.
+        For a command, which would have to be run, a stream, what Spark cannot plan and what is no query.
     """
     session = query.sparkSession if isinstance(query, DataFrame) else spark
     check_session(session)
@@ -266,9 +267,9 @@ def _scans(geoskip: Any, session: SparkSession, query: str | DataFrame) -> Any:
                 if isinstance(query, str)
                 else geoskip.scansOf(query._jdf)
             )
-    except (AnalysisException, ParseException) as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise InvalidSpecificationError(
-            f"Spark cannot analyse the query {shown}: {sentence(error)}; a query is a text that spark.sql takes in "
+            f"Spark cannot plan the query {shown}: {sentence(error)}; a query is a text that spark.sql takes in "
             "this session, or a DataFrame"
         ) from None
     if found is None:

@@ -8,7 +8,7 @@ files that a query reads now, with the indexes that exist and Spark's own partit
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ from geoskip.indexes.base import Index
 from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_of
 from geoskip.report import count_of
-from geoskip.spark.advisor.file_sample import FileSample, choose_files, encoded_bytes, require_dataset, sample_files
+from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout
 from geoskip.spark.advisor.workload_log import logged_conditions
@@ -94,6 +94,8 @@ class AskedQuery:
     text: str
     scans: tuple[ScanCondition, ...]
     count: int = 1
+    number: int = 0
+    """Its place among the given queries, from 1; of those that the session has seen, among the dataset's own."""
 
 
 def what_if(
@@ -146,7 +148,7 @@ def what_if(
     """
     check_share(sample, confidence)
     source = require_dataset(dataset)._source
-    proposed = [indexes] if isinstance(indexes, Index) else list(indexes)
+    proposed = [indexes] if isinstance(indexes, Index) else list(indexes or ())
     if not proposed and layout is None:
         raise InvalidSpecificationError("what_if() needs indexes to try, such as indexes=[MinMax('temp')], got none")
     state = source.current_state()
@@ -182,7 +184,7 @@ def what_if(
     started = time.perf_counter()
     rows = sample_rows(sampled.state, layout, sampled.snapshot.header.entries, sample, seed)
     simulated = simulate_layout(rows, count, seed)
-    measured = encoded_bytes(simulated.snapshots[0].files.table())
+    measured = sampled.encoded_bytes(simulated.snapshots[0].files.table())
     return replace(
         found,
         queries=tuple(layout_estimate(query, sampled, simulated, confidence) for query in asked),
@@ -228,6 +230,8 @@ def asked_queries(
         seen = logged_conditions(dataset.spark)
         given = [AskedQuery(each.scan.condition or "(no condition)", (each.scan,), each.count) for each in seen]
     else:
+        if not isinstance(queries, str | DataFrame | Iterable):
+            raise InvalidSpecificationError(f"queries= takes a list of SQL texts or DataFrames, got {queries!r}")
         listed = [queries] if isinstance(queries, str | DataFrame) else list(queries)
         given = [_plan(dataset, query) for query in listed]
     if not given:
@@ -236,7 +240,10 @@ def asked_queries(
             "those that the session has seen; got none"
         )
     files = QueriedFiles(state)
-    own = [replace(query, scans=tuple(s for s in query.scans if files.in_scope(s).any())) for query in given]
+    own = [
+        replace(query, scans=tuple(s for s in query.scans if files.in_scope(s).any()), number=number)
+        for number, query in enumerate(given, 1)
+    ]
     asked = [query for query in own if query.scans]
     untouched = tuple(query.text for query in own if not query.scans)
     if not asked:
@@ -244,7 +251,9 @@ def asked_queries(
             f"none of the queries reads a file of {dataset._source.name}: {'; '.join(untouched)[:300]}; give queries "
             f"over {state.relation.root}, or the dataset that they read"
         )
-    return asked, () if queries is None else untouched  # of a session, much is about other data
+    if queries is None:  # of a session, much is about other data
+        return [replace(query, number=number) for number, query in enumerate(asked, 1)], ()
+    return asked, untouched
 
 
 def _plan(dataset: Dataset, query: Query) -> AskedQuery:

@@ -81,7 +81,16 @@ class PlannedScan extends Decision {
             return null;
         }
         LogicalPlan plan = session.sessionState().analyzer().executeAndCheck(parsed, tracker());
-        return plan instanceof Command ? null : plan;
+        return isCommand(plan) ? null : plan;
+    }
+
+    /** True of a command, and of several in one: FROM a INSERT INTO b SELECT * INSERT INTO c SELECT *. */
+    private static boolean isCommand(LogicalPlan plan) {
+        boolean found = plan instanceof Command;
+        for (LogicalPlan child : ScalaInterop.list(plan.children())) {
+            found |= child instanceof Command;
+        }
+        return found;
     }
 
     /** A tracker of nothing, which some Sparks let tell a callback. */
