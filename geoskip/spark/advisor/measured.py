@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -111,9 +110,8 @@ def measure(scan: ScanCondition) -> ScanIndicators:
     files = {file.uri: file for file in listed}
     with _enabled(scan.planned.spark):
         by_file, read = _matching(scan.planned, files)
-    rows = _rows(scan.planned, files)
-    unsettled = json.loads(scan.planned.scan.unsettled())
-    notes = [f"not counted among the scan's conditions: {text}, which no row settles alone" for text in unsettled]
+    rows = _rows(scan, scan.planned, files)
+    notes = [f"not counted among the scan's conditions: {text}, which no row settles alone" for text in scan.unsettled]
 
     def extent(paths: Iterable[str]) -> Extent:
         chosen = list(paths)
@@ -165,10 +163,10 @@ def _named(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int
     return plain if len(plain) == len(counts) and plain.keys() <= files.keys() else dict(counts)
 
 
-def _rows(planned: PlannedScan, files: Mapping[str, ListedFile]) -> dict[str, int]:
+def _rows(scan: ScanCondition, planned: PlannedScan, files: Mapping[str, ListedFile]) -> dict[str, int]:
     """The rows of every file: from the metadata of files that have not changed, else counted by Spark."""
     found: dict[str, int] = {}
-    for root in json.loads(planned.scan.datasets()):
+    for root in scan.datasets:
         found |= _rows_known(root, files)
     unknown = [f"{file.size} {file.mtime} {path}" for path, file in files.items() if path not in found]
     if unknown:

@@ -1,7 +1,7 @@
 """Scans of a query with the conditions that the planner would get, found without running it.
 
 Spark optimizes the query's plan in the session, with geoskip's rule (``jvm/GeoskipRule.java``) in a mode in which it
-writes down what it would ask, in the place of a decision (``jvm/PlannedScan.java``). So conditions pass through
+writes down the scans that it would decide on (``jvm/PlannedScan.java``). So conditions pass through
 projections, joins and subqueries exactly as they do for a query that is run; dynamic filters, whose values are known
 only at run time, are not among them. Neither reports nor caches of decisions see any of it, no metadata are needed, and
 it does not matter whether geoskip is switched on. Cached data are taken for the files that they were read from.
@@ -81,6 +81,10 @@ class ScanCondition:
     """Bodies of SQL functions that mappings name, as the planner takes them."""
     planned: PlannedScan | None = field(default=None, repr=False)
     """The scan on the Java side, with which Spark evaluates conditions for single values; None without it."""
+    unsettled: tuple[str, ...] = ()
+    """Members of the condition that a row's values do not settle: over a subquery, or not deterministic."""
+    datasets: tuple[str, ...] = ()
+    """The roots of the datasets with metadata that the scan reads of."""
     _answers: Answers = field(default_factory=dict, repr=False)
 
     @property
@@ -230,7 +234,7 @@ def conditions_of(spark: SparkSession, query: str | DataFrame) -> list[ScanCondi
 def condition_of(planned: PlannedScan) -> ScanCondition:
     """The condition of a scan that the Java side has planned."""
     summary = json.loads(planned.scan.summary())
-    asked, _, environment = planned.scan.question().partition("\n")
+    asked, _, environment = summary["question"].partition("\n")
     request = {**json.loads(environment), **json.loads(asked), "environment": environment}
     templates: list[Template] = []
     if request["conditions"]:
@@ -245,6 +249,8 @@ def condition_of(planned: PlannedScan) -> ScanCondition:
         summary["folders"],
         tuple(templates),
         planned,
+        tuple(summary["unsettled"]),
+        tuple(summary["datasets"]),
     )
 
 

@@ -99,10 +99,7 @@ def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
         except (PySparkException, Py4JJavaError) as error:
             warnings.warn(f"{entry['condition']} is left out: {sentence(error)}", stacklevel=2)
             continue
-        if scan is None:
-            warnings.warn(f"{entry['condition']} is left out: {entry['dataset']} has other columns now", stacklevel=2)
-        else:
-            found.append(LoggedCondition(scan, entry["count"]))
+        found.append(LoggedCondition(scan, entry["count"]))
     return found
 
 
@@ -113,7 +110,7 @@ def _entries(spark: SparkSession) -> list[Mapping[str, Any]]:
     return found
 
 
-def _planned(spark: SparkSession, place: int, read: Mapping[str, Any]) -> ScanCondition | None:
+def _planned(spark: SparkSession, place: int, read: Mapping[str, Any]) -> ScanCondition:
     side = java(spark).geoskip
     if read["table"] is not None:
         frame = spark.table(read["table"])
@@ -121,5 +118,4 @@ def _planned(spark: SparkSession, place: int, read: Mapping[str, Any]) -> ScanCo
         options = {name: value for name, value in read["options"].items() if name.lower() not in ("path", "paths")}
         schema = T.StructType.fromJson(json.loads(read["schema"]))
         frame = spark.read.format(read["format"]).options(**options).schema(schema).load(read["roots"])
-    scan = side.planned(side.seen(spark._jsparkSession, place), frame._jdf)
-    return None if scan is None else condition_of(PlannedScan(side, scan, spark))
+    return condition_of(PlannedScan(side, side.planned(side.seen(spark._jsparkSession, place), frame._jdf), spark))

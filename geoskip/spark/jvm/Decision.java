@@ -263,7 +263,8 @@ class QueryDecisions {
     private final Map decisions = new HashMap(); // by scan
     private final List environments = new ArrayList(); // pairs of a relation's files and a text
     private Map settings; // of the session, once they are needed
-    volatile Boolean keepsLiterals; // for the log of the workload; null where it is to keep nothing
+    volatile List recorded; // of PlannedScan, for the log of the workload; null where it is to keep nothing
+    volatile boolean keepsLiterals;
 
     /** That of the query which this thread plans; an empty one where Spark tracks none. */
     static QueryDecisions current() {

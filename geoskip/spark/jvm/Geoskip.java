@@ -143,10 +143,10 @@ public final class Geoskip {
         return found == null ? "[]" : found.workload.json();
     }
 
-    /** What was kept of the condition at a place of `workload`, null without its literals. */
+    /** What was kept of the condition at a place of `workload`. */
     public SeenCondition seen(SparkSession session, int place) { return listener(session).workload.seen(place); }
 
-    /** The scan of a condition that was seen, over a frame of its files; null where columns of it are gone. */
+    /** The scan of a condition that was seen with its literals, over a frame of its files. */
     public PlannedScan planned(SeenCondition seen, Dataset frame) { return seen.over(frame); }
 
     /** Listens to a session once. The session keeps the listener: facts lead to it, so a strong value would pin it. */
@@ -354,10 +354,7 @@ public final class Geoskip {
     public boolean audited(long budgetMs) throws InterruptedException { return Audit.finished(budgetMs); }
 
     /** The scans of files that an SQL text's query would read; null for a command. */
-    public List scansOf(String text, SparkSession session) throws Exception {
-        LogicalPlan plan = PlannedScan.analysed(text, session);
-        return plan == null ? null : PlannedScan.of(plan, session);
-    }
+    public List scansOf(String text, SparkSession session) throws Exception { return PlannedScan.of(text, session); }
 
     /** The scans of files that a frame's query would read. */
     public List scansOf(Dataset frame) {

@@ -36,6 +36,29 @@ class RuleBuilder extends AbstractFunction1 {
     }
 }
 
+/** The question that a scan's conditions put to Python: one line of JSON, then what the query is read under. */
+class ScanQuestion {
+    final Slots slots;
+    final String text;
+
+    ScanQuestion(
+            LogicalRelation relation, List directories, List datasets, List conditions, List barriers, long budget,
+            QueryDecisions planned, SparkSession session) {
+        Names names = new Names(relation);
+        slots = new Slots(((HadoopFsRelation) relation.relation()).partitionSchema(), names);
+        List written = new ArrayList();
+        for (Expression condition : conditions) {
+            written.add(ExpressionJson.expression(condition, names, slots));
+        }
+        for (PartitionDirectory directory : directories) {
+            slots.add(directory.values());
+        }
+        Json asked = new Json().with("datasets", datasets).with("conditions", written).with("vectors", slots.vectors())
+                .with("barriers", barriers).with("budget", budget / 1000.0);
+        text = asked + "\n" + planned.environment(relation, session);
+    }
+}
+
 /** Takes the files that cannot match out of the scans of a plan. */
 class GeoskipRule extends Rule {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
@@ -48,16 +71,14 @@ class GeoskipRule extends Rule {
         if (Geoskip.captured.get() != null) {
             return capture((LogicalPlan) plan);
         }
-        boolean isRecorded = PlannedScan.recording.get() != null;
-        boolean isOfUser = !isRecorded && Geoskip.planning.get() == null;
-        if (isOfUser) {
-            WorkloadLog.plan(session);
-        }
-        if (!isRecorded && !(isOfUser && SupportedRelations.enabled(conf))) {
-            return plan;
-        }
+        List recorded = (List) PlannedScan.recording.get();
+        boolean isOfUser = recorded == null && Geoskip.planning.get() == null;
         try {
-            if (!isRecorded && !concerns((LogicalPlan) plan)) {
+            List logged = isOfUser ? WorkloadLog.recorded(conf) : null;
+            if (logged != null) {
+                rewrite((LogicalPlan) plan, locations((LogicalPlan) plan, false), new ArrayList(), new ArrayList(), logged);
+            }
+            if (recorded == null && !(isOfUser && SupportedRelations.enabled(conf) && concerns((LogicalPlan) plan))) {
                 return plan;
             }
             List originals = locations((LogicalPlan) plan, false); // before partition pruning makes lists of partitions of some
@@ -68,7 +89,7 @@ class GeoskipRule extends Rule {
                     break;
                 }
             }
-            return rewrite(pruned, originals, new ArrayList(), new ArrayList());
+            return rewrite(pruned, originals, new ArrayList(), new ArrayList(), recorded);
         } catch (InterruptedException cancelled) {
             Thread.currentThread().interrupt();
             return plan;
@@ -141,9 +162,11 @@ class GeoskipRule extends Rule {
     /**
      * The plan with its file relations replaced. A row of `plan` that fails one of `conditions` does not matter: they
      * pass through filters and deterministic projections, and end at everything else. `barriers` say where that was
-     * not for the optimizer, which pushes filters through all that lets them pass, but a condition's own end.
+     * not for the optimizer, which pushes filters through all that lets them pass, but a condition's own end. Where there
+     * is a list to record the scans in, nothing is replaced.
      */
-    private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, List barriers) throws Exception {
+    private LogicalPlan rewrite(LogicalPlan plan, List originals, List conditions, List barriers, List recorded)
+            throws Exception {
         if (plan instanceof LogicalRelation) {
             LogicalRelation relation = (LogicalRelation) plan;
             FileIndex original =
@@ -151,9 +174,12 @@ class GeoskipRule extends Rule {
             if (conditions.isEmpty() && barriers.isEmpty() || !SupportedRelations.mayTouch(relation)) {
                 return plan;
             }
-            boolean isRecorded = PlannedScan.recording.get() != null;
-            List datasets = isRecorded ? new ArrayList() : indexed(original);
-            return datasets.isEmpty() && !isRecorded ? plan : skip(relation, original, datasets, conditions, barriers);
+            if (recorded != null) {
+                new PlannedScan(relation, original, conditions, session).record(recorded);
+                return plan;
+            }
+            List datasets = indexed(original);
+            return datasets.isEmpty() ? plan : skip(relation, original, datasets, conditions, barriers);
         }
         List below = new ArrayList();
         String barrier = null;
@@ -177,7 +203,7 @@ class GeoskipRule extends Rule {
         List changed = new ArrayList();
         boolean any = false;
         for (LogicalPlan child : ScalaInterop.list(plan.children())) {
-            LogicalPlan rewritten = rewrite(child, originals, below, barriers);
+            LogicalPlan rewritten = rewrite(child, originals, below, barriers, recorded);
             any |= rewritten != child;
             changed.add(rewritten);
         }
@@ -214,11 +240,7 @@ class GeoskipRule extends Rule {
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
         Decision decision;
-        if (PlannedScan.recording.get() != null) {
-            ScanQuestion asked = new ScanQuestion(
-                    relation, directories, datasets, conditions, barriers, 0, new QueryDecisions(), session);
-            decision = new PlannedScan(asked, relation, original, directories, conditions, session);
-        } else if (conditions.isEmpty()) {
+        if (conditions.isEmpty()) {
             decision = Decision.none(barriers);
         } else {
             try {

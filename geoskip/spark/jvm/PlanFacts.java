@@ -70,7 +70,7 @@ class PlanFacts {
             // what is reused stands once elsewhere in the plan
             leaf(plan);
             for (SparkPlan subquery : ScalaInterop.list(plan.subqueries())) {
-                if (isNew(subquery, subqueries)) { // it stands in a filter and in the scan below, and runs once
+                if (ScalaInterop.isNew(subquery, subqueries)) { // it stands in a filter and in the scan below, and runs once
                     collect(subquery);
                 }
             }
@@ -83,20 +83,10 @@ class PlanFacts {
     /** Scans that adaptive execution took out of its plan when they, or what they meet, had turned out empty. */
     private void dropped(SparkPlan plan) {
         for (SparkPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
-            if (leaf instanceof FileSourceScanExec && isNew(leaf, found)) {
+            if (leaf instanceof FileSourceScanExec && ScalaInterop.isNew(leaf, found)) {
                 scans.add(new ScanFacts((FileSourceScanExec) leaf, session).finished());
             }
         }
-    }
-
-    /** Adds a plan to those met, unless one of them reads the same. */
-    private static boolean isNew(SparkPlan plan, List met) {
-        for (SparkPlan other : met) {
-            if (other.sameResult(plan)) {
-                return false;
-            }
-        }
-        return met.add(plan);
     }
 
     private void leaf(SparkPlan plan) {

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.execution.datasources.*;
 import org.apache.spark.sql.types.DataTypes;
@@ -94,6 +95,16 @@ class ScalaInterop {
             }
         }
         return found;
+    }
+
+    /** Adds a plan to those met, unless one of them reads the same. */
+    static boolean isNew(QueryPlan plan, List met) {
+        for (QueryPlan other : met) {
+            if (other.sameResult(plan)) {
+                return false;
+            }
+        }
+        return met.add(plan);
     }
 
     static String conjunction(Seq first, Seq second) {

@@ -180,21 +180,15 @@ class ScanFacts {
                 executed ? readBytes : ScalaInterop.length(kept())};
     }
 
-    /** Is this a scan that was planned again, by files and conditions? */
+    /** Is this a planned scan? By what was decided, else by its files, or the partitions that Spark took of them. */
     boolean isOf(PlannedScan scan) {
-        return index != null && index.original == scan.original()
-                && PlannedScan.textOf(index.decision.conditions).equals(scan.condition());
-    }
-
-    /** Is it by its files, or the partitions that Spark took of them? */
-    boolean mayBeOf(PlannedScan scan) {
         if (index != null) {
-            return index.original == scan.original();
+            return index.original == scan.original && index.decision.conditions.equals(scan.conditions);
         }
         for (Object root : ScalaInterop.list(location.rootPaths())) {
             boolean isBelow = false;
             for (Object above : scan.roots()) {
-                isBelow |= root.toString().equals(above) || root.toString().startsWith(above + "/");
+                isBelow |= (root + "/").startsWith(above + "/");
             }
             if (!isBelow) {
                 return false;

@@ -8,7 +8,6 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import @Dataset@;
-import @SparkSession@;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -16,7 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -31,142 +30,134 @@ import org.slf4j.LoggerFactory;
  */
 class WorkloadLog {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
-    private static final String SETTING = "spark.geoskip.workload";
     private static final int MOST = 1000;
-    private static final int LONGEST = 2000;
     private static final long ANSWER_MS = 5000;
 
-    /** What is known of one condition. */
-    private static class Entry {
-        String root;
-        String text;
-        long count;
-        final long[] amounts = new long[4]; // see ScanFacts: sums over the runs
-        long first;
-        long last;
-        SeenCondition seen; // null unless literals are allowed
-    }
-
-    private final LinkedHashMap entries = new LinkedHashMap(16, 0.75f, true) { // by root and text
+    private final LinkedHashMap seen = new LinkedHashMap(16, 0.75f, true) { // SeenCondition by root, text and literals
         protected boolean removeEldestEntry(Map.Entry eldest) { return size() > MOST; }
     };
 
-    /** Writes down what the session wants kept of the query that this thread plans: by the time it ends that may change. */
-    static void plan(SparkSession session) {
-        String text = session.sessionState().conf().getConfString(SETTING, "off").trim().toLowerCase(Locale.ROOT);
-        if (text.equals("on") || text.equals("true") || text.equals("literals")) {
-            QueryDecisions.current().keepsLiterals = Boolean.valueOf(text.equals("literals"));
+    /**
+     * Where the scans of the query that this thread plans are recorded, null where the session keeps none. Literals are
+     * kept as it wants now: by the time the query ends that may change.
+     */
+    static List recorded(SQLConf conf) {
+        String text = conf.getConfString("spark.geoskip.workload", "off").trim().toLowerCase(Locale.ROOT);
+        if (!text.equals("on") && !text.equals("true") && !text.equals("literals")) {
+            return null;
         }
+        QueryDecisions planned = QueryDecisions.current();
+        planned.keepsLiterals = text.equals("literals");
+        planned.recorded = planned.recorded == null ? new ArrayList() : planned.recorded;
+        return planned.recorded;
     }
 
     /** Takes in what a query read, if that was wanted when it was planned; in the thread of Spark's listeners. */
     void consider(QueryExecution execution, PlanFacts facts) {
-        Boolean literals = QueryDecisions.of(execution.tracker()).keepsLiterals;
-        if (literals == null) {
+        QueryDecisions planned = QueryDecisions.of(execution.tracker());
+        if (planned.recorded == null) {
             return;
         }
         try {
             List left = new ArrayList(facts.scans());
-            for (Object scan : PlannedScan.of(execution.analyzed(), execution.sparkSession())) {
-                ScanFacts read = taken(left, (PlannedScan) scan);
-                if (read != null) { // or it was cached, the same as another one, or not needed any more
-                    add((PlannedScan) scan, read, literals.booleanValue());
+            for (PlannedScan scan :
+                    PlannedScan.in(execution.optimizedPlan(), planned.recorded, execution.sparkSession())) {
+                ScanFacts read = null; // of a scan that a plan has twice, as in a filter of partitions, one read the files
+                for (ScanFacts other : left) {
+                    if (other.isOf(scan) && (read == null || other.amounts()[2] > read.amounts()[2])) {
+                        read = other;
+                    }
+                }
+                if (left.remove(read)) { // else it is the same as another one, or was not needed any more
+                    add(scan, read.amounts(), planned.keepsLiterals);
                 }
             }
-        } catch (Exception failure) {
-            LOG.warn("geoskip did not log the conditions of a query", failure);
+        } catch (Exception failure) { // a log is not worth a query
+            LOG.debug("geoskip could not log the conditions of a query", failure);
         } catch (LinkageError unfit) {
-            LOG.warn("geoskip did not log the conditions of a query", unfit);
+            LOG.debug("geoskip could not log the conditions of a query", unfit);
         } catch (StackOverflowError deep) {
-            LOG.warn("geoskip did not log the conditions of a query: they are nested too deeply");
+            LOG.debug("geoskip could not log the conditions of a query: its plan is nested too deeply");
         }
     }
 
-    /**
-     * The facts about a planned scan, taken out of a list: of the same conditions, else of the same files. Of a scan that
-     * a plan has twice, as in a filter of partitions, one has read the files.
-     */
-    private static ScanFacts taken(List facts, PlannedScan scan) {
-        ScanFacts found = null;
-        for (int pass = 0; pass < 2 && found == null; pass++) {
-            for (ScanFacts read : facts) {
-                if ((pass == 0 ? read.isOf(scan) : read.mayBeOf(scan))
-                        && (found == null || read.amounts()[2] > found.amounts()[2])) {
-                    found = read;
-                }
-            }
-        }
-        facts.remove(found);
-        return found;
-    }
-
-    private void add(PlannedScan scan, ScanFacts read, boolean literals) throws Exception {
-        String text = literals ? scan.sortedCondition() : Geoskip.ask("shape " + scan.question(), ANSWER_MS);
+    private void add(PlannedScan scan, long[] amounts, boolean literals) throws Exception {
+        String text = literals ? scan.sortedCondition() : shape(scan);
         if (text == null || !literals && text.startsWith("{")) { // Python did not answer, or failed
             return;
         }
-        long[] amounts = read.amounts();
+        String root = ScalaInterop.rootOf(scan.original);
+        List key = Arrays.asList(new Object[] {root, text, literals});
         synchronized (this) {
-            List key = Arrays.asList(new Object[] {scan.root(), text, literals});
-            Entry entry = (Entry) entries.get(key);
-            if (entry == null) {
-                entry = new Entry();
-                entry.root = scan.root();
-                entry.text = text.length() <= LONGEST ? text : text.substring(0, LONGEST - 1) + "…";
-                entry.first = System.currentTimeMillis();
-                entries.put(key, entry);
+            if (seen.get(key) == null) {
+                seen.put(key, new SeenCondition(root, text));
             }
-            entry.seen = literals ? new SeenCondition(scan) : null;
-            entry.last = System.currentTimeMillis();
-            entry.count++;
-            for (int i = 0; i < amounts.length; i++) {
-                entry.amounts[i] += amounts[i];
-            }
+            ((SeenCondition) seen.get(key)).add(amounts, literals ? scan : null);
         }
+    }
+
+    private static String shape(PlannedScan scan) throws Exception {
+        Names names = new Names(scan.relation);
+        List written = new ArrayList();
+        for (Expression condition : scan.conditions) {
+            written.add(ExpressionJson.expression(condition, names, null));
+        }
+        return Geoskip.ask("shape " + new Json().with("conditions", written), ANSWER_MS);
     }
 
     /** The conditions as JSON, the one seen last at the end. */
     synchronized String json() {
         List found = new ArrayList();
-        for (Object entry : entries.values()) {
-            Entry one = (Entry) entry;
-            found.add(new Json().with("dataset", one.root).with("condition", one.text).with("count", one.count)
-                    .with("amounts", one.amounts).with("first", one.first).with("last", one.last)
-                    .with("read", one.seen == null ? null : one.seen.reader()));
+        for (SeenCondition one : seen.values()) {
+            found.add(one.told);
         }
         return Json.text(found);
     }
 
-    /** The condition at a place of `json`, if its literals were kept. */
-    synchronized SeenCondition seen(int place) { return ((Entry) new ArrayList(entries.values()).get(place)).seen; }
-
+    /** The condition at a place of `json`. */
+    synchronized SeenCondition seen(int place) { return (SeenCondition) new ArrayList(seen.values()).get(place); }
 }
 
-/** The expressions of a condition, and how to read what they are over. */
+/** What is told of a condition, and where literals are kept its expressions. */
 class SeenCondition {
-    private final List conditions; // bottom first
-    private final Map names = new HashMap(); // of columns, by the ids that the conditions have
-    private final Json reader;
+    private static final int LONGEST = 2000;
+    final Json told;
+    private final long[] amounts = new long[4]; // see ScanFacts: sums over the runs
+    private long count;
+    private List conditions; // the lowest of the plan first
+    private Names names; // of columns, by the ids that the conditions have
 
-    SeenCondition(PlannedScan scan) {
-        conditions = scan.ownConditions();
-        LogicalRelation relation = scan.relation;
-        for (Attribute column : ScalaInterop.list(relation.output())) {
-            names.put(column.exprId(), column.name());
+    SeenCondition(String root, String text) {
+        String shown = text.length() <= LONGEST ? text : text.substring(0, LONGEST - 1) + "…";
+        told = new Json().with("dataset", root).with("condition", shown).with("first", System.currentTimeMillis());
+    }
+
+    /** Takes in a run; the scan is null without its literals. */
+    void add(long[] read, PlannedScan scan) {
+        for (int i = 0; i < read.length; i++) {
+            amounts[i] += read[i];
         }
-        HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        Object format = files.fileFormat();
-        reader = new Json().with("format", format instanceof DataSourceRegister
-                        ? ((DataSourceRegister) format).shortName() : format.getClass().getName())
-                .with("options", new Json().withAll(files.options())).with("schema", files.schema().json())
-                .with("roots", scan.roots()).with("table", relation.catalogTable().isEmpty() ? null
-                        : ((CatalogTable) relation.catalogTable().get()).identifier().quotedString());
+        if (scan != null) {
+            conditions = scan.ownConditions();
+            names = new Names(scan.relation);
+        }
+        told.with("amounts", amounts).with("count", ++count).with("last", System.currentTimeMillis())
+                .with("read", scan == null ? null : reader(scan));
     }
 
     /** Format, options, schema and roots, or the table. */
-    Json reader() { return reader; }
+    private static Json reader(PlannedScan scan) {
+        HadoopFsRelation files = (HadoopFsRelation) scan.relation.relation();
+        Object format = files.fileFormat();
+        Object table = scan.relation.catalogTable().isEmpty() ? null : scan.relation.catalogTable().get();
+        return new Json().with("format", format instanceof DataSourceRegister
+                        ? ((DataSourceRegister) format).shortName() : format.getClass().getName())
+                .with("options", new Json().withAll(files.options())).with("schema", files.schema().json())
+                .with("roots", scan.roots())
+                .with("table", table == null ? null : ((CatalogTable) table).identifier().quotedString());
+    }
 
-    /** The scan of a frame that reads the files anew; null where it has not got all columns any more. */
+    /** The scan of a frame that reads the files anew. Spark says so where it has not got all columns any more. */
     PlannedScan over(Dataset frame) {
         final Map columns = new HashMap();
         LogicalPlan plan = frame.queryExecution().analyzed();
@@ -175,19 +166,13 @@ class SeenCondition {
         }
         List renewed = new ArrayList();
         for (Expression condition : conditions) {
-            for (Object read : ScalaInterop.list(condition.references().toSeq())) {
-                if (!columns.containsKey(names.get(((Attribute) read).exprId()))) {
-                    return null;
-                }
-            }
             renewed.add(condition.transform(new Replacement() {
                 Object of(Object node) {
-                    return node instanceof AttributeReference
-                            ? columns.get(names.get(((AttributeReference) node).exprId())) : null;
+                    return node instanceof AttributeReference ? columns.get(names.of((AttributeReference) node)) : null;
                 }
             }));
         }
-        List scans = PlannedScan.of(Decision.filtered(plan, renewed), frame.sparkSession());
-        return scans.size() == 1 ? (PlannedScan) scans.get(0) : null;
+        Dataset filtered = Dataset.ofRows(frame.sparkSession(), Decision.filtered(plan, renewed));
+        return (PlannedScan) PlannedScan.of(filtered.queryExecution().analyzed(), frame.sparkSession()).get(0);
     }
 }
