@@ -37,7 +37,7 @@ def workload_log(spark: SparkSession) -> DataFrame:
 
     There is a row for each dataset and condition that a scan had in a query that was planned while
     ``spark.geoskip.workload`` was ``on``, where ``?`` and its type stand for every literal, or ``literals``, and that
-    has ended: the newest 1000. Queries of geoskip itself are not among them.
+    has ended: the newest 1000. Scans that fill a cache and queries of geoskip itself are not among them.
 
     Returns
     -------
