@@ -21,12 +21,16 @@ Imports point downwards only; import-linter checks it.
   which files to keep.
 * ``metadata``, ``stores``, ``lifecycle``: the table of files with its header, where snapshots are kept, and the verbs
   that change them under concurrent writers.
-* ``layout``: orders in which rows are written to files, so that queries skip more of them.
+* ``layout``: orders in which rows are written to files, so that queries skip more of them: ranks of the columns, keys
+  and cuts to files fitted to a sample, and how well the files of a dataset cluster.
+* ``advisor``: what queries read and what would help them, as numbers: the paper's indicators, estimates from a sample
+  with their intervals, candidates from conditions, and selection within a budget.
 * ``advisor``: indicators of queries, estimates from samples, candidate indexes and their selection within a budget.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
-  ``spark.advisor`` says what queries read and what would help them.
+  ``spark.dataset.write`` and ``rewrite_files`` write data in a layout, ``spark.advisor`` plans queries without running
+  them, samples files and rows, and has the planner itself decide over these samples.
 * ``udf_mappings``, beside this package: mappings of function libraries, found by entry point.
 
 The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::

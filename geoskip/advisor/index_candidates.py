@@ -31,7 +31,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.advisor.sql_text import sql_text
+from geoskip.advisor.condition_text import sql_text
 from geoskip.clauses import KEEP_ALL, all_of, parts_of
 from geoskip.errors import GeoskipError
 from geoskip.indexes.affix import Prefix, Suffix

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from geoskip.errors import InvalidSpecificationError
-from geoskip.layout.curves import MOST_BITS, hilbert_keys, z_order_keys
 from geoskip.layout.file_cuts import FileCuts
 from geoskip.layout.kd_cells import KDCells
-from geoskip.layout.lexical_keys import LexicalKeys
 from geoskip.layout.ranks import ColumnRanks, Ints, dimensions, is_geometry
+from geoskip.layout.row_keys import MOST_BITS, LexicalKeys, hilbert_keys, z_order_keys
 from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort
 
 _MOST_BITS_A_COLUMN = 14

@@ -24,7 +24,7 @@ import org.slf4j.LoggerFactory;
  * The conditions of the queries that a session has planned while spark.geoskip.workload is `on` or `literals`, and has
  * run: the newest different ones, with how often they were run and what they read.
  *
- * A condition is kept as its shape alone, without a literal (geoskip/advisor/condition_shape.py), unless literals are
+ * A condition is kept as its shape alone, without a literal (geoskip/advisor/condition_text.py), unless literals are
  * allowed. Then its expressions are kept too, so that it can be planned again over the same files read anew; no listing
  * and no plan is.
  */

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from geoskip.advisor.condition_shape import shape_of
+from geoskip.advisor.condition_text import shape_of
 from geoskip.clauses import Mask
 from geoskip.indexes.base import Index, is_own
 from geoskip.metadata import IndexEntry, Snapshot

@@ -10,7 +10,7 @@ import pytest
 
 from geoskip import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.layout.arrangement import Arrangement
-from geoskip.layout.curves import z_order_keys
+from geoskip.layout.row_keys import z_order_keys
 from tests.support.layout_workloads import (
     KINDS,
     WORKLOADS,

@@ -1,7 +1,11 @@
-"""SQL text of translated expressions, so that an index can be named that reads one of them.
+"""Texts of translated conditions: SQL that names a part, and shapes without a literal.
 
 Catalyst's trees come without the text that they were parsed from, and the optimizer has changed them. What is written
 here parses to the same tree in most cases; whoever names an index by it has Spark analyse the text, and compares.
+
+Nothing of a value is in a shape, which the log of a workload keeps: only names of columns and functions, types,
+operators and SQL's words are written, each of them by a case of its own, and what is not known is written by the
+columns that it reads.
 """
 
 from __future__ import annotations
@@ -24,16 +28,18 @@ from geoskip.predicates import (
     Like,
     Literal,
     Not,
+    Opaque,
     Or,
     Predicate,
     StartsWith,
 )
 from geoskip.types import sql_type
 
-__all__ = ["sql_text"]
+__all__ = ["shape_of", "sql_text"]
 
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "bigint": "L", "double": "D", "float": "F"}
 _OPERATORS = ("+", "-", "*", "/", "%")
+_TOO_DEEP = "a condition that is nested too deeply"
 
 
 def sql_text(node: Predicate) -> str | None:
@@ -123,3 +129,57 @@ def _quoted(text: str) -> str:
     if "'" in text and '"' in text:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return f'{raw}"{text}"' if "'" in text else f"{raw}'{text}'"
+
+
+def shape_of(condition: Predicate) -> str:
+    """Text of a condition with a ``?`` and its type for each literal, and one for those of a list.
+
+    The members of AND and OR are sorted, each different one once: Spark writes them in one order or another.
+
+    >>> temp, city = Column("temp", "double"), Column("city", "string")
+    >>> hot = Comparison(">", Call("abs", (temp,)), Literal(30.5, "double"))
+    >>> shape_of(And((hot, In(city, (Literal("Bonn", "string"), Literal("Aachen", "string"))))))
+    'abs(temp) > ?double AND city IN (?string)'
+    >>> shape_of(Or((StartsWith(city, "B"), Not(Opaque("secret(7)", ("temp",))))))
+    "NOT unknown(temp) OR city LIKE '?%'"
+    """
+    try:
+        return _shape(condition, outermost=True)
+    except RecursionError:
+        return _TOO_DEEP
+
+
+def _shape(node: Predicate, *, outermost: bool = False) -> str:
+    match node:
+        case Column(name):
+            return name
+        case Literal():
+            return _placeholder(node)
+        case And(parts) | Or(parts):
+            text = (" AND " if isinstance(node, And) else " OR ").join(sorted(set(map(_shape, parts))))
+            return text if outermost or len(parts) == 1 else f"({text})"
+        case Not(child):
+            return f"NOT {_shape(child)}"
+        case IsNull(child):
+            return f"{_shape(child)} IS NULL"
+        case Comparison(op, left, right):
+            return f"{_shape(left)} {op} {_shape(right)}"
+        case In(child, values):
+            return f"{_shape(child)} IN ({', '.join(dict.fromkeys(map(_placeholder, values)))})"
+        case Like(child):
+            return f"{_shape(child)} LIKE ?string"
+        case StartsWith(child) | EndsWith(child) | Contains(child):
+            return f"{_shape(child)} LIKE '{node.form.format('?')}'"
+        case Cast(child, kind):
+            return f"{'TRY_' * node.tries}CAST({_shape(child)} AS {kind})"
+        case Call(name, (left, right)) if not name[:1].isalpha():
+            return f"({_shape(left)} {name} {_shape(right)})"
+        case Call(name, arguments):
+            return f"{name}({', '.join(map(_shape, arguments))})"
+        case Opaque(columns=columns):
+            return f"unknown({', '.join(columns)})"
+    return "unknown()"
+
+
+def _placeholder(literal: Literal) -> str:
+    return f"?{literal.type or ''}"

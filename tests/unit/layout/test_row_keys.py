@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geoskip.layout.curves import hilbert_keys, z_order_keys
+from geoskip.layout.row_keys import hilbert_keys, z_order_keys
 
 ROWS = st.integers(1, 8).flatmap(
     lambda width: st.lists(

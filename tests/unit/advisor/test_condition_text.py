@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geoskip.advisor.condition_shape import shape_of
+from geoskip.advisor.condition_text import shape_of
 from geoskip.predicates import (
     And,
     Call,
