@@ -205,10 +205,15 @@ def _input_files(frame: DataFrame) -> set[str]:
     while plans:
         plan = plans.pop()
         kind = plan.getClass().getSimpleName()
-        if kind == "LogicalRelation" and plan.relation().getClass().getSimpleName() == "HadoopFsRelation":
-            files |= {*plan.relation().location().inputFiles()}
+        if kind in ("LogicalRelation", "FileSourceScanExec"):
+            if plan.relation().getClass().getSimpleName() == "HadoopFsRelation":
+                files |= {*plan.relation().location().inputFiles()}
         elif kind == "InMemoryRelation":
-            plans.append(plan.cacheBuilder().logicalPlan())
+            plans.append(plan.cachedPlan())  # Spark 3.5 keeps the physical plan of what is cached alone
+        elif kind == "InMemoryTableScanExec":
+            plans.append(plan.relation())
+        elif kind == "AdaptiveSparkPlanExec":
+            plans.append(plan.initialPlan())
         for below_it in (plan.children(), plan.subqueries()):
             plans += [below_it.apply(number) for number in range(below_it.size())]
     return files

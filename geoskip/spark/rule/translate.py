@@ -169,6 +169,9 @@ class Translator:
         match kind, children:
             case "objects.Invoke", (Opaque(text), *arguments) if text.startswith("ParseUrlEvaluator("):  # since Spark 4
                 return Call("parse_url", tuple(arguments), CATALYST + "ParseUrl", (text,), result)
+            case "GetTimestamp", _:  # since Spark 4.1 with what its error advises: to_date's equals to_timestamp's
+                flags = tuple(flag for flag in node["args"] if not flag.startswith("try_to_"))
+                return Call("gettimestamp", children, node["class"], flags, result)
             case "objects.StaticInvoke", _ if (method := _spatial(node)) is not None:
                 name, flags = _SPATIAL[method], tuple(node["args"])
                 return Call(name, children, f"{SPATIAL}{method}", flags, result)
