@@ -27,6 +27,7 @@ from geoskip.errors import (
 )
 from geoskip.layout.ranks import ColumnRanks
 from geoskip.lifecycle.log import latest
+from geoskip.spark.build import arrange as arrange_module
 from geoskip.spark.build.arrange import arrange, partition_numbers
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from tests.conftest import same_as_off
@@ -214,6 +215,8 @@ def test_equal_rows_fill_as_many_files_as_were_asked_for(spark: Any, tmp_path: P
     distinct = spark.range(30, numPartitions=3).selectExpr("id", "1 AS a", "map(id, id) AS m")
     geoskip.write(distinct, tmp_path / "one", layout=kind("a"), files=99)
     assert rows_of(tmp_path / "one") == [1] * 30
+    maps = spark.range(30).selectExpr("map('k', array(id)) AS m", "named_struct('m', map(1, 'x')) AS n")
+    assert maps.select(arrange_module._tie_of(maps)).distinct().count() == 30, "no turns, which a retry could change"
 
 
 @pytest.mark.parametrize("kind", [Sort, ZOrder])

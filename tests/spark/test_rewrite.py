@@ -172,6 +172,24 @@ def test_files_that_no_reader_of_the_dataset_finds_are_never_removed(spark, fold
     assert (files_of(folder), read(spark, report.path)) == (["archive/f0.parquet"], before)
 
 
+def test_a_column_of_some_files_is_not_lost_where_types_differ_too(spark, tmp_path):
+    place = tmp_path / "types"
+    place.mkdir()
+    pq.write_table(pa.table({"a": pa.array([3, 1], pa.int32())}), place / "f0.parquet")
+    pq.write_table(pa.table({"a": [2, 9]}), place / "f1.parquet")
+    pq.write_table(pa.table({"a": [2, 9], "Extra": [7, 8]}), place / "f2.parquet")
+    spark.sql(f"CREATE TABLE types_differ (a BIGINT) USING parquet LOCATION '{place}'")
+    try:
+        dataset = geoskip.dataset(spark, table="types_differ")
+        with pytest.raises(InvalidSpecificationError, match="have extra, which this handle does not read"):
+            dataset.rewrite(Sort("a"), files=1)
+        (place / "f2.parquet").unlink()
+        spark.catalog.refreshTable("types_differ")
+        assert dataset.rewrite(Sort("a"), files=1).rows == 4
+    finally:
+        spark.sql("DROP TABLE types_differ")
+
+
 def test_the_folder_of_a_partition_gets_no_twin_that_readers_of_all_would_find(spark, partitioned, tmp_path):
     before = read(spark, partitioned)
     day = geoskip.dataset(spark, partitioned / "day=1")

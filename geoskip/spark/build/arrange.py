@@ -184,17 +184,25 @@ def _rotated(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
 
 
 def _tie_of(frame: DataFrame) -> Column:
-    """Hash of all columns of a row whose type has one."""
-    names = [field.name for field in frame.schema.fields if _has_hash(field.dataType)]
-    return F.xxhash64(*map(_named, names)) if names else F.lit(0).cast("bigint")
+    """Hash of all columns of a row, of maps as they are written; types that have neither are left out."""
+    columns = []
+    for field in frame.schema.fields:
+        if _has_hash(field.dataType):
+            columns.append(_named(field.name))
+        elif _has_hash(field.dataType, maps=True):
+            columns.append(_named(field.name).cast("string"))
+    return F.xxhash64(*columns) if columns else F.lit(0).cast("bigint")
 
 
-def _has_hash(kind: T.DataType) -> bool:
+def _has_hash(kind: T.DataType, *, maps: bool = False) -> bool:
+    """Test whether Spark hashes a type, or, with ``maps``, does so where it is written as a string."""
     match kind:
         case T.StructType():
-            return all(_has_hash(field.dataType) for field in kind.fields)
+            return all(_has_hash(field.dataType, maps=maps) for field in kind.fields)
         case T.ArrayType():
-            return _has_hash(kind.elementType)
+            return _has_hash(kind.elementType, maps=maps)
+        case T.MapType() if maps:
+            return _has_hash(kind.keyType, maps=True) and _has_hash(kind.valueType, maps=True)
         case T.AtomicType() | T.NullType():
             return type(kind).__name__ != "VariantType" and not isinstance(kind, SPARKS_GEOMETRY)
     return False

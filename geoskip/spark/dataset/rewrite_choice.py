@@ -13,7 +13,8 @@ from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import types as T
 
 from geoskip.errors import InvalidSpecificationError
@@ -25,10 +26,12 @@ from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.listing import ListedFile, SourceState
 from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset.file_ranges import dataset_ranges
-from geoskip.spark.dataset.source import SparkData
+from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 Mask = NDArray[np.bool_]
 _DEFAULT_SIZE = 128 << 20
+_MOST_MERGES = 500
+"""Groups of files whose columns are read at most, where their types differ."""
 _SMALL = 0.6
 """Share of the wanted size below which a file is merged with others."""
 
@@ -181,3 +184,43 @@ def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stra
             break
         chosen = chosen | inside
     return chosen
+
+
+def columns_of_files(source: DatasetSource, files: Sequence[ListedFile]) -> set[str]:
+    """Names of the columns of files whose types differ: those of halves, until Spark merges their types.
+
+    The files are taken by age, so that files of one type mostly stand together. Raises InvalidSpecificationError where
+    types change too often among them.
+    """
+    reader = source.spark.read.option("mergeSchema", "true").option("__globPaths__", "false")
+    names: set[str] = set()
+    uris = [file.uri for file in sorted(files, key=lambda file: (file.mtime, file.uri))]
+    left, reads = [uris], 0
+    while left:
+        group = left.pop()
+        reads += 1
+        if reads > _MOST_MERGES:
+            raise InvalidSpecificationError(
+                f"the files of {source.name} have columns whose types change too often to find columns that this "
+                "handle does not read, which would be lost; rewrite some partitions at a time with where="
+            )
+        try:
+            names |= column_names(reader.parquet(*group).schema)
+        except (PySparkException, Py4JJavaError):
+            if len(group) < 2:
+                raise
+            left += [group[: len(group) // 2], group[len(group) // 2 :]]
+    return names
+
+
+def column_names(kind: T.DataType, above: str = "") -> set[str]:
+    """Names of all fields, in lower case, those within others after their names."""
+    match kind:
+        case T.StructType():
+            inner = [(f"{above}.{field.name}".lstrip(".").lower(), field.dataType) for field in kind.fields]
+            return {name for name, _ in inner}.union(*(column_names(each, name) for name, each in inner))
+        case T.ArrayType():
+            return column_names(kind.elementType, above)
+        case T.MapType():
+            return column_names(kind.keyType, f"{above}.key") | column_names(kind.valueType, f"{above}.value")
+    return set()

@@ -32,7 +32,6 @@ from dataclasses import dataclass, replace
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError, StoreError
 from geoskip.layout.layout_report import WRITES, layout_name, with_writes
@@ -49,7 +48,7 @@ from geoskip.spark.build.spark_jobs import message_of, reason_of
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import ENGINE, create
 from geoskip.spark.dataset.file_ranges import current_snapshot
-from geoskip.spark.dataset.rewrite_choice import Chosen, choose_files, files_where
+from geoskip.spark.dataset.rewrite_choice import Chosen, choose_files, column_names, columns_of_files, files_where
 from geoskip.spark.dataset.rewrite_folders import (
     SWITCHED,
     NewFolder,
@@ -337,9 +336,10 @@ class _Rewrite:
         try:
             reader = self.spark.read.option("mergeSchema", "true").option("recursiveFileLookup", "true")
             merged = reader.parquet(*roots)
+            found = column_names(merged.schema)
         except (PySparkException, Py4JJavaError):  # columns of different types, which the handle reads as one
-            return
-        unread = sorted(_names(merged.schema) - _names(self.state.frame.schema) - set(self.state.relation.partitions))
+            found = columns_of_files(self.data.source, self.chosen.rewritten)
+        unread = sorted(found - column_names(self.state.frame.schema) - set(self.state.relation.partitions))
         if unread:
             raise InvalidSpecificationError(
                 f"some files of {self.data.source.name} have {', '.join(unread)}, which this handle does not read, so "
@@ -424,16 +424,3 @@ class _Rewrite:
         """Remove the new folder after an error, unless a table may have been switched to it."""
         if not self.is_done and not folder_at(self.folder.final).exists(SWITCHED):
             self._discard(self.folder.final)
-
-
-def _names(kind: T.DataType, above: str = "") -> set[str]:
-    """Names of all fields, in lower case, those within others after their names."""
-    match kind:
-        case T.StructType():
-            inner = [(f"{above}.{field.name}".lstrip(".").lower(), field.dataType) for field in kind.fields]
-            return {name for name, _ in inner}.union(*(_names(each, name) for name, each in inner))
-        case T.ArrayType():
-            return _names(kind.elementType, above)
-        case T.MapType():
-            return _names(kind.keyType, f"{above}.key") | _names(kind.valueType, f"{above}.value")
-    return set()
