@@ -171,7 +171,7 @@ def _shape(node: Predicate, *, outermost: bool = False) -> str:
         case StartsWith(child) | EndsWith(child) | Contains(child):
             return f"{_shape(child)} LIKE '{node.form.format('?')}'"
         case Cast(child, kind):
-            return f"{'TRY_' * node.tries}CAST({_shape(child)} AS {kind})"
+            return f"{'TRY_' * node.tries}CAST({_shape(child)} AS {_type(kind)})"
         case Call(name, (left, right)) if not name[:1].isalpha():
             return f"({_shape(left)} {name} {_shape(right)})"
         case Call(name, arguments):
@@ -182,4 +182,14 @@ def _shape(node: Predicate, *, outermost: bool = False) -> str:
 
 
 def _placeholder(literal: Literal) -> str:
-    return f"?{literal.type or ''}"
+    return f"?{_type(literal.type or '')}"
+
+
+def _type(text: str) -> str:
+    """A type without the fields of a struct, whose names a query may make up.
+
+    >>> _type("array<struct<secret:int>>"), _type("map<string,int>")
+    ('array<struct>', 'map<string,int>')
+    """
+    before, found, _ = text.partition("struct<")
+    return f"{before}struct{'>' * before.count('<')}" if found else text

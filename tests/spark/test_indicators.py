@@ -12,11 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import InvalidSpecificationError
 from geoskip.lifecycle.log import latest
+from geoskip.spark.advisor import workload_log
 from geoskip.spark.advisor.scan_conditions import conditions_of
 from geoskip.spark.session import java
 
@@ -288,3 +290,25 @@ def test_what_was_seen_with_literals_can_be_measured_again(asking: Any, rides: P
     assert [query.to_dict()["scans"] for query in found] == [query.to_dict()["scans"] for query in again]
     log = {row["condition"]: row["count"] for row in geoskip.workload_log(asking).collect() if row["literals"]}
     assert (sorted(log.values()), sum("tripled(tip)" in condition for condition in log)) == ([1, 1, 1, 2], 1)
+
+
+def test_what_was_seen_keeps_its_number_and_little_room(asking: Any, tens: str, rides: Path) -> None:
+    asking.conf.set("spark.geoskip.workload", "literals")
+    frames = [asking.read.parquet(tens).where("a > 35"), asking.read.parquet(str(rides)).where("fare > 110")]
+    for frame in frames:
+        frame.collect()
+    entries = workload_log._entries(asking)
+    frames[0].collect()  # which moves it to the end of the log
+    planned = [workload_log._planned(asking, entry["number"], entry["read"]) for entry in entries]
+    assert [scan.root for scan in planned if scan] == [entry["dataset"] for entry in entries]
+    for letter in "abc":
+        asking.read.parquet(tens).where(F.col("s") != letter * 1_500_000).collect()
+    assert geoskip.workload_log(asking).count() == 2
+    assert workload_log._planned(asking, entries[0]["number"], entries[0]["read"]) is None
+
+
+def test_rows_of_files_that_are_read_twice_count_twice(spark: Any, parts: Callable[..., Path]) -> None:
+    place = str(parts({"a": [1, 2, 3]}, {"a": [4, 5]}))
+    geoskip.dataset(spark, place).create_index(MinMax("a"))
+    found = geoskip.indicators(spark.read.parquet(place, place).where("a < 3"))
+    assert (found.rows_matching, found.read.rows, found.total.rows) == (4, 6, 10)

@@ -13,7 +13,7 @@ from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workl
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
 from geoskip.spark.advisor.workload_log import logged_conditions
-from geoskip.spark.build.listing import FileListing, ListedFile
+from geoskip.spark.build.listing import FileListing, ListedFile, below
 from geoskip.spark.build.spark_reader import with_path
 from geoskip.spark.session import ENABLED, known
 
@@ -166,7 +166,9 @@ def _named(counts: Mapping[str, int], files: Mapping[str, Any]) -> dict[str, int
 def _rows(scan: ScanCondition, planned: PlannedScan, files: Mapping[str, ListedFile]) -> dict[str, int]:
     """The rows of every file: from the metadata of files that have not changed, else counted by Spark."""
     found: dict[str, int] = {}
-    for root in scan.datasets:
+    roots = sorted(scan.roots)  # a file of two roots is read twice, and its rows count twice
+    twice = any(below(root, roots[:place]) for place, root in enumerate(roots))
+    for root in () if twice else scan.datasets:
         found |= _rows_known(root, files)
     unknown = [f"{file.size} {file.mtime} {path}" for path, file in files.items() if path not in found]
     if unknown:

@@ -37,7 +37,8 @@ def workload_log(spark: SparkSession) -> DataFrame:
 
     There is a row for each dataset and condition that a scan had in a query that was planned while
     ``spark.geoskip.workload`` was ``on``, where ``?`` and its type stand for every literal, or ``literals``, and that
-    has ended: the newest 1000. Scans that fill a cache and queries of geoskip itself are not among them.
+    has ended: the newest 1000, or as many as have four million characters. Scans that fill a cache and queries of
+    geoskip itself are not among them.
 
     Returns
     -------
@@ -79,13 +80,13 @@ def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
     InvalidSpecificationError
         Where none was kept, or none with its literals: the message says how to have them kept.
     """
-    entries = list(enumerate(_entries(spark)))
+    entries = _entries(spark)
     if not entries:
         raise InvalidSpecificationError(
             "the session has kept no query to give advice on: pass queries=[...], or "
             f"spark.conf.set('{SETTING}', 'literals') before the queries are run"
         )
-    with_literals = [(place, entry) for place, entry in reversed(entries) if entry["read"] is not None]
+    with_literals = [entry for entry in reversed(entries) if entry["read"] is not None]
     if not with_literals:
         raise InvalidSpecificationError(
             f"the session has kept {len(entries)} conditions without their literals ({SETTING}=on), and which files a "
@@ -93,29 +94,34 @@ def logged_conditions(spark: SparkSession) -> list[LoggedCondition]:
             "before the queries are run"
         )
     found = []
-    for place, entry in with_literals:
+    for entry in with_literals:
         try:
-            scan = _planned(spark, place, entry["read"])
+            scan = _planned(spark, entry["number"], entry["read"])
         except (PySparkException, Py4JJavaError) as error:
             warnings.warn(f"{entry['condition']} is left out: {sentence(error)}", stacklevel=2)
             continue
-        found.append(LoggedCondition(scan, entry["count"]))
+        if scan is not None:
+            found.append(LoggedCondition(scan, entry["count"]))
     return found
 
 
 def _entries(spark: SparkSession) -> list[Mapping[str, Any]]:
+    """The conditions of the log with their numbers: their order changes whenever a query ends."""
     check_session(spark)
     await_listeners(spark)
     found: list[Mapping[str, Any]] = json.loads(java(spark).geoskip.workload(spark._jsparkSession))
     return found
 
 
-def _planned(spark: SparkSession, place: int, read: Mapping[str, Any]) -> ScanCondition:
+def _planned(spark: SparkSession, number: int, read: Mapping[str, Any]) -> ScanCondition | None:
+    """The scan of a condition of the log; None where newer ones have taken its room."""
     side = java(spark).geoskip
+    if (seen := side.seen(spark._jsparkSession, number)) is None:
+        return None
     if read["table"] is not None:
         frame = spark.table(read["table"])
     else:
         options = {name: value for name, value in read["options"].items() if name.lower() not in ("path", "paths")}
         schema = T.StructType.fromJson(json.loads(read["schema"]))
         frame = spark.read.format(read["format"]).options(**options).schema(schema).load(read["roots"])
-    return condition_of(PlannedScan(side, side.planned(side.seen(spark._jsparkSession, place), frame._jdf), spark))
+    return condition_of(PlannedScan(side, side.planned(seen, frame._jdf), spark))

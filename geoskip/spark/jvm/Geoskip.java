@@ -143,8 +143,8 @@ public final class Geoskip {
         return found == null ? "[]" : found.workload.json();
     }
 
-    /** What was kept of the condition at a place of `workload`. */
-    public SeenCondition seen(SparkSession session, int place) { return listener(session).workload.seen(place); }
+    /** What was kept of the condition with a number of `workload`; null where it is not kept any more. */
+    public SeenCondition seen(SparkSession session, long number) { return listener(session).workload.seen(number); }
 
     /** The scan of a condition that was seen with its literals, over a frame of its files. */
     public PlannedScan planned(SeenCondition seen, Dataset frame) { return seen.over(frame); }

@@ -3,6 +3,7 @@ package geoskip;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -31,11 +32,12 @@ import org.slf4j.LoggerFactory;
 class WorkloadLog {
     private static final Logger LOG = LoggerFactory.getLogger("geoskip");
     private static final int MOST = 1000;
+    private static final long MOST_CHARACTERS = 4000000; // of all conditions, each of which may list many values
     private static final long ANSWER_MS = 5000;
 
-    private final LinkedHashMap seen = new LinkedHashMap(16, 0.75f, true) { // SeenCondition by root, text and literals
-        protected boolean removeEldestEntry(Map.Entry eldest) { return size() > MOST; }
-    };
+    private final LinkedHashMap seen = new LinkedHashMap(16, 0.75f, true); // SeenCondition by root, text and literals
+    private long characters;
+    private long numbered;
 
     /**
      * Where the scans of the query that this thread plans are recorded, null where the session keeps none. Literals are
@@ -90,9 +92,15 @@ class WorkloadLog {
         List key = Arrays.asList(new Object[] {root, text, literals});
         synchronized (this) {
             if (seen.get(key) == null) {
-                seen.put(key, new SeenCondition(root, text));
+                seen.put(key, new SeenCondition(root, text, ++numbered));
+                characters += text.length();
             }
             ((SeenCondition) seen.get(key)).add(amounts, literals ? scan : null);
+            Iterator eldest = seen.keySet().iterator();
+            while (seen.size() > MOST || characters > MOST_CHARACTERS && seen.size() > 1) {
+                characters -= ((String) ((List) eldest.next()).get(1)).length();
+                eldest.remove();
+            }
         }
     }
 
@@ -114,22 +122,32 @@ class WorkloadLog {
         return Json.text(found);
     }
 
-    /** The condition at a place of `json`. */
-    synchronized SeenCondition seen(int place) { return (SeenCondition) new ArrayList(seen.values()).get(place); }
+    /** The condition with a number of `json`, null where newer ones have taken its room. */
+    synchronized SeenCondition seen(long number) {
+        for (SeenCondition one : seen.values()) {
+            if (one.number == number) {
+                return one;
+            }
+        }
+        return null;
+    }
 }
 
 /** What is told of a condition, and where literals are kept its expressions. */
 class SeenCondition {
     private static final int LONGEST = 2000;
     final Json told;
+    final long number;
     private final long[] amounts = new long[4]; // see ScanFacts: sums over the runs
     private long count;
     private List conditions; // the lowest of the plan first
     private Names names; // of columns, by the ids that the conditions have
 
-    SeenCondition(String root, String text) {
+    SeenCondition(String root, String text, long number) {
+        this.number = number;
         String shown = text.length() <= LONGEST ? text : text.substring(0, LONGEST - 1) + "…";
-        told = new Json().with("dataset", root).with("condition", shown).with("first", System.currentTimeMillis());
+        told = new Json().with("number", number).with("dataset", root).with("condition", shown)
+                .with("first", System.currentTimeMillis());
     }
 
     /** Takes in a run; the scan is null without its literals. */

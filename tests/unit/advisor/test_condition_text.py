@@ -29,10 +29,12 @@ from geoskip.predicates import (
 )
 
 SECRET = "Zanzibar"
+RECORD = f"struct<a:struct<{SECRET}:date>>"
 A = Column("a", "string")
 secrets = st.sampled_from([
     Literal(SECRET, "string"), Literal(SECRET.encode(), "binary"), Literal((SECRET,), "array<string>"),
     Literal(Decimal("-7771.25"), "decimal(6,2)"), Literal(7771, "bigint"), Literal(-7771.5, "double"),
+    Literal((), f"array<struct<{SECRET}:int>>"),
 ])  # fmt: skip
 leaves = st.one_of(
     st.builds(Comparison, st.sampled_from(["=", "<", "<=>"]), st.just(A), secrets),
@@ -41,7 +43,7 @@ leaves = st.one_of(
         Like(A, f"%{SECRET}_", "7771"), StartsWith(A, SECRET), EndsWith(A, SECRET), Contains(A, SECRET), IsNull(A),
         Opaque(f"secret('{SECRET}', 7771)", ("a", "b")),
     ]),
-    secrets.map(lambda value: Call("f", (A, Cast(value, "date", zone=SECRET)), f"python:{SECRET}", (SECRET, "7771"))),
+    secrets.map(lambda value: Call("f", (A, Cast(value, RECORD, zone=SECRET)), f"python:{SECRET}", (SECRET, "7771"))),
 )  # fmt: skip
 conditions = st.recursive(
     leaves,
