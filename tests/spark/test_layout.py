@@ -30,7 +30,7 @@ from geoskip.lifecycle.log import latest
 from geoskip.spark.build import arrange as arrange_module
 from geoskip.spark.build.arrange import arrange, partition_numbers
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
-from tests.conftest import same_as_off
+from tests.conftest import SOAK, same_as_off
 
 pytestmark = pytest.mark.spark
 
@@ -51,6 +51,16 @@ def places(spark: Any) -> Any:
     return frame.persist()
 
 
+@pytest.fixture(scope="module")
+def expected(places: Any) -> list[Any]:
+    """The rows of places by their ids."""
+    return by_id(places)
+
+
+def by_id(frame: Any) -> list[Any]:
+    return sorted(frame.collect(), key=lambda row: row["id"])
+
+
 def files_of(folder: Path | str) -> list[str]:
     """The files of data; those of the metadata have parts of names that begin with an underscore."""
     return [file for file in sorted(glob.glob(f"{folder}/**/part-*.parquet", recursive=True)) if "/_" not in file]
@@ -61,7 +71,9 @@ def rows_of(folder: Path | str) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(spark: Any, places: Any, tmp_path: Path, kind: Any):
+def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(
+    spark: Any, places: Any, expected: Any, tmp_path: Path, kind: Any
+) -> None:
     folder = tmp_path / "places"
     written = geoskip.write(places, folder, layout=kind("lng", "lat"), files=25, indexes=[MinMax("lng"), MinMax("lat")])
     rows = rows_of(folder)
@@ -71,8 +83,7 @@ def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(spark: Any, p
     assert min(rows) >= 0.6 * ROWS / 25
     back = written.to_df()
     assert back.columns == places.columns
-    assert back.exceptAll(places).isEmpty()
-    assert places.exceptAll(back).isEmpty()
+    assert by_id(back) == expected
     back.createOrReplaceTempView("places")
     query = "SELECT * FROM places WHERE lng BETWEEN 100 AND 120 AND lat BETWEEN 30 AND 40"
     assert same_as_off(lambda: spark.sql(query)).files_kept <= (4 if kind is not Sort else 5)
@@ -80,8 +91,9 @@ def test_a_layout_has_so_many_even_files_that_skip_and_is_recorded(spark: Any, p
     header = latest(written.store).header
     assert header.layout["expressions"] == ["lng", "lat"]
     assert header.layout["kind"] == kind.kind
-    written.append(places.limit(10))
-    assert latest(written.store).header.layout == header.layout
+    if kind is ZOrder or SOAK:  # an append knows of no kind
+        written.append(places.limit(10))
+        assert latest(written.store).header.layout == header.layout
 
 
 EVERY_TYPE = {
@@ -180,7 +192,7 @@ def spark_order(value: Any) -> tuple[int, Any]:
     return (1, value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytearray) else value)
 
 
-def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places: Any, tmp_path: Path) -> None:
+def test_folders_of_partitions_have_files_in_their_own_order(places: Any, expected: Any, tmp_path: Path) -> None:
     few = places.where("region > 0 OR id < 40")
     folder = tmp_path / "p"
     written = geoskip.write(
@@ -188,9 +200,8 @@ def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places:
     )
     counts = {region: len(files_of(folder / f"region={region}")) for region in range(4)}
     assert counts == {0: 1, 1: 4, 2: 4, 3: 4}
-    back = written.to_df().select(*few.columns)
-    assert back.exceptAll(few).isEmpty()
-    assert back.count() == few.count()
+    rows = [row for row in expected if row["region"] > 0 or row["id"] < 40]
+    assert by_id(written.to_df().select(*few.columns)) == rows
     same_as_off(lambda: written.to_df().where("region = 2 AND lng < 20"))
     before = len(files_of(folder))
     again = geoskip.write(
@@ -203,7 +214,7 @@ def test_folders_of_partitions_have_files_in_their_own_order(spark: Any, places:
         indexes=MinMax("lng"),
     )
     assert len(files_of(folder)) == before + 4
-    assert again.to_df().count() == 2 * few.count()
+    assert again.to_df().count() == 2 * len(rows)
     assert len(latest(again.store).header.layout["writes"]) == 2
 
 
@@ -213,7 +224,7 @@ def test_equal_rows_fill_as_many_files_as_were_asked_for(spark: Any, tmp_path: P
     geoskip.write(same, tmp_path / "same", layout=kind("a", "b"), files=10)
     assert rows_of(tmp_path / "same") == [3] * 10
     distinct = spark.range(30, numPartitions=3).selectExpr("id", "1 AS a", "map(id, id) AS m")
-    geoskip.write(distinct, tmp_path / "one", layout=kind("a"), files=99)
+    geoskip.write(distinct, tmp_path / "one", layout=kind("a"), files=40)
     assert rows_of(tmp_path / "one") == [1] * 30
     maps = spark.range(30).selectExpr("map('k', array(id)) AS m", "named_struct('m', map(1, 'x')) AS n")
     assert maps.select(arrange_module._tie_of(maps)).distinct().count() == 30, "no turns, which a retry could change"

@@ -38,6 +38,7 @@ def many(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         tags = pa.array([[("a", 1)]] * 10, pa.map_(pa.string(), pa.int32()))
         table = pa.table({"id": ids, "word": [f"w{number}"] * 10, "pad": pad, "pair": [{"a": 1}] * 10, "tags": tags})
         pq.write_table(table, folder / f"{number:02}.parquet", compression="none")
+    spark.read.parquet(str(place / "data")).createOrReplaceTempView("many_files")
     return place / "data"
 
 
@@ -242,8 +243,7 @@ def test_a_layout_keeps_partitions_and_counts_existing_indexes(spark: Any, many:
 def test_bad_input_is_told_by_name(
     spark: Any, many: Path, arguments: dict[str, Any], error: type[GeoskipError], message: str
 ) -> None:
-    spark.read.parquet(str(many)).createOrReplaceTempView("many")
-    given = {"indexes": [MinMax("id")], "queries": ["SELECT * FROM many WHERE id = 3"], **arguments}
+    given = {"indexes": [MinMax("id")], "queries": ["SELECT * FROM many_files WHERE id = 3"], **arguments}
     with pytest.raises(error, match=message):
         geoskip.what_if(geoskip.dataset(spark, str(many)), **given)
 
