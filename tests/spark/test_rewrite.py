@@ -364,6 +364,25 @@ def test_partitions_in_one_folder_are_not_told_apart(spark, partitioned, tables)
 
 
 @pytest.mark.usefixtures("unarranged")
+def test_rows_that_are_written_between_a_switch_and_its_undoing_stay(spark, partitioned, tables, monkeypatch):
+    dataset = tables("undone", partitioned)
+    before, place = off(spark, "undone"), local(dataset.store.location).parent
+    switch = TableLocation.switch
+
+    def then_write(self: Any, folder: str) -> None:
+        switch(self, folder)
+        shutil.copy(next(place.glob("*.parquet")), place / "late.parquet")
+        shutil.copy(next(place.glob("*.parquet")), local(folder) / "later.parquet")
+
+    monkeypatch.setattr(TableLocation, "switch", then_write)
+    with pytest.raises(ConflictError, match=r"a writer has added files to .* append their rows to the table"):
+        dataset.rewrite(Sort("a"), files=2)
+    spark.catalog.refreshTable("undone")
+    assert len(off(spark, "undone")) > len(before)
+    assert len(list(place.parent.glob("undone.geoskip-*/later.parquet"))) == 1
+
+
+@pytest.mark.usefixtures("unarranged")
 def test_two_rewrites_of_a_table_do_not_meet(spark, partitioned, tables):
     dataset = tables("twice", partitioned)
     before = off(spark, "twice")

@@ -407,12 +407,18 @@ class _Rewrite:
         """Let the table read the new folder; back again where files were added meanwhile."""
         table.check_current(self.data.root)
         self._check_unchanged("before it was switched")
+        written = self._listed([self.folder.final]).text
         folder_at(self.folder.final).create(SWITCHED, b"")
         try:
             table.switch(self.folder.final)
             self._check_unchanged("as it was switched")
-        except Exception:
+        except Exception as error:
             table.restore()
+            if self._listed([self.folder.final]).text != written:
+                raise ConflictError(
+                    f"{self.data.source.name} reads {self.data.root} again ({error}), but a writer has added files to "
+                    f"{self.folder.final} meanwhile, which stays: append their rows to the table, then remove it"
+                ) from error
             folder_at(self.folder.final).delete(SWITCHED)
             raise
 
