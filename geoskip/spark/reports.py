@@ -137,7 +137,9 @@ def _matching_rows(spark: SparkSession, facts: Any, expressions: Sequence[str], 
         frame = DataFrame(plan, spark).select(*(F.expr(text) for text in expressions))
         if facts.keptBytes() <= _SHUFFLED:
             frame = frame.orderBy(F.rand(_SEED))
-        return [tuple(row) for row in frame.limit(most).collect()]
+        some = frame.limit(most)
+        java(spark).geoskip.leaveOut(some._jdf)
+        return [tuple(row) for row in some.collect()]
     except (Py4JJavaError, PySparkException) as error:
         first = str(error).strip().partition("\n")[0]
         warnings.warn(f"the matching rows could not be read again, so none are drawn: {first[:300]}", stacklevel=2)

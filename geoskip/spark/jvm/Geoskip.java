@@ -298,14 +298,10 @@ public final class Geoskip {
             return null;
         }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        List roots = new ArrayList();
-        for (Object root : ScalaInterop.list(files.location().rootPaths())) {
-            roots.add(root.toString());
-        }
         Map settings = SupportedRelations.ofSession(files.sparkSession().sessionState().conf());
         return SupportedRelations.environment(files, settings)
                 .with("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reason(files))
-                .with("roots", roots).with("partitions", files.partitionSchema().fieldNames())
+                .with("roots", ScalaInterop.roots(files.location())).with("partitions", files.partitionSchema().fieldNames())
                 .with("schema", files.dataSchema().json()).toString();
     }
 

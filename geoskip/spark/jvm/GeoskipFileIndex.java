@@ -26,7 +26,6 @@ class GeoskipFileIndex implements FileIndex {
     final FileIndex inner;
     final FileIndex original; // before Spark's partition pruning
     final Decision decision;
-    boolean isUnreported; // read by geoskip itself, not by a query of the user's
     final long files; // of the whole listing
     private long bytes = -1; // of what is kept, once somebody has asked
     private double share;
@@ -40,13 +39,6 @@ class GeoskipFileIndex implements FileIndex {
             count += directory.files().size();
         }
         this.files = count;
-    }
-
-    /** The same files, for a query that reports leave out. */
-    GeoskipFileIndex unreported() {
-        GeoskipFileIndex same = new GeoskipFileIndex(inner, original, decision, new ArrayList());
-        same.isUnreported = true;
-        return same;
     }
 
     /** An index as geoskip's own; null where it is another one. */

@@ -31,7 +31,6 @@ import org.apache.spark.sql.util.QueryExecutionListener;
 class PlanFacts {
     final List scans = new ArrayList(); // of ScanFacts
     final List notes = new ArrayList(); // why leaves that are no scans of files were left alone
-    boolean unreported; // a query of geoskip's own
     private final List found = new ArrayList(); // of FileSourceScanExec
     private final List subqueries = new ArrayList();
     private final HashSet met = new HashSet(); // ids of cached plans
@@ -93,8 +92,6 @@ class PlanFacts {
         if (plan instanceof FileSourceScanExec) {
             found.add(plan);
             scans.add(new ScanFacts((FileSourceScanExec) plan, session));
-            GeoskipFileIndex index = GeoskipFileIndex.of(((FileSourceScanExec) plan).relation().location());
-            unreported |= index != null && index.isUnreported;
         } else if (plan instanceof InMemoryTableScanExec) {
             SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
             if (met.add(cached.id())) {
@@ -173,7 +170,7 @@ class QueryListener implements QueryExecutionListener {
         } catch (Exception failure) {
             return; // a report is not worth a query
         }
-        if (facts.unreported || function.equals("command") && facts.scans.isEmpty()) {
+        if (function.equals("command") && facts.scans.isEmpty()) {
             return; // SET, CREATE VIEW, EXPLAIN: nothing was read
         }
         synchronized (sessions) {

@@ -144,7 +144,7 @@ class PlannedScan {
                 }
             }
         }
-        return new Json().with("roots", roots()).with("condition", String.join(" AND ", members()))
+        return new Json().with("roots", ScalaInterop.roots(original)).with("condition", String.join(" AND ", members()))
                 .with("unsettled", unsettled).with("files", listed().size())
                 .with("bytes", ScalaInterop.length(listed()))
                 .with("datasets", MetadataLocator.datasets(ScalaInterop.list(original.rootPaths()), session))
@@ -171,15 +171,6 @@ class PlannedScan {
 
     /** Holds the conditions for `evaluate` and `inlined` until they are released: their number. */
     public long hold() { return Evaluation.hold(conditions, session); }
-
-    /** The URIs of what was read. */
-    List roots() {
-        List roots = new ArrayList();
-        for (Object root : ScalaInterop.list(original.rootPaths())) {
-            roots.add(root.toString());
-        }
-        return roots;
-    }
 
     /** The conditions that a row's values settle, the lowest of the plan first. */
     List ownConditions() { return Decision.ownOf(bottomFirst()); }

@@ -135,6 +135,15 @@ class ScalaInterop {
         return listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);
     }
 
+    /** The URIs of what a file index reads. */
+    static List roots(FileIndex index) {
+        List roots = new ArrayList();
+        for (Object root : list(index.rootPaths())) {
+            roots.add(root.toString());
+        }
+        return roots;
+    }
+
     /** The root that a file index reads, the first of several. */
     static String rootOf(FileIndex index) {
         List roots = list(index.rootPaths());

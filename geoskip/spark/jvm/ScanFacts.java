@@ -187,7 +187,7 @@ class ScanFacts {
         }
         for (Object root : ScalaInterop.list(location.rootPaths())) {
             boolean isBelow = false;
-            for (Object above : scan.roots()) {
+            for (Object above : ScalaInterop.roots(scan.original)) {
                 isBelow |= (root + "/").startsWith(above + "/");
             }
             if (!isBelow) {
@@ -223,7 +223,7 @@ class ScanFacts {
     private String root() { return ScalaInterop.rootOf(location); }
 
     /**
-     * The rows of the kept files that satisfy the conditions which reached them, to be read anew and in no report; null
+     * The rows of the kept files that satisfy the conditions which reached them, to be read anew; null
      * where that cannot be told: without conditions, or where one is over a subquery.
      */
     public Dataset matching() {
@@ -236,7 +236,7 @@ class ScanFacts {
                 return null;
             }
         }
-        return Dataset.ofRows(session, index.decision.over(index.unreported(), conditions));
+        return Dataset.ofRows(session, index.decision.over(index, conditions));
     }
 
     public long keptBytes() { return ScalaInterop.length(kept()); }

@@ -171,7 +171,7 @@ class SeenCondition {
         return new Json().with("format", format instanceof DataSourceRegister
                         ? ((DataSourceRegister) format).shortName() : format.getClass().getName())
                 .with("options", new Json().withAll(files.options())).with("schema", files.schema().json())
-                .with("roots", scan.roots())
+                .with("roots", ScalaInterop.roots(scan.original))
                 .with("table", table == null ? null : ((CatalogTable) table).identifier().quotedString());
     }
 
