@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import geoskip
-from geoskip import Encryption, KeyRing, MinMax, ValueList
+from geoskip import Encryption, GeoskipError, KeyRing, MinMax, Sort, ValueList
 from tests.conftest import same_as_off
 from tests.spark.test_readers import settings
 
@@ -91,3 +91,10 @@ def test_encrypted_data_are_skipped_like_others(spark: Any, crypto: None, tmp_pa
     ).parquet(place)
     handle.refresh_index()
     assert where("pay = 990").files_kept == 1
+
+    with pytest.raises(GeoskipError, match=r"is an encrypted Parquet file, .* in clear; geoskip\.write"):
+        geoskip.dataset(spark, place, encryption=keys).rewrite(Sort("id"), to=str(tmp_path / "sorted"))
+    assert not (tmp_path / "sorted").exists()
+    written = geoskip.write(frame, tmp_path / "written", layout=Sort("id"), files=2, **options)
+    assert {file.read_bytes()[-4:] for file in (tmp_path / "written").glob("*.parquet")} == magic
+    assert written.to_df().count() == 12

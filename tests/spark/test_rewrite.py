@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 import geoskip
@@ -172,6 +173,7 @@ def test_files_that_no_reader_of_the_dataset_finds_are_never_removed(spark, fold
     assert (files_of(folder), read(spark, report.path)) == (["archive/f0.parquet"], before)
 
 
+@pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="Spark 3.5 does not read int as bigint")
 def test_a_column_of_some_files_is_not_lost_where_types_differ_too(spark, tmp_path):
     place = tmp_path / "types"
     place.mkdir()

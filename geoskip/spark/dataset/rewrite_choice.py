@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -224,3 +225,24 @@ def column_names(kind: T.DataType, above: str = "") -> set[str]:
         case T.MapType():
             return column_names(kind.keyType, f"{above}.key") | column_names(kind.valueType, f"{above}.value")
     return set()
+
+
+def encrypted_files(source: DatasetSource, files: Sequence[ListedFile]) -> list[str]:
+    """URIs of the Parquet files whose footer or columns are encrypted, those that cannot be opened included."""
+    gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
+    conf = session.sessionState().newHadoopConf()
+    found = []
+    for file in files:
+        try:
+            place = gateway.org.apache.hadoop.fs.Path(gateway.java.net.URI(file.uri))
+            given = gateway.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, conf)
+            reader = gateway.org.apache.parquet.hadoop.ParquetFileReader.open(given)
+            try:
+                kind = reader.getFileMetaData().getEncryptionType().toString()
+            finally:
+                reader.close()
+        except Py4JJavaError:
+            kind = "unknown"
+        if kind != "UNENCRYPTED":
+            found.append(file.uri)
+    return found

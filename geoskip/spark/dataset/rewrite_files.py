@@ -48,7 +48,14 @@ from geoskip.spark.build.spark_jobs import message_of, reason_of
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import ENGINE, create
 from geoskip.spark.dataset.file_ranges import current_snapshot
-from geoskip.spark.dataset.rewrite_choice import Chosen, choose_files, column_names, columns_of_files, files_where
+from geoskip.spark.dataset.rewrite_choice import (
+    Chosen,
+    choose_files,
+    column_names,
+    columns_of_files,
+    encrypted_files,
+    files_where,
+)
 from geoskip.spark.dataset.rewrite_folders import (
     SWITCHED,
     NewFolder,
@@ -309,6 +316,7 @@ class _Rewrite:
         partitions = self.state.relation.partitions
         try:
             self._check_columns()
+            self._check_encryption()
             expected = frame.count()
             arranged = arrange(
                 frame, self.layout, files=self.chosen.files, file_size=self.chosen.file_size, partitions=partitions
@@ -344,6 +352,14 @@ class _Rewrite:
             raise InvalidSpecificationError(
                 f"some files of {self.data.source.name} have {', '.join(unread)}, which this handle does not read, so "
                 "it would be lost: give mergeSchema=True to dataset(), or add the column to the table"
+            )
+
+    def _check_encryption(self) -> None:
+        """Raise where files are encrypted, since their rows would be written in clear."""
+        if encrypted := encrypted_files(self.data.source, self.chosen.rewritten):
+            raise InvalidSpecificationError(
+                f"{encrypted[0]} is an encrypted Parquet file, or cannot be opened, and rewrite() would write its rows "
+                "in clear; geoskip.write(dataset.to_df(), path, layout=...) takes the options of an encrypting writer"
             )
 
     def _new_frame(self) -> DataFrame:
