@@ -36,13 +36,17 @@ CONFIG = {
     # many small queries: the second compiler would take half of the processor time, and without it Java has no more
     # than 48 MB for compiled code, which half of the run fills; garbage is young, and no class is unloaded
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC "
-    "-Xms1g -Xmn512m -XX:MetaspaceSize=512m",
+    "-Xms1g -Xmn512m -XX:MetaspaceSize=512m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.ui.explainMode": "simple",  # of a listener that nobody asks
+    "spark.broadcast.compress": "false",
     "spark.python.daemon.module": "tests.support.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task a folder
     "spark.geoskip.planning.budget": "120",  # a machine that stands still for a while keeps no more files
 }
+if not SOAK:  # rows are few: to compile each query's code would take longer than to interpret its expressions
+    CONFIG |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SEDONA_LINES = ("3.5", "4.0")
 DELTA = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
 DELTA_CONFIG = {

@@ -11,7 +11,6 @@ import datetime as dt
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pyspark.sql import functions as F
 
 import geoskip
 from geoskip import BloomFilter, GapList, GeoBox, Hybrid, MetricDist, MinMax, Prefix, Suffix, ValueList
+from tests.spark.test_readers import settings
 from tests.support.random_queries import WORDS, Queries, Tree, shrunk
 
 pytestmark = pytest.mark.spark
@@ -34,7 +34,10 @@ QUERIES = int(os.environ.get("GEOSKIP_QUERIES", "120"))
 A_BATCH = 20
 FLOOR = 0.3
 FILES = 24
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+COMPILED, INTERPRETED = (
+    {"spark.sql.codegen.wholeStage": whole, "spark.sql.codegen.factoryMode": mode}
+    for whole, mode in (("true", "FALLBACK"), ("false", "NO_CODEGEN"))
+)
 
 SCHEMA = pa.schema(
     [
@@ -152,17 +155,6 @@ def _fail(frame: Any, condition: Tree, name: str, *, compiled: bool) -> None:
     pytest.fail(f"seed {SEED}: {least} loses rows of {sorted(lost(least))} by {name}; found in {condition}")
 
 
-@contextmanager
-def _set(spark: Any, settings: dict[str, str]) -> Iterator[None]:
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
-
-
 def _kept(frame: Any, condition: Tree) -> set[str]:
     """The names of the files kept."""
     scans = geoskip.explain(frame.where(str(condition))).scans
@@ -171,7 +163,7 @@ def _kept(frame: Any, condition: Tree) -> set[str]:
 
 def _matching(frame: Any, conditions: list[Tree], *, compiled: bool = True) -> Iterator[set[str]]:
     """For each condition the files with a row that makes it TRUE, by Spark alone."""
-    with geoskip.disabled(frame.sparkSession), _set(frame.sparkSession, {} if compiled else INTERPRETED):
+    with geoskip.disabled(frame.sparkSession), settings(frame.sparkSession, COMPILED if compiled else INTERPRETED):
         columns = [f"max(coalesce({condition}, false)) AS c{i}" for i, condition in enumerate(conditions)]
         rows = frame.selectExpr("*", "_metadata.file_path AS _file").groupBy("_file").agg(*map(F.expr, columns))
         found = rows.collect()

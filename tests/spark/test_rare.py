@@ -38,13 +38,20 @@ for turn in range(2):
 """
 
 
-def test_a_session_after_another_in_one_process(spark: Any, parts: Callable[..., Path]) -> None:
-    place = parts({"a": [1]}, {"a": [2]}, {"a": [3]})
+@pytest.fixture(scope="module", autouse=True)
+def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """A process with a session after another, which go on while the other tests run."""
+    place = tmp_path_factory.mktemp("sessions")
+    for value in (1, 2, 3):
+        pq.write_table(pa.table({"a": [value]}), place / f"{value}.parquet")
     geoskip.dataset(spark, str(place)).create_index(MinMax("a"))
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_SESSIONS, str(place)], capture_output=True, text=True, timeout=180, check=False
-    )
-    assert [line for line in done.stdout.splitlines() if line.startswith("found")] == ["found 1 1 1"] * 2, done.stderr
+    command = [sys.executable, "-c", TWO_SESSIONS, str(place)]
+    with (
+        open(place.parent / "errors.txt", "w") as errors,  # a pipe that nobody reads would stop it
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        yield process
+        process.kill()
 
 
 def test_json_that_fails_fast(spark: Any, tmp_path: Path) -> None:
@@ -180,3 +187,8 @@ def test_a_table_with_a_padded_column(spark: Any) -> None:
         assert files_kept(spark.table("padded"), ["a = 'ab'", "n > 1"], every=1) == {"a = 'ab'": 1, "n > 1": 1}
     finally:
         spark.sql("DROP TABLE padded")
+
+
+def test_a_session_after_another_in_one_process(sessions: subprocess.Popen[str]) -> None:
+    shown, _ = sessions.communicate(timeout=180)
+    assert [line for line in shown.splitlines() if line.startswith("found")] == ["found 1 1 1"] * 2, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,16 @@ import pytest
 
 import geoskip
 from geoskip import MinMax
+from tests.spark.test_readers import settings
 
 Change = Callable[[], None]
+
+
+@pytest.fixture(autouse=True)
+def compiled(spark: Any) -> Iterator[None]:
+    """Spark's own way of executing a query, which decides what its tasks get of a scan."""
+    with settings(spark, {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}):
+        yield
 
 
 def write(path: Path, values: list[int]) -> None:
