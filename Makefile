@@ -36,7 +36,7 @@ test: check-java venv test-core  ## every check; ends with pytest's closing line
 	@$(WITH_JAVA) .venv/bin/python -m pytest -m jvm
 
 test-core: venv  ## the part of the tests that needs no JVM, in parallel
-	.venv/bin/python -m pytest -q -n 2 -m 'not jvm'
+	.venv/bin/python -m pytest -q -n 2 --dist worksteal -m 'not jvm'
 
 test-versions: check-java $(SPARKS:%=.venv-%/.installed)  ## the Spark part of the tests on other Sparks
 	@.ci/test-versions $(SPARKS)
