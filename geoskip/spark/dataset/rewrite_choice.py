@@ -228,7 +228,7 @@ def column_names(kind: T.DataType, above: str = "") -> set[str]:
 
 
 def encrypted_files(source: DatasetSource, files: Sequence[ListedFile]) -> list[str]:
-    """URIs of the Parquet files whose footer or columns are encrypted, those that cannot be opened included."""
+    """URIs of the Parquet files that are encrypted, in part or whole, or cannot be opened."""
     gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
     conf = session.sessionState().newHadoopConf()
     found = []
