@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import functions as F
 
@@ -106,6 +107,8 @@ def test_a_query_that_fails_in_planning_is_named(spark: Any, tens: str) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.ansi.enabled", "true")
     for query in ("SELECT * FROM tens WHERE a = 1 / 0", "BEGIN SELECT 1; END"):
+        if pyspark.__version__.startswith("3.") and "/ 0" in query:
+            continue  # Spark 3.5 leaves the division to execution
         with pytest.raises(InvalidSpecificationError, match=f"(cannot plan the query|got the command) {query[:5]}"):
             conditions_of(session, query.replace("tens", f"parquet.`{tens}`"))
 
