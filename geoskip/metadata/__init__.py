@@ -286,13 +286,15 @@ class Header:
         )
 
 
-def bytes_of(text: str) -> int | None:
-    """Parse a size as Spark's settings write it, in bytes; None for other texts.
+def bytes_of(given: object) -> int | None:
+    """Bytes of a size: a number, or a text as Spark's settings write it; None for anything else.
 
-    >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of("1000"), bytes_of("much")
-    (536870912, 1610612736, 67108864, 1000, None)
+    >>> bytes_of("512m"), bytes_of("1.5g"), bytes_of("64 MiB"), bytes_of(1000), bytes_of("much"), bytes_of(-1)
+    (536870912, 1610612736, 67108864, 1000, None, None)
     """
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    if not isinstance(given, str):
+        return given if type(given) is int and given >= 0 else None
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?\s*", given, re.IGNORECASE)
     return None if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 

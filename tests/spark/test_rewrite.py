@@ -80,6 +80,16 @@ def local(uri: str) -> Path:
     return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
+def test_names_that_look_encoded_are_rewritten(spark, tmp_path):
+    place = tmp_path / "a b%20c"
+    place.mkdir()
+    for number, name in enumerate(("x y", "f%41", "\u00e9+#")):
+        pq.write_table(table(number, 3), place / f"{name}.parquet")
+    report = geoskip.dataset(spark, place).rewrite(Sort("a"), files=2)
+    assert (report.rewritten, report.files_after) == (3, 2)
+    assert read(spark, local(report.path)) == read(spark, place)
+
+
 def test_a_folder_is_rewritten_to_a_new_one_and_stays_itself(spark, folder):
     before, names = read(spark, folder), files_of(folder)
     dataset = geoskip.dataset(spark, folder)

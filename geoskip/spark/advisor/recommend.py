@@ -136,8 +136,8 @@ def _rewritten(dataset: Dataset, advised: AdvisedLayout | None) -> Any:
 
 def _budget(given: object) -> int:
     """A budget in bytes; raises InvalidSpecificationError for what is none."""
-    found = bytes_of(given) if isinstance(given, str) else given if type(given) is int else None
-    if found is None or found < 0:
+    found = bytes_of(given)
+    if found is None:
         raise InvalidSpecificationError(f"budget= takes bytes, as a number or a text such as '10 MiB', got {given!r}")
     return found
 

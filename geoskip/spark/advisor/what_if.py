@@ -207,8 +207,8 @@ def _files_of_layout(layout: object, files: object, file_size: object, now: int,
     if files is not None and file_size is not None:
         raise InvalidSpecificationError("what_if() takes files= or file_size=, and not both")
     if file_size is not None:
-        wanted = bytes_of(file_size) if isinstance(file_size, str) else file_size if type(file_size) is int else None
-        if not wanted or wanted < 0:
+        wanted = bytes_of(file_size)
+        if not wanted:
             raise InvalidSpecificationError(f"file_size= takes bytes or a text such as '128 MiB', got {file_size!r}")
         return max(1, round(size / wanted))
     if files is None:

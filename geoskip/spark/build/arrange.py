@@ -39,6 +39,8 @@ from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.spark_jobs import explain_worker_errors
 from geoskip.spark.build.spark_reader import arrow_columns
 
+FILE_SIZE = 128 << 20
+"""Bytes of a file where neither files nor their size is given."""
 MOST_FILES = 100_000
 _ROWS_A_FILE = 400
 _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000

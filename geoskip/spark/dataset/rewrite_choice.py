@@ -24,13 +24,13 @@ from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, part
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot, bytes_of
 from geoskip.spark.analysis import sentence, without_error_log
-from geoskip.spark.build.listing import ListedFile, SourceState
+from geoskip.spark.build.arrange import FILE_SIZE
+from geoskip.spark.build.listing import ListedFile, SourceState, relative_path
 from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset.file_ranges import dataset_ranges
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 
 Mask = NDArray[np.bool_]
-_DEFAULT_SIZE = 128 << 20
 _MOST_MERGES = 500
 """Groups of files whose columns are read at most, where their types differ."""
 _SMALL = 0.6
@@ -70,8 +70,8 @@ def file_target(files: int | None, file_size: int | str | None) -> tuple[int | N
         if isinstance(files, bool) or not isinstance(files, int) or files < 1:
             raise InvalidSpecificationError(f"rewrite(files=) takes a number of files from 1, got {files!r}")
         return files, None
-    size = _DEFAULT_SIZE if file_size is None else bytes_of(file_size) if isinstance(file_size, str) else file_size
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    size = FILE_SIZE if file_size is None else bytes_of(file_size)
+    if not size:
         raise InvalidSpecificationError(
             f"rewrite(file_size=) takes bytes or a text such as '128 MiB', and not zero, got {file_size!r}"
         )
@@ -139,7 +139,7 @@ def choose_files(
     recorded = snapshot.header.layout if snapshot is not None else {}
     writes = recorded.get(WRITES) or () if layout_name(recorded) == str(layout) else ()
     order = {path: at for at, path in enumerate(paths)}
-    at = np.array([order[_relative(file, data.root)] for file in listed], dtype=np.int64)
+    at = np.array([order[relative_path(file.uri, data.root)] for file in listed], dtype=np.int64)
     ranges = [each.take(at) for each in ranges]
     paths = [paths[number] for number in at]
     stray = out_of_order(ranges, paths, list(writes))
@@ -162,11 +162,6 @@ def choose_files(
         count,
         file_size if files is None else None,
     )
-
-
-def _relative(file: ListedFile, root: str) -> str:
-    prefix = root.rstrip("/") + "/"
-    return file.uri[len(prefix) :] if file.uri.startswith(prefix) else file.uri
 
 
 def _of_partition(ranges: Sequence[FileRanges], sizes: NDArray[np.float64], stray: Mask, target: float) -> Mask:
@@ -228,21 +223,23 @@ def column_names(kind: T.DataType, above: str = "") -> set[str]:
 
 
 def encrypted_files(source: DatasetSource, files: Sequence[ListedFile]) -> list[str]:
-    """URIs of the Parquet files that are encrypted, in part or whole, or cannot be opened."""
+    """URIs of the Parquet files that are encrypted, in part or whole."""
     gateway, session = cast(Any, source.spark._jvm), cast(Any, source.spark._jsparkSession)
     conf = session.sessionState().newHadoopConf()
     found = []
     for file in files:
         try:
-            place = gateway.org.apache.hadoop.fs.Path(gateway.java.net.URI(file.uri))
+            place = gateway.org.apache.hadoop.fs.Path(file.uri)
             given = gateway.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(place, conf)
             reader = gateway.org.apache.parquet.hadoop.ParquetFileReader.open(given)
             try:
                 kind = reader.getFileMetaData().getEncryptionType().toString()
             finally:
                 reader.close()
-        except Py4JJavaError:
-            kind = "unknown"
+        except Py4JJavaError as error:
+            if "parquet.crypto" not in str(error.java_exception.getClass().getName()):
+                raise
+            kind = "no key for its footer"
         if kind != "UNENCRYPTED":
             found.append(file.uri)
     return found

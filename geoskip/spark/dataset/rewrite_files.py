@@ -358,8 +358,8 @@ class _Rewrite:
         """Raise where files are encrypted, since their rows would be written in clear."""
         if encrypted := encrypted_files(self.data.source, self.chosen.rewritten):
             raise InvalidSpecificationError(
-                f"{encrypted[0]} is an encrypted Parquet file, or cannot be opened, and rewrite() would write its rows "
-                "in clear; geoskip.write(dataset.to_df(), path, layout=...) takes the options of an encrypting writer"
+                f"{encrypted[0]} is an encrypted Parquet file, and rewrite() would write its rows in clear; "
+                "geoskip.write(dataset.to_df(), path, layout=...) takes the options of an encrypting writer"
             )
 
     def _new_frame(self) -> DataFrame:

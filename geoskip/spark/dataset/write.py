@@ -33,7 +33,7 @@ from geoskip.spark.analysis import (
     sentence,
     without_error_log,
 )
-from geoskip.spark.build.arrange import MOST_FILES, arrange
+from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
 from geoskip.spark.build.listing import below, is_glob, qualified
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
 from geoskip.spark.build.spark_reader import plain_uri
@@ -50,8 +50,6 @@ _MODES = ("error", "errorifexists", "overwrite", "append", "ignore")
 _REFUSED = re.compile(
     r"IOException|FSError|AccessControlException|No space left|Mkdirs failed|not a directory|denied|quota"
 )
-FILE_SIZE = 128 << 20
-"""Bytes of a file where neither files nor their size is given."""
 
 
 def write(
@@ -263,8 +261,8 @@ def _size(files: int | None, file_size: int | str | None) -> int:
         raise InvalidSpecificationError(f"write() takes files= or file_size=, not both: {files!r} and {file_size!r}")
     if files is not None and (not isinstance(files, int) or isinstance(files, bool) or not 1 <= files <= MOST_FILES):
         raise InvalidSpecificationError(f"write(files=) takes a number from 1 to {MOST_FILES:,}, got {files!r}")
-    size = FILE_SIZE if file_size is None else bytes_of(file_size) if isinstance(file_size, str) else file_size
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    size = FILE_SIZE if file_size is None else bytes_of(file_size)
+    if not size:
         raise InvalidSpecificationError(
             f"write(file_size=) takes a number of bytes above 0 or a text such as '128 MiB', got {file_size!r}"
         )
