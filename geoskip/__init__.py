@@ -25,7 +25,8 @@ Imports point downwards only; import-linter checks it.
   and cuts to files fitted to a sample, and how well the files of a dataset cluster.
 * ``advisor``: what queries read and what would help them, as numbers: the paper's indicators, estimates from a sample
   with their intervals, candidates from conditions, and selection within a budget.
-* ``advisor``: indicators of queries, estimates from samples, candidate indexes and their selection within a budget.
+* ``engines``: the same metadata without Spark: conditions of SQL texts, Arrow and polars, builds, and readers of DuckDB,
+  polars, pyarrow and GeoPandas over the kept files.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
