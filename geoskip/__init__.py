@@ -25,8 +25,10 @@ Imports point downwards only; import-linter checks it.
   and cuts to files fitted to a sample, and how well the files of a dataset cluster.
 * ``advisor``: what queries read and what would help them, as numbers: the paper's indicators, estimates from a sample
   with their intervals, candidates from conditions, and selection within a budget.
-* ``engines``: the same metadata without Spark: conditions of SQL texts, Arrow and polars, builds, and readers of DuckDB,
-  polars, pyarrow and GeoPandas over the kept files.
+* ``sources``: files without Spark: listings and fingerprints, readers of Parquet and its footers, and the conditions
+  under which summaries hold.
+* ``engines``: the same metadata without Spark: conditions of SQL texts, Arrow and polars, builds, and readers of
+  DuckDB, polars, pyarrow and GeoPandas over the kept files.
 * ``report``, ``plotting``, ``checking``, ``cli``: reports and maps, the search for wrong mappings, the command line.
 * ``spark``: the only package that imports PySpark. ``spark.rule`` connects the optimizer rule (``spark/jvm``, Java that
   Janino compiles in the driver) with the planner, ``spark.build`` collects summaries, ``spark.dataset`` is the handle,
@@ -41,7 +43,7 @@ The walk of one query, ``SELECT * FROM t WHERE city > 'D'``::
     spark/catalog.py                finds the dataset's store and its latest snapshot
     stores/parquet.py               reads the log; columns of the snapshot are read when needed
     spark/rule/translate.py         makes a predicate of Catalyst's expression
-    spark/dependencies.py           leaves out indexes that were built under other conditions
+    sources/dependencies.py         leaves out indexes that were built under other conditions
     planner.py                      gives each vertex its clause, merged up the tree, and evaluates over all files
     rewrite/__init__.py             brings conditions into the form that indexes serve
     indexes/minmax.py               answers for one vertex: max(city) > 'D'
@@ -55,8 +57,10 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     spark/dataset/create_refresh.py the verbs that read data
     spark/dataset/source.py         which files the handle means, as Spark lists them
     spark/analysis.py               the indexed expressions, as Spark resolves them
-    spark/dependencies.py           the conditions under which the summaries hold
-    spark/build/job.py              parameters from a sample; one Spark job for all files and all indexes
+    sources/dependencies.py         the conditions under which the summaries hold
+    sources/sampled_values.py       parameters of indexes from a sample
+    spark/build/job.py              one Spark job for all files and all indexes
+    sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
     lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
     metadata/file_table.py          the table with a row a file and a column an index
@@ -84,6 +88,7 @@ from geoskip.indexes.valuelist import ValueList
 from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
 from geoskip.report import Report, Scan
+from geoskip.sources.build_report import BuildReport
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 
@@ -96,7 +101,6 @@ if TYPE_CHECKING:
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
     from geoskip.spark.advisor.workload_log import workload_log
-    from geoskip.spark.build.job import BuildReport
     from geoskip.spark.dataset.handle import Dataset, dataset
     from geoskip.spark.dataset.verify import datasets
     from geoskip.spark.dataset.write import write
@@ -169,7 +173,6 @@ __all__ = [
 _SPARK = {
     **dict.fromkeys(("indicators", "workload"), "advisor.measured"),
     "workload_log": "advisor.workload_log",
-    "BuildReport": "build.job",
     **dict.fromkeys(("Dataset", "dataset"), "dataset.handle"),
     "datasets": "dataset.verify",
     "write": "dataset.write",

@@ -1,1 +1,1 @@
-"""The metadata without Spark: which files a condition needs, for SQL texts, pyarrow, polars, DuckDB and GeoPandas."""
+"""Engines beside Spark: the files that a condition needs, and readers of SQL, Arrow, polars and GeoPandas."""

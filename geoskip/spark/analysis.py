@@ -28,7 +28,7 @@ from geoskip.indexes.base import Index, SourceColumn, as_registered, definition
 from geoskip.layout.specification import Layout
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Call, Column, Opaque, Predicate, columns_of, walk
-from geoskip.spark.dependencies import (
+from geoskip.sources.dependencies import (
     DEFINITION_OF,
     Reader,
     corrupt_record,
@@ -36,9 +36,9 @@ from geoskip.spark.dependencies import (
     reason_declined,
     struct_tested_for_null,
 )
+from geoskip.sources.settings import CHANGED, recorded_settings
 from geoskip.spark.rule.translate import UNIDENTIFIED, Translator, quoted
 from geoskip.spark.session import JvmBridge
-from geoskip.spark.settings import CHANGED, recorded_settings
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]

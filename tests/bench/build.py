@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 import geoskip
 from geoskip import GeoBox, Index, MinMax
 from geoskip.predicates import Column
-from geoskip.spark.build.arrow_reader import read_files
-from geoskip.spark.build.footers import IndexPlan
+from geoskip.sources.arrow_reader import read_files
+from geoskip.sources.footers import IndexPlan
 from tests.bench.measure import console, interleaved, judged, table
 from tests.bench.sessions import flights, readings, session
 

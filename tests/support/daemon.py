@@ -1,6 +1,6 @@
 """What Spark's Python workers are forked from in the tests: it has imported what each of them would import for itself.
 
-And their archives are read again only where they have changed, as :mod:`geoskip.spark.build.arrow_reader` has it for
+And their archives are read again only where they have changed, as :mod:`geoskip.sources.arrow_reader` has it for
 the tasks of a build: Spark asks for it before every task, of each jar of ``spark.jars.packages``.
 """
 
@@ -15,7 +15,7 @@ import pytest  # noqa: F401
 import shapely  # noqa: F401
 from pyspark import daemon
 
-import geoskip.spark.build.arrow_reader  # noqa: F401
+import geoskip.sources.arrow_reader  # noqa: F401
 import udf_mappings.shapely_functions  # noqa: F401
 
 _again = zipimporter.invalidate_caches

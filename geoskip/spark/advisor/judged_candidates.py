@@ -18,11 +18,12 @@ from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
+from geoskip.sources.file_listing import ListedFile, below
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes
 from geoskip.spark.analysis import bind
-from geoskip.spark.build.listing import ListedFile, SourceState, below
+from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.rule.translate import quoted
 from geoskip.spark.session import java

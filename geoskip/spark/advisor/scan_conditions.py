@@ -29,8 +29,8 @@ from geoskip.metadata import Snapshot
 from geoskip.planner import decide
 from geoskip.predicates import And, Predicate
 from geoskip.rewrite.sql_functions import Template
+from geoskip.sources.dependencies import renamer
 from geoskip.spark.analysis import sentence, without_error_log
-from geoskip.spark.dependencies import renamer
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, parts_of
 from geoskip.spark.session import ENABLED, bridge, check_session, java

@@ -32,12 +32,13 @@ from geoskip.layout.arrangement import Arrangement
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
+from geoskip.sources.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
+from geoskip.sources.file_listing import ListedFile, below
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.analysis import texts_of
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
-from geoskip.spark.build.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
-from geoskip.spark.build.listing import ListedFile, SourceState, below
+from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import explain_worker_errors
 from geoskip.spark.build.spark_reader import arrow_columns, plain_uri, restricted_to, with_path
 

@@ -1,7 +1,7 @@
 """Summaries of expressions over one column, evaluated once for each distinct value of a file.
 
 An expression over one column has no more values in a file than the column has. Tasks that open the files
-(:mod:`geoskip.spark.build.arrow_reader`) give Spark the distinct values of such columns; Spark gives the values of the
+(:mod:`geoskip.sources.arrow_reader`) give Spark the distinct values of such columns; Spark gives the values of the
 expressions to further tasks, which expand them to the rows again and summarise those. An index gets the same values,
 row by row, as from Spark's own reader, and Spark reads, converts and computes little. The indexes over other columns of
 the file are summarised where it is open.
@@ -31,8 +31,7 @@ from pyspark.sql import types as T
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import arrow_type, texts_of, typed_columns
-from geoskip.spark.build.arrow_reader import (
+from geoskip.sources.arrow_reader import (
     SPARK,
     FileResult,
     RowSummaries,
@@ -42,8 +41,10 @@ from geoskip.spark.build.arrow_reader import (
     read_files,
     store_summaries,
 )
-from geoskip.spark.build.footers import IndexPlan, is_readable, unquoted
-from geoskip.spark.build.listing import ListedFile, SourceState
+from geoskip.sources.file_listing import ListedFile
+from geoskip.sources.footers import IndexPlan, is_readable, unquoted
+from geoskip.spark.analysis import arrow_type, texts_of, typed_columns
+from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_errors, reason_of, show_progress
 from geoskip.spark.build.spark_reader import arrow_columns, payload_batch, tasks_for
 from geoskip.stores.log_files import local_path

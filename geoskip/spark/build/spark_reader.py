@@ -28,8 +28,7 @@ from pyspark.sql.column import Column
 from geoskip.errors import GeoskipError
 from geoskip.indexes.stored_bounds import sharing
 from geoskip.metadata import IndexEntry
-from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, texts_of, without_error_log
-from geoskip.spark.build.arrow_reader import (
+from geoskip.sources.arrow_reader import (
     FileResult,
     RowSummaries,
     ValueGatherer,
@@ -37,8 +36,10 @@ from geoskip.spark.build.arrow_reader import (
     read_files,
     store_summaries,
 )
-from geoskip.spark.build.footers import IndexPlan
-from geoskip.spark.build.listing import ListedFile, SourceState
+from geoskip.sources.file_listing import ListedFile
+from geoskip.sources.footers import IndexPlan
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, texts_of, without_error_log
+from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,
     check_not_cancelled,

@@ -30,11 +30,13 @@ from geoskip.lifecycle.transaction import perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, IndexEntry, Snapshot
 from geoskip.predicates import Call, walk
+from geoskip.sources.build_report import BuildReport, details_of
+from geoskip.sources.dependencies import same_place
+from geoskip.sources.file_listing import is_glob, reason_not_indexable
 from geoskip.spark.analysis import bind
-from geoskip.spark.build.job import BuildReport, choose_parameters, details_of
-from geoskip.spark.build.listing import SourceState, is_glob, reason_not_indexable
+from geoskip.spark.build.job import choose_parameters
+from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.dependencies import same_place
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store

@@ -18,7 +18,7 @@ from geoskip.lifecycle import actions
 from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
-from geoskip.spark.build.job import BuildReport
+from geoskip.sources.build_report import BuildReport
 from geoskip.spark.catalog import KEYS
 from geoskip.spark.dataset import auto_refresh as auto
 from geoskip.spark.dataset import create_refresh, verify

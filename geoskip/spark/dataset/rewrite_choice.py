@@ -23,9 +23,10 @@ from geoskip.layout.clustering import FileRanges
 from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot, bytes_of
+from geoskip.sources.file_listing import ListedFile, relative_path
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
-from geoskip.spark.build.listing import ListedFile, SourceState, relative_path
+from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset.file_ranges import dataset_ranges
 from geoskip.spark.dataset.source import DatasetSource, SparkData

@@ -40,10 +40,11 @@ from geoskip.lifecycle.transaction import Amend, CommitAttempt, perform
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
+from geoskip.sources.build_report import BuildReport
+from geoskip.sources.file_listing import FileListing, ListedFile, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
-from geoskip.spark.build.job import BuildReport
 from geoskip.spark.build.layout_columns import LayoutColumns
-from geoskip.spark.build.listing import FileListing, ListedFile, is_glob, listing, qualified, relative_path
+from geoskip.spark.build.listing import listing, qualified
 from geoskip.spark.build.spark_jobs import message_of, reason_of
 from geoskip.spark.build.spark_reader import restricted_to
 from geoskip.spark.dataset.create_refresh import ENGINE, create

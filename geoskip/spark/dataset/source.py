@@ -34,25 +34,15 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_the_same
 from geoskip.metadata import Header, IndexEntry
+from geoskip.sources.built_rows import BuiltRows
+from geoskip.sources.file_listing import UNNAMEABLE, FileListing, ListedFile, below, glob_pattern, is_glob, local_etag
+from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import FileRelation, bind, relation_of, sentence
-from geoskip.spark.build.job import BuiltRows, build
-from geoskip.spark.build.listing import (
-    UNNAMEABLE,
-    FileListing,
-    ListedFile,
-    SourceState,
-    below,
-    glob_pattern,
-    is_glob,
-    listing,
-    qualified,
-    root_of,
-)
+from geoskip.spark.build.job import build
+from geoskip.spark.build.listing import SourceState, listing, qualified, root_of
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
-from geoskip.spark.rule.bridge import local_etag
 from geoskip.spark.session import java, known
-from geoskip.spark.settings import CHANGED, recorded_settings, values_of
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.log_files import local_path

@@ -29,9 +29,10 @@ from geoskip.lifecycle.transaction import Amend, Commit, CommitAttempt, NoChange
 from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
 from geoskip.report import count_of
+from geoskip.sources.build_report import BuildReport
+from geoskip.sources.dependencies import same_place
+from geoskip.sources.file_listing import reason_not_indexable
 from geoskip.spark.analysis import bind
-from geoskip.spark.build.job import BuildReport
-from geoskip.spark.build.listing import reason_not_indexable
 from geoskip.spark.dataset.create_refresh import (
     ENGINE,
     check_keys,
@@ -45,7 +46,6 @@ from geoskip.spark.dataset.create_refresh import (
     with_latest,
 )
 from geoskip.spark.dataset.source import DatasetSource, SparkData
-from geoskip.spark.dependencies import same_place
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
 

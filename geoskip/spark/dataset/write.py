@@ -25,6 +25,7 @@ from geoskip.layout.layout_report import layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
+from geoskip.sources.file_listing import below, is_glob
 from geoskip.spark.analysis import (
     analysis_error,
     arrow_type,
@@ -34,7 +35,7 @@ from geoskip.spark.analysis import (
     without_error_log,
 )
 from geoskip.spark.build.arrange import FILE_SIZE, MOST_FILES, arrange
-from geoskip.spark.build.listing import below, is_glob, qualified
+from geoskip.spark.build.listing import qualified
 from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reason_of
 from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset import create_refresh

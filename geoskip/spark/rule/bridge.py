@@ -14,7 +14,6 @@ import base64
 import functools
 import itertools
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +31,7 @@ from geoskip.registry import current
 from geoskip.report import unindexed_at_last
 from geoskip.rewrite.sql_functions import Template
 from geoskip.rules import Deadline, leave_out, name_of
-from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
-from geoskip.spark.dependencies import (
+from geoskip.sources.dependencies import (
     reason_unusable,
     reasons_of_functions,
     reasons_of_types,
@@ -41,10 +39,12 @@ from geoskip.spark.dependencies import (
     same_place,
     top_level_columns,
 )
+from geoskip.sources.file_listing import local_etag
+from geoskip.sources.settings import apply_cache_size, cache_ttl, max_rechecks, setting_problems
+from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
 from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible, lost_rows
 from geoskip.spark.rule.evaluator import Answers, SparkEvaluator
 from geoskip.spark.rule.translate import Translator, inlined, parts_of
-from geoskip.spark.settings import apply_cache_size, cache_ttl, max_rechecks, setting_problems
 from geoskip.stores.log_files import local_path
 
 Json = Mapping[str, Any]
@@ -355,15 +355,6 @@ def _quarantine_running(run: _Running, now: float) -> bool:
         return False
     why = f"has run for {now - run.since:.0f} s, and the planning budget is {run.until - run.since:g} s"
     return leave_out(current(), name, rule, why, run.watch.root)
-
-
-def local_etag(path: str) -> str | None:
-    """Size, change time and inode of a local file: what changes with its content, whatever is set back."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return f"{found.st_size}-{found.st_ctime_ns}-{found.st_ino}"
 
 
 def _packed(mask: Mask) -> str:

@@ -13,7 +13,7 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
-from geoskip.spark.build.listing import glob_pattern
+from geoskip.sources.file_listing import glob_pattern
 from geoskip.spark.build.spark_jobs import first_line, with_way_out
 from tests.spark.verbs.asking import write
 

@@ -17,7 +17,7 @@ import pytest
 
 from geoskip import GeoBox, MinMax
 from geoskip.indexes.base import Index
-from geoskip.spark.build.arrow_reader import (
+from geoskip.sources.arrow_reader import (
     SPARK,
     FileResult,
     ValueGatherer,
@@ -25,8 +25,8 @@ from geoskip.spark.build.arrow_reader import (
     read_files,
     store_summaries,
 )
-from geoskip.spark.build.footers import IndexPlan
-from geoskip.spark.build.job import misfit
+from geoskip.sources.built_rows import misfit
+from geoskip.sources.footers import IndexPlan
 
 Write = Callable[..., str]
 
@@ -212,7 +212,7 @@ def test_an_unreadable_file_says_why_and_spares_the_others(write, damage):
 
 
 def test_files_of_several_schemas_in_turn_are_each_resolved(tmp_path, monkeypatch):
-    monkeypatch.setattr("geoskip.spark.build.arrow_reader._FILES_TOGETHER", 3)
+    monkeypatch.setattr("geoskip.sources.arrow_reader._FILES_TOGETHER", 3)
     values = pa.array([1, 3], pa.int64())
     tables = {
         "plain": pa.table({"c": values, "d": values}),
@@ -352,7 +352,7 @@ def test_a_summary_that_can_be_stored_is_not_complained_of(summary):
 
 
 def test_an_index_of_which_a_part_is_unknown_knows_nothing_of_the_file(monkeypatch):
-    monkeypatch.setattr("geoskip.spark.build.arrow_reader._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("geoskip.sources.arrow_reader._ROWS_AT_ONCE", 2)
     monkeypatch.setattr(MinMax, "collect", lambda self, values: None if len(values) == 3 else {"rows": len(values)})
     gatherer = ValueGatherer([(MinMax("c"), (0,))])
     gatherer.add([pa.array([1, 2])], 2)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from geoskip.indexes.base import Index, Summary
 from geoskip.indexes.stored_bounds import CachedSummary, sharing
-from geoskip.spark.build.footers import (
+from geoskip.sources.footers import (
     Footer,
     IndexPlan,
     ReadersDiffer,

@@ -2,7 +2,7 @@
 
 An index on a plain Parquet column depends on the column's type and on the resolution of names; one on an expression,
 or over text files, also on Spark's version and on every setting that can change a value
-(:mod:`geoskip.spark.settings`); ANSI mode and time zone are part of the expression and compared with it.
+(:mod:`geoskip.sources.settings`); ANSI mode and time zone are part of the expression and compared with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from geoskip.indexes.base import definition
 from geoskip.metadata import Header, IndexEntry
 from geoskip.predicates import Call, Cast, Column, IsNull, Predicate, columns_of, walk
-from geoskip.spark.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
+from geoskip.sources.settings import CHANGED, EXPRESSIONS, FORMATS, PYTHON, SETTINGS_OF, of_scopes, settings_difference
 from geoskip.stores.log_files import local_path
 
 Json = Mapping[str, Any]

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from geoskip.spark.build.arrow_reader import cache_zip_directories
+from geoskip.sources.arrow_reader import cache_zip_directories
 
 
 def _written(archive: Path, *names: str) -> None:

@@ -1,0 +1,1 @@
+"""Files read without Spark: listings, Parquet readers, and the conditions under which summaries hold."""

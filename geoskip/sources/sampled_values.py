@@ -1,0 +1,127 @@
+"""Parameters that indexes choose from a sample of the dataset before its first build.
+
+:meth:`Index.prepare` chooses them. The sample is of at most 64 files spread over the listing, and of the columns of the
+indexes that choose alone. The build reads these files again as it reads the others. What is chosen may be better or
+worse, never wrong, so a file that cannot be read is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from geoskip.indexes.base import Index, SourceColumn, Summary
+from geoskip.metadata import IndexEntry
+from geoskip.sources.arrow_reader import FileResult, one_array
+from geoskip.sources.file_listing import ListedFile
+
+_FILES = 64
+_LEAST_FILES = 8
+_BYTES = 256 << 20
+"""Bytes that the files of a sample have together, unless they would be fewer than eight."""
+_IN_THE_DRIVER = 16 << 20
+"""Bytes of files that the driver reads in about the time that a job takes."""
+_ROWS = 4096
+
+
+class SampleReader(Protocol):
+    """Reads the values of some files for indexes that take a sample."""
+
+    def __call__(
+        self, samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool
+    ) -> Mapping[str, FileResult]:
+        """Results by URI; ``in_process`` where the files are so small that starting a job would take longer."""
+
+
+def prepared(
+    entries: Sequence[IndexEntry],
+    files: Sequence[ListedFile],
+    read: SampleReader,
+    types_of: Callable[[Index], Sequence[pa.DataType]],
+) -> list[IndexEntry]:
+    """Entries of a build, each with an index that has chosen its parameters.
+
+    Parameters
+    ----------
+    entries
+        The indexes to build.
+    files
+        The files of the dataset.
+    read
+        Reads the values of sampled files.
+    types_of
+        Returns the Arrow types of an index's expressions, where no file could be read.
+    """
+    choosing = [entry for entry in entries if entry.index.chooses()]
+    if not choosing:
+        return list(entries)
+    files = _sampled_files([file for file in sorted(files, key=lambda file: file.uri) if file.is_nameable])
+    rows = max(_ROWS // max(1, len(files)), 1)
+    samples = [replace(entry, index=_SampledValues(entry.index, rows)) for entry in choosing]
+    small = sum(file.size for file in files) <= _IN_THE_DRIVER
+    results = read(samples, files, in_process=small) if files else {}
+    chosen = {}
+    for entry in choosing:
+        summaries = (results[uri].summaries.get(entry.name) for uri in sorted(results))
+        batches = [batch for summary in summaries if summary is not None for batch in summary["batches"]]
+        chosen[entry.name] = replace(entry, index=_prepared(entry.index, batches, types_of))
+    return [chosen.get(entry.name, entry) for entry in entries]
+
+
+class _SampledValues(Index):
+    """Stand-in for an index that is still to choose, with at most ``rows`` rows of each part."""
+
+    kind: ClassVar[str] = "sample"
+
+    def __init__(self, index: Index, rows: int) -> None:
+        self.name = str(index)
+        self.bound = index.bound
+        self.texts = index.expressions()
+        self.rows = rows
+
+    def expressions(self) -> tuple[str, ...]:
+        return self.texts
+
+    def _named(self) -> str:
+        return self.name
+
+    def metadata_type(self, *columns: SourceColumn) -> pa.DataType:
+        return pa.null()
+
+    def collect(self, *values: pa.Array) -> Summary | None:
+        step = max(1, -(-len(values[0]) // self.rows))
+        rows = pa.array(range(0, len(values[0]), step), pa.int64())
+        taken = [_decoded(value.take(rows)) for value in values]
+        return {"batches": [pa.RecordBatch.from_arrays(taken, [str(number) for number in range(len(taken))])]}
+
+    def merge(self, summaries: Sequence[Summary]) -> Summary:
+        return {"batches": [batch for summary in summaries for batch in summary["batches"]]}
+
+    def clause(self, node: Any) -> None:
+        return None
+
+
+def _decoded(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def _sampled_files(files: Sequence[ListedFile]) -> list[ListedFile]:
+    """Files spread over a listing: as many as make a sample, fewer where they are large."""
+    size = sum(file.size for file in files)
+    count = min(_FILES, max(_LEAST_FILES, _BYTES * len(files) // max(1, size)), len(files))
+    return [files[number * len(files) // count] for number in range(count)]
+
+
+def _prepared(
+    index: Index, batches: Sequence[pa.RecordBatch], types_of: Callable[[Index], Sequence[pa.DataType]]
+) -> Index:
+    """The index prepared by the batches of the commonest types: files may have a column in several ones."""
+    types = Counter(str(batch.schema.types) for batch in batches)
+    alike = [batch for batch in batches if str(batch.schema.types) == types.most_common(1)[0][0]]
+    if not alike:
+        return index.prepare(*(pa.array([], kind) for kind in types_of(index)))
+    return index.prepare(*(one_array(arrays) for arrays in zip(*(batch.columns for batch in alike), strict=True)))
