@@ -1,1 +1,1 @@
-"""Engines beside Spark: the files that a condition needs, and readers of SQL, Arrow, polars and GeoPandas."""
+"""Engines beside Spark: the files that a condition needs, for SQL, Arrow, polars and GeoPandas."""
