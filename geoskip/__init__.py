@@ -61,6 +61,7 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     sources/sampled_values.py       parameters of indexes from a sample
     spark/build/job.py              one Spark job for all files and all indexes
     sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
+    sources/build_verbs.py          what every engine does: compare with the log, read, commit, report
     lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
     metadata/file_table.py          the table with a row a file and a column an index

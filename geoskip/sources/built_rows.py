@@ -16,7 +16,7 @@ from geoskip.indexes.base import is_own
 from geoskip.metadata import FileRow, IndexEntry
 from geoskip.report import count_of
 from geoskip.sources.arrow_reader import FileResult
-from geoskip.sources.file_listing import (
+from geoskip.sources.listed_files import (
     UNNAMEABLE,
     FileListing,
     ListedFile,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from geoskip.indexes.base import Index, SourceColumn, Summary
 from geoskip.metadata import IndexEntry
 from geoskip.sources.arrow_reader import FileResult, one_array
-from geoskip.sources.file_listing import ListedFile
+from geoskip.sources.listed_files import ListedFile
 
 _FILES = 64
 _LEAST_FILES = 8

@@ -15,7 +15,7 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import InvalidSpecificationError
-from geoskip.sources.file_listing import literal_head, shared_folder
+from geoskip.sources.listed_files import literal_head, shared_folder
 from geoskip.spark.filesystem import HadoopFolder
 from tests.conftest import files_kept, same_as_off
 

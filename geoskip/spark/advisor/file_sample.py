@@ -30,12 +30,12 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import FileMetadata, FileRow, IndexEntry, Snapshot, add_indexes, build_table
+from geoskip.sources.build_verbs import check_same, is_elsewhere
 from geoskip.sources.built_rows import BuiltRows
-from geoskip.sources.file_listing import FileListing, ListedFile, reason_not_indexable, relative_path
+from geoskip.sources.listed_files import FileListing, ListedFile, reason_not_indexable, relative_path
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import build, choose_parameters, needs_job
 from geoskip.spark.build.listing import SourceState
-from geoskip.spark.dataset.create_refresh import check_same, is_elsewhere
 from geoskip.spark.dataset.handle import Dataset
 from geoskip.spark.dataset.source import SparkData
 from geoskip.spark.session import java

@@ -18,7 +18,7 @@ from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
-from geoskip.sources.file_listing import ListedFile, below
+from geoskip.sources.listed_files import ListedFile, below
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
 from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes

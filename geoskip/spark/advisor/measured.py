@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoskip.advisor.indicators import Extent, Indicators, ScanIndicators, Workload
 from geoskip.errors import InvalidSpecificationError, MetadataError
-from geoskip.sources.file_listing import FileListing, ListedFile, below
+from geoskip.sources.listed_files import FileListing, ListedFile, below
 from geoskip.spark.advisor.scan_conditions import PlannedScan, ScanCondition, conditions_of
 from geoskip.spark.advisor.workload_log import logged_conditions
 from geoskip.spark.build.spark_reader import with_path

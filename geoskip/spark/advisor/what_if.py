@@ -27,7 +27,7 @@ from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, Header, IndexEntry, Snapshot, bytes_of
 from geoskip.report import count_of
 from geoskip.sources.dependencies import reason_unusable
-from geoskip.sources.file_listing import below
+from geoskip.sources.listed_files import below
 from geoskip.spark.advisor.file_sample import FileSample, choose_files, require_dataset, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition, conditions_of
 from geoskip.spark.advisor.simulated_layout import SimulatedLayout, sample_rows, simulate_layout

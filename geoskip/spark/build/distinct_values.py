@@ -41,8 +41,8 @@ from geoskip.sources.arrow_reader import (
     read_files,
     store_summaries,
 )
-from geoskip.sources.file_listing import ListedFile
 from geoskip.sources.footers import IndexPlan, is_readable, unquoted
+from geoskip.sources.listed_files import ListedFile
 from geoskip.spark.analysis import arrow_type, texts_of, typed_columns
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_errors, reason_of, show_progress

@@ -23,8 +23,8 @@ from geoskip.predicates import Column
 from geoskip.sources.arrow_reader import SPARK, FileResult
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.dependencies import ID_OF
-from geoskip.sources.file_listing import ListedFile
 from geoskip.sources.footers import IndexPlan, is_readable
+from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.sampled_values import prepared
 from geoskip.spark.analysis import FileRelation, arrow_type, columns_for, texts_of
 from geoskip.spark.build.distinct_values import compute_expressions, expression_plan

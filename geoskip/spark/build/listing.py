@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from geoskip.sources.file_listing import FileListing, is_glob, literal_head, shared_folder
+from geoskip.sources.listed_files import FileListing, is_glob, literal_head, shared_folder
 from geoskip.spark.analysis import FileRelation
 from geoskip.spark.session import java
 

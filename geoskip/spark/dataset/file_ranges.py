@@ -27,10 +27,10 @@ from geoskip.layout.layout_report import (
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.refresh import SnapshotDiff
 from geoskip.metadata import FileMetadata, FileRow, IndexEntry, Snapshot, build_table
-from geoskip.sources.file_listing import UNNAMEABLE, ListedFile, relative_path
+from geoskip.sources.build_verbs import is_elsewhere
+from geoskip.sources.listed_files import UNNAMEABLE, ListedFile, relative_path
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.job import read
-from geoskip.spark.dataset.create_refresh import is_elsewhere
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java
 

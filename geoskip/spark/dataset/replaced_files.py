@@ -7,7 +7,7 @@ from typing import Any
 
 from geoskip.errors import ConflictError, DatasetNotFoundError
 from geoskip.lifecycle.log import age
-from geoskip.sources.file_listing import below
+from geoskip.sources.listed_files import below
 from geoskip.spark.build.listing import listing
 from geoskip.spark.dataset.rewrite_folders import JOURNAL, folder_at, journal_of, remove_files
 from geoskip.spark.dataset.source import DatasetSource

@@ -23,7 +23,7 @@ from geoskip.layout.clustering import FileRanges
 from geoskip.layout.layout_report import WRITES, layout_name, out_of_order, partition_of
 from geoskip.layout.specification import Layout
 from geoskip.metadata import Snapshot, bytes_of
-from geoskip.sources.file_listing import ListedFile, relative_path
+from geoskip.sources.listed_files import ListedFile, relative_path
 from geoskip.spark.analysis import sentence, without_error_log
 from geoskip.spark.build.arrange import FILE_SIZE
 from geoskip.spark.build.listing import SourceState

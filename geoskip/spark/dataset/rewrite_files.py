@@ -41,7 +41,7 @@ from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Snapshot
 from geoskip.report import count_of
 from geoskip.sources.build_report import BuildReport
-from geoskip.sources.file_listing import FileListing, ListedFile, is_glob, relative_path
+from geoskip.sources.listed_files import FileListing, ListedFile, is_glob, relative_path
 from geoskip.spark.build.arrange import arrange
 from geoskip.spark.build.layout_columns import LayoutColumns
 from geoskip.spark.build.listing import listing, qualified

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, MetadataError, StoreError
 from geoskip.lifecycle.log import age, is_dead, now, person_of, who
-from geoskip.sources.file_listing import ListedFile
+from geoskip.sources.listed_files import ListedFile
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.catalog import FOLDER as METADATA
 from geoskip.spark.filesystem import HadoopFolder

@@ -35,7 +35,7 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_the_same
 from geoskip.metadata import Header, IndexEntry
 from geoskip.sources.built_rows import BuiltRows
-from geoskip.sources.file_listing import UNNAMEABLE, FileListing, ListedFile, below, glob_pattern, is_glob, local_etag
+from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, below, glob_pattern, is_glob, local_etag
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
 from geoskip.spark.analysis import FileRelation, bind, relation_of, sentence
 from geoskip.spark.build.job import build
@@ -271,9 +271,24 @@ class SparkData:
         return self.source.store(self.state.relation)
 
     @property
+    def name(self) -> str:
+        """Name in messages."""
+        return self.source.name
+
+    @property
     def root(self) -> str:
         """Folder that paths are relative to."""
         return self.state.relation.root
+
+    def has_own_folder(self) -> bool:
+        """Test whether the metadata are beside the data, in the dataset's own folder."""
+        return self.source.has_own_folder()
+
+    def way_to_metadata(self) -> str:
+        """Advice on how to keep the metadata in another place."""
+        if self.source.given is None:
+            return "keep each dataset's in a folder of its own: dataset(..., metadata='folder')"
+        return "keep each dataset's in a store of its own; this one is emptied by store.drop()"
 
     def use(self, state: SourceState) -> None:
         """Build missing summaries from the same files read in another session."""

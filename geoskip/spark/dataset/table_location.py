@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geoskip.errors import ConflictError, GeoskipError, InvalidSpecificationError
-from geoskip.sources.file_listing import ListedFile
+from geoskip.sources.listed_files import ListedFile
 from geoskip.spark.build.listing import qualified
 from geoskip.spark.build.spark_jobs import reason_of
 from geoskip.spark.dataset.source import DatasetSource

@@ -30,21 +30,19 @@ from geoskip.lifecycle.verbs import Verb
 from geoskip.metadata import Header, Snapshot, build_table
 from geoskip.report import count_of
 from geoskip.sources.build_report import BuildReport
-from geoskip.sources.dependencies import same_place
-from geoskip.sources.file_listing import reason_not_indexable
-from geoskip.spark.analysis import bind
-from geoskip.spark.dataset.create_refresh import (
-    ENGINE,
+from geoskip.sources.build_verbs import (
     check_keys,
     check_same,
-    create,
     drop,
     is_elsewhere,
     latest_with_index,
-    report,
     require_index,
     with_latest,
 )
+from geoskip.sources.dependencies import same_place
+from geoskip.sources.listed_files import reason_not_indexable
+from geoskip.spark.analysis import bind
+from geoskip.spark.dataset.create_refresh import ENGINE, create, report
 from geoskip.spark.dataset.source import DatasetSource, SparkData
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
@@ -101,7 +99,7 @@ def verify(source: DatasetSource, sample: float | None = None) -> VerifyResult:
     data = SparkData(source, source.current_state())
     data.store.reread()
     with data.store.patiently():
-        return with_latest(data.store, lambda found: _verify_snapshot(data, require_index(source, found), sample))
+        return with_latest(data.store, lambda found: _verify_snapshot(data, require_index(source.name, found), sample))
 
 
 def _verify_snapshot(data: SparkData, snapshot: Snapshot, sample: float | None) -> VerifyResult:
@@ -145,7 +143,7 @@ def repair(source: DatasetSource) -> BuildReport:
     store = data.store
     store.reread()
     try:
-        snapshot = latest_with_index(source, store)
+        snapshot = latest_with_index(source.name, store)
     except MetadataError as error:
         if isinstance(error, MissingKeyError) or "upgrade geoskip" in str(error):  # somebody else can read it
             raise
@@ -276,7 +274,9 @@ def describe(source: DatasetSource) -> DataFrame:
     with data.store.patiently():
         rows = with_latest(
             data.store,
-            lambda found: _index_rows(found if found and found.header.stored else require_index(source, found), data),
+            lambda found: _index_rows(
+                found if found and found.header.stored else require_index(source.name, found), data
+            ),
         )
     return source.spark.createDataFrame(rows, _INDEXES)
 

@@ -25,7 +25,7 @@ from geoskip.layout.layout_report import layout_name, with_writes
 from geoskip.layout.specification import Layout
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import bytes_of
-from geoskip.sources.file_listing import below, is_glob
+from geoskip.sources.listed_files import below, is_glob
 from geoskip.spark.analysis import (
     analysis_error,
     arrow_type,

@@ -39,7 +39,7 @@ from geoskip.sources.dependencies import (
     same_place,
     top_level_columns,
 )
-from geoskip.sources.file_listing import local_etag
+from geoskip.sources.listed_files import local_etag
 from geoskip.sources.settings import apply_cache_size, cache_ttl, max_rechecks, setting_problems
 from geoskip.spark.catalog import KEYS, DatasetCatalog, key_of
 from geoskip.spark.rule.decision_cache import DecisionCache, Decisions, has_rules_of_others, is_reproducible, lost_rows

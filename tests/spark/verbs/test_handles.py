@@ -13,7 +13,7 @@ import pytest
 import geoskip
 from geoskip import MinMax
 from geoskip.errors import DatasetNotFoundError, EnvironmentProblem, InvalidSpecificationError
-from geoskip.sources.file_listing import glob_pattern
+from geoskip.sources.listed_files import glob_pattern
 from geoskip.spark.build.spark_jobs import first_line, with_way_out
 from tests.spark.verbs.asking import write
 

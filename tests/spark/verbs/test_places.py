@@ -15,8 +15,9 @@ from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError, InvalidSpecificationError, NotIndexedError, StoreError
 from geoskip.lifecycle.log import latest
 from geoskip.metadata import Snapshot
-from geoskip.spark.dataset import create_refresh, verify
+from geoskip.sources import build_verbs
 from geoskip.spark.dataset import source as data_module
+from geoskip.spark.dataset import verify
 from geoskip.spark.dataset.source import DatasetSource
 from geoskip.stores import ParquetStore, Store
 from tests.conftest import same_as_off
@@ -185,7 +186,7 @@ def test_a_vacuum_under_a_verb_that_reads_metadata(
     """What has the older snapshot looks at the next one, instead of taking it for damaged."""
 
     def overtaken(store: Store) -> Snapshot | None:
-        monkeypatch.setattr(create_refresh, "latest", latest)
+        monkeypatch.setattr(build_verbs, "latest", latest)
         found = latest(store)
         handle.refresh_index("full")
         handle.vacuum_index(retain=0)
@@ -200,7 +201,7 @@ def test_a_vacuum_under_a_verb_that_reads_metadata(
         lambda: other().create_index(MinMax("a")).files == 4,
         lambda: other().refresh_index().files == 4,
     ):
-        monkeypatch.setattr(create_refresh, "latest", overtaken)
+        monkeypatch.setattr(build_verbs, "latest", overtaken)
         assert ask()
     assert kept(spark, place) == 1
 

@@ -1,0 +1,324 @@
+"""Verbs that read data, for any engine: create and refresh, from the log to the report.
+
+An engine implements :class:`BuildAccess` and binds the texts of indexes to expressions; all else is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.errors import InvalidSpecificationError, MetadataError, NotIndexedError
+from geoskip.indexes.base import Index
+from geoskip.layout.layout_report import layout_name, recorded_overlap
+from geoskip.lifecycle.log import latest
+from geoskip.lifecycle.refresh import BuiltSummaries, DatasetAccess, Key, RefreshPlan, SnapshotDiff, left_over
+from geoskip.lifecycle.transaction import perform
+from geoskip.lifecycle.verbs import Verb
+from geoskip.metadata import Header, IndexEntry, Snapshot
+from geoskip.predicates import Call, walk
+from geoskip.sources.build_report import BuildReport, details_of
+from geoskip.sources.built_rows import BuiltRows
+from geoskip.sources.dependencies import same_place
+from geoskip.stores.base import Store
+
+T = TypeVar("T")
+_PASSES = 2
+"""Passes over files that arrived during a build; what a steady writer adds later is left to the next refresh."""
+
+
+class BuildAccess(DatasetAccess, Protocol):
+    """A dataset whose files an engine lists and reads."""
+
+    built: BuiltRows
+    """All that was read so far."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+
+    @property
+    def root(self) -> str:
+        """URI of the folder that paths are relative to."""
+
+    @property
+    def store(self) -> Store:
+        """Store of the metadata."""
+
+    def has_own_folder(self) -> bool:
+        """Test whether the metadata are beside the data, in the dataset's own folder."""
+
+    def way_to_metadata(self) -> str:
+        """Advice on how to keep the metadata in another place."""
+
+    def may_have_grown(self) -> bool:
+        """Test whether files may have been added since the listing."""
+
+    def readers(self) -> Mapping[str, str]:
+        """Readers of the data of each index so far."""
+
+
+def create_indexes(
+    data: BuildAccess,
+    entries: Sequence[IndexEntry],
+    *,
+    by: str,
+    choose: Callable[[Sequence[IndexEntry]], Sequence[IndexEntry]],
+    on_first: Callable[[], None] = lambda: None,
+    layout: Mapping[str, Any] | None = None,
+) -> None:
+    """Build indexes, beside the existing ones.
+
+    Parameters
+    ----------
+    data, entries
+        The dataset, and the indexes, bound to its expressions.
+    by
+        The engine with its version, for the log.
+    choose
+        Returns the entries with indexes that have chosen their parameters.
+    on_first
+        Called where there are no metadata yet.
+    layout
+        The layout to record, as JSON. Default: the recorded one stays.
+    """
+    check_keys(data, entries)
+    store = data.store
+
+    def compare(snapshot: Snapshot | None) -> SnapshotDiff | None:
+        if snapshot is None:
+            return None
+        if is_elsewhere(data, snapshot.header) and not _is_in_use(snapshot.header):
+            drop(store, snapshot.header)
+            return compare(latest(store))
+        check_same(data, snapshot.header)
+        return SnapshotDiff.at(snapshot, data)
+
+    with store.patiently():
+        diff = with_latest(store, compare)
+    snapshot = diff.snapshot if diff is not None else None
+    if snapshot is None:
+        on_first()
+    names = {entry.name for entry in entries}
+    others = [entry for entry in snapshot.header.entries if entry.name not in names] if snapshot else []
+    changed = data.changed(others) if diff is not None and diff.stale else {}
+    entries = choose(entries)
+    before = snapshot.header.entries if snapshot else ()
+    plan = RefreshPlan(BuiltSummaries(data), entries, known=before, diff=diff, layout=layout)
+    committed = perform(store, Verb.CREATE, plan, parameters=_index_names(entries), by=by, since=_number(snapshot))
+    _catch_up(data, committed, _number(snapshot), by)
+    data.built.failures.update({name: [f"new files were left out: {why}"] for name, why in changed.items()})
+
+
+def refresh_fully(data: BuildAccess, snapshot: Snapshot, entries: Sequence[IndexEntry], *, by: str) -> None:
+    """Build all indexes of a snapshot anew; ``entries`` are bound to the expressions of now."""
+    since = snapshot.header.number
+    plan = RefreshPlan(BuiltSummaries(data), entries, renew=True, known=snapshot.header.entries)
+    committed = perform(data.store, Verb.FULL, plan, parameters=_index_names(entries), by=by, since=since)
+    _catch_up(data, committed, since, by)
+
+
+def refresh_quickly(data: BuildAccess, snapshot: Snapshot, *, by: str) -> None:
+    """Remove the rows of changed files, and count the files without metadata; read no data."""
+    plan = RefreshPlan(BuiltSummaries(data), quick=True)
+    if with_latest(data.store, lambda found: plan.is_needed(require_index(data.name, found)), snapshot):
+        perform(data.store, Verb.QUICK, plan, by=by, since=snapshot.header.number)
+
+
+def refresh_incrementally(
+    data: BuildAccess, snapshot: Snapshot, *, by: str, on_reading: Callable[[], None] = lambda: None
+) -> None:
+    """Read new and changed files.
+
+    Parameters
+    ----------
+    data, snapshot
+        The dataset, and its latest snapshot a moment ago.
+    by
+        The engine with its version, for the log.
+    on_reading
+        Called before conditions are compared and files are read.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        Where an index was built under other conditions than those of now.
+    """
+    plan = RefreshPlan(BuiltSummaries(data))
+    needed = with_latest(data.store, lambda found: plan.is_needed(require_index(data.name, found)), snapshot)
+    entries = snapshot.header.entries
+    if plan.diff is None or not plan.diff.stale:
+        entries = tuple(entry for entry in entries if _may_change(entry))
+    if entries or needed:
+        on_reading()
+        check_unchanged(data, entries)
+    if needed:
+        since = snapshot.header.number
+        _catch_up(data, perform(data.store, Verb.REFRESH, plan, by=by, since=since), since, by)
+
+
+def check_keys(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
+    """Raise if ``Encryption(indexes=)`` names no index; the one meant would have the base key."""
+    named: Mapping[str, str] = getattr(getattr(data.store, "encryption", None), "masters", {})
+    given = {entry.name for entry in entries}
+    if named.keys() <= given:
+        return
+    with data.store.patiently():
+        header = with_latest(data.store, lambda found: found.header if found is not None else None)
+    if header is not None and not is_elsewhere(data, header):
+        given |= {entry.name for entry in header.stored}
+    for name in sorted(named.keys() - given):
+        near = get_close_matches(name, given - named.keys(), 1)
+        raise InvalidSpecificationError(
+            f"Encryption(indexes=) has the key {named[name]!r} for {name}, an index that there is not"
+            f"{f' (is it {near[0]}?)' if near else ''}; given or there already are {', '.join(sorted(given))}: name "
+            f"one of these, create {name} in the same call, or leave it out of indexes= until it is created"
+        )
+
+
+def files_without_metadata(snapshot: Snapshot | None, data: BuildAccess) -> list[Key]:
+    """Files without metadata; none where there is no index."""
+    return _left(snapshot, BuiltSummaries(data))[1]
+
+
+def with_latest(store: Store, ask: Callable[[Snapshot | None], T], first: Snapshot | None = None) -> T:
+    """Apply a function to the latest snapshot; to the next one where it was vacuumed before it was read.
+
+    ``first`` was the latest snapshot a moment ago.
+    """
+    snapshot = first if first is not None else latest(store)
+    while True:
+        try:
+            return ask(snapshot)
+        except MetadataError:
+            if snapshot is None or store.latest() == snapshot.header.number:
+                raise
+        snapshot = latest(store)
+
+
+def latest_with_index(name: str, store: Store) -> Snapshot:
+    """Latest snapshot of a dataset; raises NotIndexedError where it has no index."""
+    with store.patiently():
+        return require_index(name, latest(store))
+
+
+def require_index(name: str, snapshot: Snapshot | None) -> Snapshot:
+    """Return a snapshot with an index in use; raise NotIndexedError for another one."""
+    if snapshot is not None and snapshot.header.deleted and not _is_in_use(snapshot.header):
+        names = ", ".join(entry.name for entry in snapshot.header.deleted)
+        raise NotIndexedError(
+            f"{name} has no index in use; deleted are {names}: restore_index() brings them back, "
+            "create_index() makes new ones"
+        )
+    if snapshot is None or not _is_in_use(snapshot.header):
+        raise NotIndexedError(f"{name} has no index yet; create one: dataset.create_index(MinMax('column'))")
+    return snapshot
+
+
+def _is_in_use(header: Header) -> bool:
+    return bool(header.entries or header.unread)
+
+
+def check_same(data: BuildAccess, header: Header) -> None:
+    """Raise where metadata are of another dataset, or were built with another reader."""
+    if not same_place(data.root, header.root):
+        way_out = (
+            "where the data were moved, renamed or copied, dataset.repair() builds them anew for this place"
+            if data.has_own_folder()
+            else data.way_to_metadata()
+        )
+        raise InvalidSpecificationError(
+            f"the metadata in {data.store.location} are those of {header.root}, not of {data.root}; {way_out}"
+        )
+    now = data.header().source
+    for name in ("class", "options"):
+        if header.source.get(name) != now[name]:
+            raise InvalidSpecificationError(
+                f"{data.name} was indexed with {name} {header.source.get(name)}, now it is read with {now[name]}; "
+                "read it the same way, or keep other metadata: metadata='folder'"
+            )
+
+
+def is_elsewhere(data: BuildAccess, header: Header) -> bool:
+    """Test whether the metadata beside the data were made at another location, before a move or a copy."""
+    return data.has_own_folder() and not same_place(data.root, header.root)
+
+
+def drop(store: Store, header: Header) -> None:
+    """Drop a log that came with moved data, unless another writer has replaced it by one of this location."""
+    if store.identity() == header.identity:
+        store.drop()
+
+
+def report_on(snapshot: Snapshot, data: BuildAccess, started: float) -> BuildReport:
+    entries = snapshot.header.entries
+    overlap = recorded_overlap(snapshot.header, snapshot.files)
+    remarking = [entry for entry in entries if type(entry.index).build_note is not Index.build_note]
+    return BuildReport(
+        indexes=tuple(entry.name for entry in entries),
+        readers=data.readers(),
+        files=snapshot.header.files,
+        rows=pc.sum(snapshot.files.column("rows")).as_py() or 0,
+        bytes=pc.sum(snapshot.files.column("size")).as_py() or 0,
+        seconds=time.perf_counter() - started,
+        metadata_bytes=data.store.size(),
+        excluded=dict(data.built.excluded),
+        snapshot=snapshot.header.number,
+        read=len({row.path for row in data.built.rows}),
+        incomplete=data.built.incomplete(),
+        pending=int(snapshot.header.pending.get("files", 0)),
+        details=details_of(remarking, pa.table({entry.name: snapshot.files.column(entry.name) for entry in remarking})),
+        layout=f"{layout_name(snapshot.header.layout)}: {overlap}" if overlap is not None else "",
+    )
+
+
+def _catch_up(data: BuildAccess, committed: Header | None, since: int, by: str) -> None:
+    """Index files that arrived while the data were read, or that a faster writer has left."""
+    if committed is not None and committed.number == since + 1 and not data.may_have_grown():
+        return
+    store, build = data.store, BuiltSummaries(data)
+    build.tried |= {(row.path, row.size, row.mtime) for row in data.built.rows}
+    for _ in range(_PASSES if committed is not None else 0):
+        entries, left = with_latest(store, lambda found: _left(found, build, closely=False))
+        missing = [key for key in left if key[0] not in data.built.excluded]
+        if not missing or data.changed(entries):
+            return
+        perform(store, Verb.REFRESH, RefreshPlan(BuiltSummaries(data)), parameters={"catches up": len(missing)}, by=by)
+
+
+def _left(
+    snapshot: Snapshot | None, build: BuiltSummaries, *, closely: bool = True
+) -> tuple[Sequence[IndexEntry], list[Key]]:
+    """Indexes in use, and files without metadata."""
+    if snapshot is None or not snapshot.header.entries:
+        return (), []
+    return snapshot.header.entries, left_over(snapshot, build, closely=closely)
+
+
+def check_unchanged(data: BuildAccess, entries: Sequence[IndexEntry]) -> None:
+    changed = data.changed(entries)
+    if changed:
+        name, why = next(iter(changed.items()))
+        raise InvalidSpecificationError(
+            f"{name} was built under other conditions ({why}); set them back, build everything anew with "
+            f"refresh_index(mode='full'), or take it out of use with delete_index({name!r})"
+        )
+
+
+def _may_change(entry: IndexEntry) -> bool:
+    """Test whether it uses a Python function, whose changes are reported even where no file is new."""
+    calls = (vertex for expression in entry.index.bound for vertex in walk(expression) if isinstance(vertex, Call))
+    return any((call.implementation or "").startswith("python:") for call in calls)
+
+
+def _number(snapshot: Snapshot | None) -> int:
+    return snapshot.header.number if snapshot is not None else 0
+
+
+def _index_names(entries: Sequence[IndexEntry]) -> Mapping[str, Any]:
+    return {"indexes": [entry.name for entry in entries]}
