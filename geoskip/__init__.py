@@ -98,6 +98,7 @@ if TYPE_CHECKING:
 
     from geoskip.advisor.advice import Advice
     from geoskip.advisor.query_estimates import WhatIf
+    from geoskip.engines.files import File, KeptFiles, files, listing
     from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
@@ -116,6 +117,7 @@ __all__ = [
     "BuildReport",
     "Dataset",
     "Encryption",
+    "File",
     "Formatted",
     "Function",
     "GapList",
@@ -126,6 +128,7 @@ __all__ = [
     "Index",
     "Indicators",
     "KDTree",
+    "KeptFiles",
     "KeyRing",
     "Layout",
     "MappingCheck",
@@ -151,10 +154,12 @@ __all__ = [
     "disabled",
     "enable",
     "explain",
+    "files",
     "index",
     "indicators",
     "is_enabled",
     "last_report",
+    "listing",
     "mappings",
     "maps",
     "quarantined",
@@ -171,6 +176,9 @@ __all__ = [
     "write",
 ]
 
+_ENGINES = {
+    **dict.fromkeys(("File", "KeptFiles", "files", "listing"), "files"),
+}
 _SPARK = {
     **dict.fromkeys(("indicators", "workload"), "advisor.measured"),
     "workload_log": "advisor.workload_log",
@@ -192,6 +200,8 @@ def report(df: DataFrame) -> Report:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ENGINES:
+        return getattr(import_module(f"geoskip.engines.{_ENGINES[name]}"), name)
     if name in _SPARK:
         return getattr(import_module(f"geoskip.spark.{_SPARK[name]}"), name)
     raise AttributeError(f"module 'geoskip' has no attribute {name!r}")

@@ -194,7 +194,7 @@ class _FunctionRow:
 
 def table() -> str:
     """Table of the mappings that installed packages and this process have declared, by library."""
-    from geoskip.spark.session import load_mappings
+    from geoskip.registry.installed import load_mappings
 
     load_mappings()
     modules: dict[str, dict[str, _FunctionRow]] = {}

@@ -13,6 +13,7 @@
     │   └── MissingKeyError         (PermissionError)     protected metadata whose key is not to be had
     ├── StoreError                  (OSError)       metadata that cannot be written: no permission, no space
     ├── ConflictError               (RuntimeError)  another writer committed first
+    ├── MissingPackageError         (ImportError)   an optional package that is not installed
     └── EnvironmentProblem          (RuntimeError)  a session that geoskip cannot work in
 
 Each also inherits the builtin that one would catch (as httpx and Narwhals do), and its message names the thing,
@@ -67,6 +68,10 @@ class StoreError(GeoskipError, OSError):
 
 class ConflictError(GeoskipError, RuntimeError):
     """Another writer committed first, and the two cannot be reconciled."""
+
+
+class MissingPackageError(GeoskipError, ImportError):
+    """An optional package that a call needs and that is not installed."""
 
 
 class EnvironmentProblem(GeoskipError, RuntimeError):

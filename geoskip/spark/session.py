@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from geoskip.errors import EnvironmentProblem
-from geoskip.registry import lasting
+from geoskip.registry.installed import load_mappings
 from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.st_functions import candidates, register_functions
@@ -165,19 +164,6 @@ def disabled(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(ENABLED)
         else:
             spark.conf.set(ENABLED, before)
-
-
-@lru_cache(maxsize=1)
-def load_mappings() -> None:
-    """Load the UDF mappings of all installed packages; one that fails is left out with a warning."""
-    for point in entry_points(group="geoskip.udf_mappings"):
-        try:
-            with lasting():
-                point.load()
-        except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and point.extras:
-                continue  # the package that it maps is not installed
-            warnings.warn(f"the UDF mappings {point.value} could not be loaded and are left out: {error}", stacklevel=2)
 
 
 def _check_workers(spark: SparkSession) -> None:

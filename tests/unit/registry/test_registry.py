@@ -284,7 +284,7 @@ def test_a_clause_over_any_index_may_be_asked_for() -> None:
 
 
 def test_an_installed_package_brings_its_mappings_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from geoskip.spark.session import load_mappings
+    from geoskip.registry.installed import load_mappings
 
     load_mappings()  # those of this project are not of this test
     monkeypatch.setattr(registry, "_scopes", [Registry(current())])

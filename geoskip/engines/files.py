@@ -1,0 +1,482 @@
+"""The files that may hold a matching row, without Spark: what every engine's adapter asks.
+
+A file is left out only if the latest snapshot of the metadata knows it by the fingerprint that it has in the listing,
+and some index shows that no row of it makes the condition TRUE. New, changed and unindexed files are kept, and so are
+all files where the metadata, an index or a part of the condition cannot be used: the report says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.clauses import KEEP_NONE, Mask
+from geoskip.engines.agreed_functions import is_agreed
+from geoskip.engines.folder_listing import FOLDER, FolderListing, listed, located
+from geoskip.engines.partition_values import PartitionColumns
+from geoskip.engines.usable_indexes import schema_types, usable, without_old_times
+from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.planner import Decision, clause_for, decide
+from geoskip.predicates import TRUE, Call, Predicate, walk
+from geoskip.registry.installed import load_mappings
+from geoskip.report import Scan, unindexed_at_last
+from geoskip.sources.dependencies import top_level_columns
+from geoskip.stores.base import Store
+from geoskip.stores.log_files import local_path
+from geoskip.stores.parquet import ParquetStore
+
+_MOST_DECISIONS = 64
+"""Decisions for one question: so many different conditions are left by the partitions at most."""
+_SECONDS = 5.0
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that may hold a matching row.
+
+    Attributes
+    ----------
+    path
+        The full path.
+    size
+        Its bytes.
+    rows
+        The number of its rows; None where no metadata know the file.
+    partitions
+        The values of its partition columns by name: int, date or str, None for NULL; the text in the folder's name
+        where the column's type is not known.
+    """
+
+    path: str
+    size: int
+    rows: int | None = None
+    partitions: Mapping[str, Any] = field(default_factory=dict)
+
+
+class KeptFiles(list[File]):
+    """The files that may hold a matching row, in the order of their paths.
+
+    Attributes
+    ----------
+    report
+        Files and bytes in all and kept, the reasons why something could not be used, and the clauses.
+    columns
+        Spark's names of the types of the dataset's columns; None for partition columns of an unknown type.
+    partition_columns
+        The names of the partition columns.
+    predicate
+        The condition as geoskip understood it.
+    """
+
+    report: Scan
+    columns: Mapping[str, str | None]
+    partition_columns: tuple[str, ...]
+    predicate: Predicate
+
+
+def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | None = None) -> FolderListing:
+    """List a dataset's files with their fingerprints, for many questions: ``files(path, where, listing=...)``.
+
+    The metadata are compared with it at once, which takes as long as the listing at a million files. Where the dataset
+    changes later, a question with an old listing is answered for the files of then. ``store`` and ``metadata`` are
+    those of :func:`files`.
+    """
+    root, below = located(path)
+    found = listed(root, below)
+    try:
+        snapshot = _snapshot(root, _store(root, store, metadata))
+    except MetadataError:  # the questions report it
+        return found
+    if snapshot is not None:
+        _Match.of(snapshot, found)
+    return found
+
+
+def files(
+    path: str | os.PathLike[str],
+    where: Any = None,
+    *,
+    store: Store | None = None,
+    metadata: str | None = None,
+    listing: FolderListing | None = None,
+) -> KeptFiles:
+    """Return the files of a Parquet dataset that may hold a row for which a condition is TRUE.
+
+    Parameters
+    ----------
+    path
+        A local folder or file, below the folder that is indexed or that folder itself.
+    where
+        A ``pyarrow.compute.Expression``, a polars expression, or a predicate of :mod:`geoskip.predicates` with Spark's
+        meaning. None keeps all files.
+    store, metadata
+        The store of the metadata, or the folder that holds them; by default they are beside the data. Protected ones
+        need a store with keys: ``ParquetStore(folder, encryption=Encryption(keys))``.
+    listing
+        What :func:`listing` returned, which spares listing the folder for each question.
+
+    Returns
+    -------
+    KeptFiles
+        A list of :class:`File` with a ``report``.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidSpecificationError, UnknownColumnError
+        Where there is no such path, and for a condition that cannot be read or names a column that there is not.
+    """
+    root, below = located(path)
+    found = listing if listing is not None else listed(root, below)
+    if (found.root, found.below) != (root, below):
+        raise InvalidSpecificationError(
+            f"listing= is of {os.path.join(found.root, found.below)}, the files are asked of "
+            f"{os.path.join(root, below)}; give what geoskip.listing() returned for this path"
+        )
+    started = time.perf_counter()
+    reasons = [*found.notes]
+    snapshot = _latest(root, store, metadata, reasons)
+    types = {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
+    partitions = _partitions(found, snapshot, types)
+    columns = {**types, **partitions.types}
+    predicate = TRUE if where is None else _predicate(where, columns, reasons)
+    question = _Question(root, found, snapshot, partitions, without_old_times(predicate), reasons)
+    kept = question.kept()
+    answer = KeptFiles(question.files(kept))
+    answer.predicate, answer.columns = predicate, columns
+    answer.partition_columns = tuple(partitions.types)
+    answer.report = question.report(kept, "" if where is None else str(predicate), time.perf_counter() - started)
+    return answer
+
+
+def _predicate(where: Any, columns: Mapping[str, str | None], reasons: list[str]) -> Predicate:
+    """Translate a condition on columns of these types; what could not be used goes to ``reasons``."""
+    if isinstance(where, Predicate):
+        return where
+    known = {name: kind for name, kind in columns.items() if kind is not None}
+    translator = _TRANSLATORS.get(type(where).__module__.partition(".")[0])
+    if translator is None or not hasattr(where, "is_null"):
+        raise InvalidSpecificationError(
+            f"where= is {where!r}: give a pyarrow.compute.Expression, a polars expression, or a predicate of "
+            "geoskip.predicates"
+        )
+    module, function = translator
+    predicate: Predicate
+    predicate, said = getattr(import_module(f"geoskip.engines.{module}"), function)(where, known)
+    reasons.extend(said)
+    return predicate
+
+
+_TRANSLATORS = {
+    "pyarrow": ("arrow_expression", "predicate_of_arrow"),
+    "polars": ("polars_expression", "predicate_of_polars"),
+}
+"""Modules and functions that translate conditions, by the packages of these."""
+
+
+# --- the metadata -----------------------------------------------------------------------------------------------------
+
+_stores: dict[str, ParquetStore] = {}
+_lock = threading.Lock()
+
+
+def _store(root: str, store: Store | None, metadata: str | None) -> Store:
+    """The store of a dataset's metadata; the same one for the same folder, since it keeps snapshots."""
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError("give store= or metadata=, not both")
+    if store is not None:
+        return store
+    folder = os.path.join(root, FOLDER) if metadata is None else local_path(os.fspath(metadata)) or str(metadata)
+    with _lock:
+        return _stores.setdefault(os.path.abspath(folder), ParquetStore(os.path.abspath(folder)))
+
+
+_snapshots: dict[int, tuple[Store, Snapshot]] = {}
+_MOST_SNAPSHOTS = 64
+
+
+def _snapshot(root: str, store: Store) -> Snapshot | None:
+    """The latest snapshot in a store; kept, with what was derived from it, until there is a later one."""
+    number = store.latest()
+    if number is None:
+        return None
+    identity = store.identity()
+    with _lock:
+        known_store, known = _snapshots.get(id(store), (None, None))
+    if known_store is store and known is not None:
+        header = known.header
+        if (header.identity, header.number) == (identity, number):
+            return known
+    loaded = store.load(number)
+    with _lock:
+        _snapshots.pop(id(store), None)
+        _snapshots[id(store)] = (store, loaded)
+        while len(_snapshots) > _MOST_SNAPSHOTS:
+            del _snapshots[next(iter(_snapshots))]
+    return loaded
+
+
+def _latest(root: str, store: Store | None, metadata: str | None, reasons: list[str]) -> Snapshot | None:
+    """The latest snapshot, or None with a reason."""
+    chosen = _store(root, store, metadata)
+    try:
+        snapshot = _snapshot(root, chosen)
+    except MetadataError as error:
+        reasons.append(f"the metadata in {chosen.location} could not be read: {error}")
+        return None
+    if snapshot is None:
+        reasons.append(f"there are no metadata in {chosen.location}: every file is kept; geoskip.build() makes them")
+        return None
+    reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+    if pending := snapshot.header.pending:
+        reasons.append(unindexed_at_last(pending))
+    return snapshot
+
+
+def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str]) -> PartitionColumns:
+    if snapshot is None:
+        return PartitionColumns.of(found, types)
+    return snapshot.files.cached(("partitions", found.token), lambda: PartitionColumns.of(found, types))
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The rows of a snapshot and the files of a listing that are the same.
+
+    Attributes
+    ----------
+    file
+        The number in the listing of each row's file; -1 where it is gone or another by its fingerprint.
+    unknown
+        The numbers of the listed files that no row knows.
+    everything
+        True where each row is of a listed file and has its number.
+    """
+
+    file: Numbers
+    unknown: Numbers
+    everything: bool
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, found: FolderListing) -> _Match:
+        """Compare a snapshot with a listing, once."""
+        match: _Match = snapshot.files.cached(("match", found.token), lambda: cls._compared(snapshot, found))
+        return match
+
+    @classmethod
+    def _compared(cls, snapshot: Snapshot, found: FolderListing) -> _Match:
+        rows = snapshot.files
+        rows.prefetch(("path", "size", "mtime", "etag"))
+        path = rows.column("path")
+        if path.equals(found.path):
+            where = pa.array(np.arange(len(path)), pa.int64())
+        else:
+            where = pc.index_in(path, value_set=found.path).cast(pa.int64())
+        same = pc.is_valid(where)
+        for name, listed_values, if_unknown in (
+            ("size", found.size, False),
+            ("mtime", found.mtime, False),
+            ("etag", found.etag, True),
+        ):
+            equal = pc.equal(rows.column(name).cast(listed_values.type), listed_values.take(where))
+            same = pc.and_(same, pc.fill_null(equal, if_unknown))
+        file = np.asarray(pc.if_else(same, where, -1))
+        unknown = np.ones(len(found.path), dtype=bool)
+        unknown[file[file >= 0]] = False
+        return cls(file, np.flatnonzero(unknown), bool((file == np.arange(len(file))).all()))
+
+
+# --- one question -----------------------------------------------------------------------------------------------------
+
+
+class _Question:
+    """One condition on one listing."""
+
+    def __init__(
+        self,
+        root: str,
+        found: FolderListing,
+        snapshot: Snapshot | None,
+        partitions: PartitionColumns,
+        predicate: Predicate,
+        reasons: list[str],
+    ) -> None:
+        self.root, self.found, self.snapshot = root, found, snapshot
+        self.partitions, self.predicate, self.reasons = partitions, predicate, reasons
+        self.decisions: list[tuple[Decision, Mask | None]] = []
+        self.unindexed = 0
+
+    def kept(self) -> Numbers:
+        """The numbers of the kept files in the listing, ascending."""
+        left, which = self.partitions.decided(self.predicate)
+        if self.predicate is not TRUE:
+            self.reasons.extend(self.partitions.notes)
+        if len(left) == 1 and left[0] is TRUE:
+            return np.arange(len(self.found.path))
+        if self.snapshot is None:
+            impossible = np.array([_is_impossible(one) for one in left])
+            return np.flatnonzero(~impossible[which[self.partitions.folders]])
+        match = _Match.of(self.snapshot, self.found)
+        self.unindexed = len(match.unknown) + len(self.found.unnameable)
+        entries = self._usable(self.snapshot)
+        if len(left) == 1:
+            decision = self._decide(self.snapshot, left[0], entries)
+            rows = np.flatnonzero(decision.keep)
+            unknown = match.unknown if decision.clause is not KEEP_NONE else match.unknown[:0]
+        else:
+            keep, unknown = self._by_partition(self.snapshot, match, left, which, entries)
+            rows = np.flatnonzero(keep)
+        if match.everything:
+            kept = rows
+        else:
+            kept = match.file[rows]
+            kept = kept[kept >= 0]
+        return np.sort(np.concatenate([kept, unknown]))
+
+    def _by_partition(
+        self,
+        snapshot: Snapshot,
+        match: _Match,
+        left: Sequence[Predicate],
+        which: Numbers,
+        entries: Sequence[IndexEntry],
+    ) -> tuple[Mask, Numbers]:
+        """The rows to keep and the unknown files to keep, where partitions leave different conditions.
+
+        Parameters
+        ----------
+        snapshot, match, entries
+            The snapshot, its rows' files, and the indexes that can be used.
+        left, which
+            The conditions that are left, and the number of that of each folder.
+        """
+        of_folder = which[self.partitions.folders]
+        of_row = of_folder[match.file]  # of a row without a file that of another, which is dropped later
+        of_unknown = of_folder[match.unknown]
+        keep = np.zeros(len(of_row), dtype=bool)
+        unknown = np.zeros(len(of_unknown), dtype=bool)
+        deadline = time.monotonic() + _SECONDS
+        for number, predicate in enumerate(left):
+            if number >= _MOST_DECISIONS or time.monotonic() > deadline:
+                self.reasons.append("too many different partitions: the files of some are all kept")
+                keep |= of_row >= number
+                unknown |= of_unknown >= number
+                break
+            decision = self._decide(snapshot, predicate, entries, of_row == number)
+            if decision.clause is KEEP_NONE:
+                continue
+            keep |= (of_row == number) & decision.keep
+            unknown |= of_unknown == number
+        return keep, match.unknown[unknown]
+
+    def _usable(self, snapshot: Snapshot) -> list[IndexEntry]:
+        if any(isinstance(vertex, Call) for vertex in walk(self.predicate)):
+            load_mappings()
+        read = top_level_columns(self.predicate)
+        concerned = [entry for entry in snapshot.header.entries if not read.isdisjoint(_columns_of(entry))]
+        return usable(self.root, replace(snapshot.header, entries=tuple(concerned)), is_agreed, self.reasons)
+
+    def _decide(
+        self, snapshot: Snapshot, predicate: Predicate, entries: Sequence[IndexEntry], among: Mask | None = None
+    ) -> Decision:
+        """Decide over all rows, of which those ``among`` have this condition."""
+        decision = decide(snapshot, predicate, [entry.index for entry in entries])
+        self.decisions.append((decision, among))
+        self.reasons.extend(decision.reasons)
+        return decision
+
+    def files(self, kept: Numbers) -> list[File]:
+        """The kept files, with those that have no name in metadata."""
+        found, numbers = self.found, pa.array(kept)
+        paths, sizes = found.path.take(numbers).to_pylist(), found.sizes[kept].tolist()
+        rows = self._rows(kept)
+        values = self.partitions.values
+        folders = self.partitions.folders[kept].tolist()
+        head = found.root.rstrip("/") + "/"
+        files = [
+            File(head + path, size, count, values[folder])
+            for path, size, count, folder in zip(paths, sizes, rows, folders, strict=True)
+        ]
+        return [*files, *(File(head + path, size) for path, size in found.unnameable)]
+
+    def _rows(self, kept: Numbers) -> list[int | None]:
+        """The numbers of rows of the kept files."""
+        if self.snapshot is None or not len(kept):
+            return [None] * len(kept)
+        match = _Match.of(self.snapshot, self.found)
+        rows = self.snapshot.files.column("rows")
+        if not match.everything:
+            where = self.snapshot.files.cached(("row", self.found.token), lambda: _inverse(match, len(self.found.path)))
+            kept = where[kept]
+        found: list[int | None] = rows.take(pa.array(kept, mask=kept < 0)).to_pylist()
+        return found
+
+    def report(self, kept: Numbers, predicate: str, seconds: float) -> Scan:
+        """The report of this question."""
+        names = self.found.unnameable
+        return Scan(
+            dataset=f"file:{os.path.join(self.root, self.found.below).rstrip('/')}",
+            predicate=predicate,
+            files_total=len(self.found),
+            files_kept=len(kept) + len(names),
+            bytes_total=self.found.total_bytes,
+            bytes_kept=int(self.found.sizes[kept].sum()) + sum(size for _, size in names),
+            planning_seconds=seconds,
+            reasons=tuple(dict.fromkeys(self.reasons)),
+            paths=functools.partial(self._paths, kept),
+            effects=self._effects,
+            decisions=lambda: tuple(decision for decision, _ in self.decisions),
+            files_unindexed=self.unindexed,
+        )
+
+    def _paths(self, kept: Numbers, are_kept: bool) -> list[str]:
+        """The full paths of the kept files, or of the others."""
+        chosen = np.zeros(len(self.found.path), dtype=bool)
+        chosen[kept] = True
+        head = self.found.root.rstrip("/") + "/"
+        named = self.found.path.filter(pa.array(chosen if are_kept else ~chosen)).to_pylist()
+        return [head + path for path in (*named, *(name for name, _ in self.found.unnameable if are_kept))]
+
+    def _effects(self) -> tuple[tuple[str, int], ...]:
+        """Each clause with the number of the snapshot's listed files that it alone would skip."""
+        if self.snapshot is None:
+            return ()
+        listed_rows = _Match.of(self.snapshot, self.found).file >= 0
+        sums: dict[str, int] = {}
+        for decision, of_condition in self.decisions:
+            among = listed_rows if of_condition is None else listed_rows & of_condition
+            effects = decision.effects(among) if decision.clause is not KEEP_NONE else ()
+            if decision.clause is KEEP_NONE:
+                effects = (("partition columns", int(np.count_nonzero(among))),)
+            for text, count in effects:
+                sums[text] = sums.get(text, 0) + count
+        return tuple(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+
+def _columns_of(entry: IndexEntry) -> set[str]:
+    """The top-level columns that an index is over, in lower case."""
+    return set[str]().union(*map(top_level_columns, entry.index.bound))
+
+
+def _is_impossible(predicate: Predicate) -> bool:
+    """True if a condition cannot be TRUE for any row, whatever the metadata say."""
+    return clause_for(predicate, ()) is KEEP_NONE
+
+
+def _inverse(match: _Match, files: int) -> Numbers:
+    """The row of each listed file, -1 where none knows it."""
+    row = np.full(files, -1, dtype=np.int64)
+    known = match.file >= 0
+    row[match.file[known]] = np.flatnonzero(known)
+    return row

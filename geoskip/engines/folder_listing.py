@@ -1,0 +1,189 @@
+"""Listings of local folders with fingerprints, made once and shared by many questions.
+
+What is listed is what Spark would read: names that begin with ``_`` or ``.`` are hidden, but for folders of partitions
+(``_p=1``). The fingerprint of a file is its size, its modification time and an entity tag of size, change time and
+inode, as builds record them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.stores.log_files import local_path
+
+FOLDER = "_geoskip"
+_THREADS = 8
+_DEEPEST = 64
+"""Levels of folders; symbolic links may lead in circles."""
+
+
+@dataclass(frozen=True, eq=False)
+class FolderListing:
+    """The files of a dataset at one moment: columns of equal length, sorted by path.
+
+    Attributes
+    ----------
+    root
+        The local folder that holds the dataset and its metadata; paths are relative to it.
+    path, size, mtime, etag
+        Arrow columns: strings, bytes, milliseconds since 1970, and tags of the content, null where there is none.
+    below
+        The file or folder below the root that was asked for; empty for the whole dataset.
+    unnameable
+        Names that are not valid Unicode, with their sizes: no metadata can name them, so they are always kept.
+    partitions
+        The texts of the partition values of each file by column, where a table's log has them; else they are in paths.
+    notes
+        Sentences on the listing, for reports.
+    """
+
+    root: str
+    path: pa.Array
+    size: pa.Array
+    mtime: pa.Array
+    etag: pa.Array
+    below: str = ""
+    unnameable: tuple[tuple[str, int], ...] = ()
+    partitions: pa.Table | None = None
+    notes: tuple[str, ...] = ()
+    token: int = field(default_factory=itertools.count(1).__next__)
+
+    def __len__(self) -> int:
+        return len(self.path) + len(self.unnameable)
+
+    def __repr__(self) -> str:
+        return f"<listing of {os.path.join(self.root, self.below)}: {len(self):,} files>"
+
+    @cached_property
+    def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The bytes of each named file."""
+        return np.asarray(self.size)
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """The bytes of all files."""
+        return int(self.sizes.sum()) + sum(size for _, size in self.unnameable)
+
+
+def located(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The folder that holds a dataset's metadata, and what of the dataset a path means, relative to it.
+
+    Metadata are looked for in the folder and in those above it. Raises DatasetNotFoundError where there is no such
+    path, InvalidSpecificationError for a path that is not on a local file system.
+
+    >>> located("/no/such/folder")
+    Traceback (most recent call last):
+    ...
+    geoskip.errors.DatasetNotFoundError: there is no file or folder /no/such/folder
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidSpecificationError(f"a path of a dataset is a text, got {path!r}")
+    if "://" in text and not text.startswith("file:"):
+        raise InvalidSpecificationError(
+            f"{text} is not a local path: without Spark geoskip reads local and mounted folders; mount it, or copy "
+            "its files and metadata"
+        )
+    found = os.path.abspath((local_path(text) if text.startswith("file:") else None) or os.path.expanduser(text))
+    if not os.path.exists(found):
+        hint = "; give the folder, and conditions in where=" if any(sign in text for sign in "*?[{") else ""
+        raise DatasetNotFoundError(f"there is no file or folder {found}{hint}")
+    folder = found
+    while True:
+        if os.path.exists(os.path.join(folder, FOLDER, "_identity.json")):
+            return folder, "" if folder == found else os.path.relpath(found, folder)
+        if folder == os.path.dirname(folder):
+            break
+        folder = os.path.dirname(folder)
+    return (found, "") if os.path.isdir(found) else (os.path.dirname(found), os.path.basename(found))
+
+
+def listed(root: str, below: str = "") -> FolderListing:
+    """List the files of a dataset, or those of one of its folders, in threads."""
+    start = os.path.join(root, below) if below else root
+    if os.path.isdir(start):
+        rows = list(_walked(start, f"{below.rstrip('/')}/" if below else ""))
+    else:
+        rows = [_row(below, os.stat(start))]
+    unnameable = tuple((row.path, row.size) for row in rows if not _is_unicode(row.path))
+    if unnameable:
+        rows = [row for row in rows if _is_unicode(row.path)]
+    rows.sort()
+    path, size, mtime, changed, inode = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+    sizes = pa.array(size, pa.int64())
+    texts = [
+        column.cast(pa.string()) for column in (sizes, pa.array(changed, pa.int64()), pa.array(inode, pa.uint64()))
+    ]
+    return FolderListing(
+        root=root,
+        path=pa.array(path, pa.string()),
+        size=sizes,
+        mtime=pa.array(mtime, pa.int64()),
+        etag=pc.binary_join_element_wise(*texts, "-"),
+        below=below,
+        unnameable=unnameable,
+    )
+
+
+class _Row(NamedTuple):
+    """One listed file: its path, bytes, modification time in milliseconds, change time in nanoseconds, and inode."""
+
+    path: str
+    size: int
+    mtime: int
+    changed: int
+    inode: int
+
+
+def _row(path: str, found: os.stat_result) -> _Row:
+    return _Row(path, found.st_size, found.st_mtime_ns // 1_000_000, found.st_ctime_ns, found.st_ino)
+
+
+def _walked(start: str, prefix: str) -> Iterator[_Row]:
+    """The files below a folder, level by level, the folders of a level in threads."""
+    level = [(start, prefix)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for _ in range(_DEEPEST):
+            scanned: Iterable[tuple[list[tuple[str, str]], list[_Row]]]
+            scanned = pool.map(_scanned, level) if len(level) > 1 else map(_scanned, level)
+            level = []
+            for folders, rows in scanned:
+                level += folders
+                yield from rows
+            if not level:
+                return
+
+
+def _scanned(folder: tuple[str, str]) -> tuple[list[tuple[str, str]], list[_Row]]:
+    """The folders and files in a folder, given with the beginning of their relative paths."""
+    start, prefix = folder
+    folders: list[tuple[str, str]] = []
+    rows: list[_Row] = []
+    with os.scandir(start) as entries:
+        for entry in entries:
+            name = entry.name
+            if name[0] == "." or (name[0] == "_" and "=" not in name) or name.endswith("._COPYING_"):
+                continue
+            if entry.is_dir():
+                folders.append((entry.path, f"{prefix}{name}/"))
+                continue
+            try:
+                rows.append(_row(prefix + name, entry.stat()))
+            except FileNotFoundError:  # removed since, or a link to nothing
+                continue
+    return folders, rows
+
+
+def _is_unicode(path: str) -> bool:
+    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)

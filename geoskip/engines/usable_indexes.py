@@ -1,0 +1,157 @@
+"""Indexes whose summaries hold for readers that are not Spark.
+
+A summary speaks of the values that Spark read. It is used where every reader of Parquet reads the same ones: not where
+Spark renamed, rebased, converted or defaulted them, and not for functions of which only Spark knows the value. Times
+before 1900 and days before the Gregorian calendar are left to :func:`without_old_times`, since Spark rebases those of
+files by old writers whatever its settings are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from geoskip.indexes.base import definition
+from geoskip.metadata import Header, IndexEntry
+from geoskip.predicates import (
+    And,
+    Call,
+    Column,
+    Comparison,
+    In,
+    Literal,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    columns_of,
+    transform,
+    walk,
+)
+from geoskip.registry import current
+from geoskip.rules import name_of
+from geoskip.sources.dependencies import DEFAULT_OF, DEFINITION_OF, ID_OF, same_place
+from geoskip.sources.settings import SETTINGS_OF
+
+_NEEDED = {
+    "spark.sql.parquet.binaryAsString": ("false",),
+    "spark.sql.parquet.int96AsTimestamp": ("true",),
+    "spark.sql.legacy.parquet.nanosAsLong": ("false",),
+    "spark.sql.parquet.int96TimestampConversion": ("false",),
+    "spark.sql.parquet.int96RebaseModeInRead": ("corrected", "exception"),
+    "spark.sql.parquet.datetimeRebaseModeInRead": ("corrected", "exception"),
+}
+"""Values of Spark's settings under which it reads what every other reader does."""
+_FIRST = {"date": -141_427, "timestamp": -2_208_988_800_000_000, "timestamp_ntz": -2_208_988_800_000_000}
+"""The first values (1582-10-15 and 1900-01-01) of which Spark's two calendars agree in every zone."""
+Agreed = Callable[[Call], bool]
+
+
+def usable(root: str, header: Header, agreed: Agreed, reasons: list[str]) -> list[IndexEntry]:
+    """The indexes of a snapshot that hold for other readers; for each other one a reason is added.
+
+    Parameters
+    ----------
+    root, header
+        The folder in which the metadata were found, and the header of the snapshot.
+    agreed
+        Tells functions whose values are the same without Spark.
+    reasons
+        Receives a sentence for each index that is left out.
+    """
+    found = []
+    for entry in header.entries:
+        why = current().quarantine.get(name_of(entry.name, header.root)) or reason_unusable_here(
+            root, header, entry, agreed
+        )
+        if why is None:
+            found.append(entry)
+        else:
+            reasons.append(f"{entry.name} is not used: {why}")
+    return found
+
+
+def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: Agreed) -> str | None:
+    """The reason why an index does not hold for readers that are not Spark, or None."""
+    source = header.source
+    if (missing := entry.index.unavailable()) is not None:
+        return missing
+    if not str(source.get("class")).endswith("ParquetFileFormat"):
+        return f"it was built over {str(source.get('class')).rpartition('.')[2]}, without Spark only Parquet is read"
+    if not same_place(f"file:{root}", header.root):
+        return f"it was built for {header.root}"
+    if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):
+        return "it was built by another definition of its type than there is now; refresh_index('full')"
+    if source.get("options"):
+        return f"it was built with the reader options {source['options']}, which only Spark follows"
+    for name, value in entry.depends.items():
+        if name in _NEEDED and value.lower() not in _NEEDED[name]:
+            return f"it was built with {name}={value}, under which Spark reads other values than other readers"
+        if name.startswith((DEFAULT_OF, ID_OF)) and value != "None":
+            what, _, column = name.partition(" of ")
+            return f"Spark finds {column} by its {what} {value}, which other readers do not"
+        if name.startswith(SETTINGS_OF) and value != "{}":
+            return f"it was built with {value}, which only Spark follows"
+    for vertex in (vertex for expression in entry.index.bound for vertex in walk(expression)):
+        if isinstance(vertex, Call) and not agreed(vertex):
+            return f"its values are those of Spark's function {vertex.name}, which is not here to compare"
+    return None
+
+
+def schema_types(header: Header) -> dict[str, str]:
+    """Spark's names of the types of a dataset's columns, by name; partition columns where they were recorded."""
+    fields = json.loads(header.source.get("schema") or '{"fields": []}')["fields"]
+    found = {field["name"]: _type_text(field["type"], field.get("metadata") or {}) for field in fields}
+    recorded = header.source.get("partition_types")
+    return {**found, **(recorded if isinstance(recorded, dict) else {})}
+
+
+def _type_text(kind: Any, about: Mapping[str, Any]) -> str:
+    """Spark's catalogue name of a type in its JSON.
+
+    >>> _type_text({"type": "array", "elementType": "long"}, {}), _type_text("string", {"__COLLATIONS": {"c": "x.AI"}})
+    ('array<bigint>', 'string collate AI')
+    """
+    if isinstance(kind, str):
+        if kind == "string" and about.get("__COLLATIONS"):
+            return f"string collate {next(iter(about['__COLLATIONS'].values())).rpartition('.')[2]}"
+        return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{_type_text(kind['elementType'], {})}>"
+    if kind["type"] == "map":
+        return f"map<{_type_text(kind['keyType'], {})},{_type_text(kind['valueType'], {})}>"
+    if kind["type"] == "struct":
+        return f"struct<{','.join(field['name'] + ':' + _type_text(field['type'], {}) for field in kind['fields'])}>"
+    return str(kind["type"])
+
+
+def without_old_times(predicate: Predicate) -> Predicate:
+    """The predicate without its comparisons with times of which Spark's two calendars may disagree.
+
+    >>> without_old_times(Comparison("<", Column("d", "date"), Literal(-200_000, "date")))
+    d < DATE '1422-06-01' (before the calendars agree)
+    """
+
+    def changed(node: Predicate) -> Predicate:
+        if isinstance(node, And | Or | Not | Column | Literal):
+            return node
+        if isinstance(node, Comparison | In) and any(map(_is_old, _literals(node))):
+            return Opaque(f"{node} (before the calendars agree)", tuple(columns_of(node)))
+        return node
+
+    return transform(predicate, changed)
+
+
+def _literals(node: Predicate) -> Iterator[Literal]:
+    """All literals of a comparison, those of an IN too."""
+    for vertex in walk(node):
+        if isinstance(vertex, Literal):
+            yield vertex
+        elif isinstance(vertex, In):
+            yield from vertex.values
+
+
+def _is_old(literal: Literal) -> bool:
+    first = _FIRST.get(literal.type or "")
+    return first is not None and isinstance(literal.value, int) and literal.value < first
