@@ -80,6 +80,9 @@ _undigested: dict[str, list[Any]] = {}
 _versions: dict[str, Any] = {}
 """Functions whose version was stated, by what their identity is without it."""
 
+UNIDENTIFIED = "#unidentified"
+"""End of the implementation of a function whose versions cannot be told apart."""
+
 
 class Unidentifiable(InvalidSpecificationError):
     """A function whose content cannot be digested."""

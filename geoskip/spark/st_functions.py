@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import pyspark
@@ -22,6 +21,7 @@ from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from shapely.geometry.base import BaseGeometry
 
 from geoskip.errors import EnvironmentProblem
+from geoskip.sources.offered_functions import offered_functions
 
 _FUNCTIONS = "org.apache.spark.sql.functions"
 _LINES = ("3.4", "3.5", "4.0")
@@ -53,28 +53,13 @@ def register_functions(spark: SparkSession, *, sedona: bool | None = None) -> No
             "Sedona's jar is not in this session; make it with geoskip.session(sedona=True), or give Spark "
             f"spark.jars.packages={','.join(candidates()[0])}"
         )
-    for function in _offered_functions():
+    for function in offered_functions():
         if function.vectorised is None:
             if not spark._jsparkSession.catalog().functionExists(function.name):
                 spark.udf.register(function.name, function.function, function.returns)
         elif not by_the_jar:
             prefix = "shapely_" if _is_builtin(spark, function.name) else ""
             spark.udf.register(prefix + function.name, _pandas_udf(function))
-
-
-def _offered_functions() -> Iterator[Any]:
-    """Functions of all installed libraries; one that cannot be loaded is left out with a warning."""
-    for point in entry_points(group="geoskip.functions"):
-        try:
-            functions = list(point.load().values())
-            if not all(hasattr(function, "vectorised") for function in functions):
-                raise TypeError("a table of functions is a dict that the decorator udf_mappings.offered fills")
-        except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and point.extras:
-                continue  # the package that it needs is not installed: nothing is missed
-            warnings.warn(f"the functions {point.value} could not be loaded and are left out: {error}", stacklevel=3)
-        else:
-            yield from functions
 
 
 def _is_builtin(spark: SparkSession, name: str) -> bool:

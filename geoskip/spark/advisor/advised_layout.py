@@ -26,11 +26,11 @@ from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column
 from geoskip.report import count_of
+from geoskip.sources.bound_indexes import quoted
 from geoskip.spark.advisor.file_sample import FileSample
 from geoskip.spark.advisor.judged_candidates import JudgedCandidates, judge
 from geoskip.spark.advisor.simulated_layout import SampledRows, SimulatedLayout, sample_rows, simulate_layout
 from geoskip.spark.advisor.what_if import AskedQuery, layout_estimate
-from geoskip.spark.rule.translate import quoted
 from geoskip.types import sql_type
 
 _MOST_COLUMNS = 3

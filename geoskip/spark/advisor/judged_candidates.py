@@ -18,6 +18,7 @@ from geoskip.lifecycle.log import latest
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.predicates import Column, Opaque, Predicate, walk
 from geoskip.rewrite import canonical
+from geoskip.sources.bound_indexes import quoted
 from geoskip.sources.listed_files import ListedFile, below
 from geoskip.spark.advisor.file_sample import FileSample, sample_files
 from geoskip.spark.advisor.scan_conditions import ScanCondition
@@ -25,7 +26,6 @@ from geoskip.spark.advisor.what_if import AskedQuery, usable_indexes
 from geoskip.spark.analysis import bind
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.dataset.handle import Dataset
-from geoskip.spark.rule.translate import quoted
 from geoskip.spark.session import java
 
 _MOST_VECTORS = 16

@@ -33,9 +33,9 @@ from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout
 from geoskip.metadata import FileMetadata, FileRow, Header, IndexEntry, Snapshot, build_table
 from geoskip.sources.arrow_reader import FileResult, RowSummaries, collect_summary, store_summaries
+from geoskip.sources.bound_indexes import texts_of
 from geoskip.sources.listed_files import ListedFile, below
 from geoskip.spark.advisor.scan_conditions import ScanCondition
-from geoskip.spark.analysis import texts_of
 from geoskip.spark.build.arrange import parquet_bytes, rows_in_order
 from geoskip.spark.build.layout_columns import LayoutColumns, arrow_values
 from geoskip.spark.build.listing import SourceState

@@ -41,9 +41,10 @@ from geoskip.sources.arrow_reader import (
     read_files,
     store_summaries,
 )
+from geoskip.sources.bound_indexes import texts_of, typed_columns
 from geoskip.sources.footers import IndexPlan, is_readable, unquoted
 from geoskip.sources.listed_files import ListedFile
-from geoskip.spark.analysis import arrow_type, texts_of, typed_columns
+from geoskip.spark.analysis import arrow_type
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import check_not_cancelled, explain_worker_errors, reason_of, show_progress
 from geoskip.spark.build.spark_reader import arrow_columns, payload_batch, tasks_for

@@ -21,12 +21,13 @@ from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column
 from geoskip.sources.arrow_reader import SPARK, FileResult
+from geoskip.sources.bound_indexes import FileRelation, texts_of
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.dependencies import ID_OF
 from geoskip.sources.footers import IndexPlan, is_readable
 from geoskip.sources.listed_files import ListedFile
 from geoskip.sources.sampled_values import prepared
-from geoskip.spark.analysis import FileRelation, arrow_type, columns_for, texts_of
+from geoskip.spark.analysis import arrow_type, columns_for
 from geoskip.spark.build.distinct_values import compute_expressions, expression_plan
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import FileListing, is_glob, literal_head, shared_folder
-from geoskip.spark.analysis import FileRelation
 from geoskip.spark.session import java
 
 

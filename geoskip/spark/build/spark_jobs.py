@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,14 +13,9 @@ from pyspark.sql import SparkSession
 
 from geoskip.errors import EnvironmentProblem, GeoskipError
 from geoskip.metadata import IndexEntry
+from geoskip.sources.progress import progress_display
 
 _PATIENCE = 2.0
-_PACE = 10.0
-"""Seconds between the lines of a log."""
-
-Show = Callable[[int, int], None]
-"""Takes the number of finished tasks, and of all tasks."""
-
 _WAYS_OUT = (
     (r"Unable to infer schema", "no file there has rows of that format: check the path and format=, or give schema="),
     (
@@ -152,49 +145,8 @@ def _watch(spark: SparkSession, title: str, tasks: int, done: threading.Event) -
     if done.wait(_PATIENCE):
         return
     tracker = spark.sparkContext.statusTracker()
-    with _progress_display(title) as show:
+    with progress_display(title, "tasks") as show:
         while not done.wait(0.2):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             finished = sum(stage.numCompletedTasks for stage in stages if stage)
             show(finished, sum(stage.numTasks for stage in stages if stage) or tasks)
-
-
-@contextmanager
-def _progress_display(title: str) -> Iterator[Show]:
-    """Display of the progress: a notebook's line, a terminal's bar, or lines of a log."""
-    display = _notebook()
-    if display is not None:
-        handle = display({"text/plain": title}, raw=True, display_id=True)
-        yield lambda finished, total: handle.update({"text/plain": _line(title, finished, total)}, raw=True)
-        handle.update({"text/plain": ""}, raw=True)
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task(title, total=None)
-            yield lambda finished, total: progress.update(bar, completed=finished, total=total)
-    else:
-        last = -_PACE
-
-        def log(finished: int, total: int) -> None:
-            nonlocal last
-            if time.monotonic() - last >= _PACE:
-                last = time.monotonic()
-                print(f"geoskip: {_line(title, finished, total)}", file=sys.stderr, flush=True)
-
-        yield log
-
-
-def _notebook() -> Any:
-    """IPython's ``display`` in a notebook's kernel, else None."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if not hasattr(shell, "kernel"):
-        return None
-    from IPython.display import display
-
-    return display
-
-
-def _line(title: str, finished: int, total: int) -> str:
-    return f"{title}: {finished:,} of {total:,} tasks"

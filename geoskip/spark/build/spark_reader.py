@@ -36,9 +36,10 @@ from geoskip.sources.arrow_reader import (
     read_files,
     store_summaries,
 )
+from geoskip.sources.bound_indexes import texts_of
 from geoskip.sources.footers import IndexPlan
 from geoskip.sources.listed_files import ListedFile
-from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, texts_of, without_error_log
+from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, without_error_log
 from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_jobs import (
     OF_A_FILE,

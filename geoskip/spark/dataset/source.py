@@ -34,10 +34,11 @@ from pyspark.sql import DataFrame, SparkSession
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.lifecycle.refresh import BuildResult, Listing, difference, means_the_same
 from geoskip.metadata import Header, IndexEntry
+from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows
 from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, below, glob_pattern, is_glob, local_etag
 from geoskip.sources.settings import CHANGED, recorded_settings, values_of
-from geoskip.spark.analysis import FileRelation, bind, relation_of, sentence
+from geoskip.spark.analysis import bind, relation_of, sentence
 from geoskip.spark.build.job import build
 from geoskip.spark.build.listing import SourceState, listing, qualified, root_of
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out

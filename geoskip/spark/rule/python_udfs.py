@@ -42,7 +42,8 @@ from pyspark.sql import types as T
 
 from geoskip.evaluation import Declined
 from geoskip.predicates import Literal
-from geoskip.spark.rule.translate import UNIDENTIFIED, implementation_of
+from geoskip.registry.fingerprint import UNIDENTIFIED
+from geoskip.spark.rule.translate import implementation_of
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]

@@ -47,13 +47,13 @@ from geoskip.predicates import (
     walk,
 )
 from geoskip.registry import SPELLINGS, current
-from geoskip.registry.fingerprint import Unidentifiable, own_identity, qualified_name, restated
+from geoskip.registry.fingerprint import UNIDENTIFIED, Unidentifiable, own_identity, qualified_name, restated
 from geoskip.rewrite.composed import MOST_RECORDS, is_record, record
 from geoskip.rewrite.sql_functions import Template
+from geoskip.sources.bound_indexes import quoted
 from geoskip.types import sql_type
 
 Json = Mapping[str, Any]
-UNIDENTIFIED = "#unidentified"
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _BY_BYTES = re.compile(r" collate UTF8_BINARY\b")
 _AND = CATALYST + "And"
@@ -339,15 +339,6 @@ def type_name(text: str) -> str:
     if text.startswith("geometry("):
         return "geometry"
     return _BY_BYTES.sub("", text)
-
-
-def quoted(part: str) -> str:
-    """One part of a column's name, in backquotes where dots or spaces need them.
-
-    >>> quoted("temp"), quoted("a.b"), quoted("odd`name")
-    ('temp', '`a.b`', '`odd``name`')
-    """
-    return part if part.replace("_", "a").isalnum() else "`" + part.replace("`", "``") + "`"
 
 
 def implementation_of(command: str) -> str:

@@ -310,7 +310,7 @@ def test_an_installed_package_brings_its_mappings_for_good(tmp_path: Path, monke
 
 
 def test_a_library_of_functions_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from geoskip.spark.st_functions import _offered_functions
+    from geoskip.sources.offered_functions import offered_functions
 
     (tmp_path / "house_functions.py").write_text("FUNCTIONS = {'f': (abs, 'int')}")
     info = tmp_path / "house-1.0.dist-info"
@@ -320,7 +320,7 @@ def test_a_library_of_functions_that_fails_is_left_out(monkeypatch: pytest.Monke
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.warns(UserWarning, match="are left out") as found:
-        names = [function.name for function in _offered_functions()]
+        names = [function.name for function in offered_functions()]
     assert "in_network" in names
     assert "f" not in names
     texts = sorted(str(warning.message) for warning in found)
