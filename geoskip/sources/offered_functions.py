@@ -1,4 +1,4 @@
-"""Functions that installed libraries offer by the entry point ``geoskip.functions``, and their identities."""
+"""Functions that installed libraries offer by the entry point ``geoskip.functions``, with identities."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from geoskip.metadata import FileRow, Header, IndexEntry, build_table
 from geoskip.predicates import Column
 from geoskip.sources.arrow_reader import read_files
 from geoskip.sources.dependencies import Reader, depends_on
-from geoskip.sources.file_listing import local_etag
 from geoskip.sources.footers import IndexPlan
+from geoskip.sources.listed_files import local_etag
 from geoskip.stores import ParquetStore
 
 PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
