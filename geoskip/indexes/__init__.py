@@ -62,6 +62,13 @@ id <=> 2        [False, True, True]
 NOT id IN (2)   [True, True, True]
 
 :class:`geoskip.indexes.base.Index` documents the form of the vertices and the optional methods: a choice once a
-dataset, Parquet statistics instead of data, summaries that depend on the size of a file. To test an index type, add a
+dataset, Parquet statistics instead of data, summaries that depend on the size of a file, and ``statistics``: what the
+summaries say, as figures in the table that :func:`geoskip.statistics` makes for people and other engines. By default
+that is their JSON; here the least remainder would be misread as a least value:
+
+>>> [(each.expression, each.type, each.details.to_pylist()[1]) for each in ids.statistics(files.column(str(ids)))]
+[('id', 'bigint', '{"remainders": [2]}')]
+
+To test an index type, add a
 line to ``KINDS`` in ``test_index_soundness.py``: no verdict may exclude a row.
 """

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from geoskip.conditions import Condition, Interval, complement, union
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
 from geoskip.evaluation.values import beginning, exactly, interval_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
+from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of, json_texts, zeros
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of
 from geoskip.indexes.stored_bounds import bound_type, distinct, ordered
 from geoskip.predicates import Comparison, Contains, EndsWith, In, IsNull, Like, Literal, Not, Predicate, StartsWith
@@ -138,6 +139,17 @@ class Affix(Index):
             entry = self.entry(text)
             (whole if entry is None else cut).append(text if entry is None else entry)
         return pa.array(whole, pa.large_binary()), pa.array(cut, pa.large_binary())
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return the texts of files in which none was cut; entries of others as details."""
+        whole, cut, nulls = (field_of(summaries, name) for name in ("whole", "cut", "nulls"))
+        none_cut = pc.equal(pc.list_value_length(cut), 0).fill_null(False)
+        values = pc.if_else(none_cut, whole, pa.scalar(None, whole.type))
+        low, high, _ = ends_of_lists(values)
+        exact = pc.if_else(none_cut, True, pa.scalar(None, pa.bool_()))
+        details = json_texts(summaries, lambda entries: {side: entries[side] for side in ("whole", "cut")})
+        found = FileStatistics(*self.subject(), nulls=nulls, nans=zeros(nulls), low=low, high=high, exact=exact)
+        return (replace(found, values=values, details=details),)
 
     def clause(self, node: Predicate) -> Clause | None:
         """Return the condition on the entries that a vertex implies."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from geoskip.clauses import Clause
 from geoskip.errors import InvalidSpecificationError, MappingError
+from geoskip.indexes.file_statistics import FileStatistics, json_texts
 from geoskip.predicates import Predicate
 from geoskip.registry.fingerprint import Unidentifiable, digest, names_in, qualified_name
 
@@ -43,8 +44,8 @@ class Index(ABC):
 
     Subclasses implement :meth:`metadata_type`, :meth:`collect`, :meth:`merge` and :meth:`clause`. Optional are
     :meth:`prepare` (parameters chosen from a sample), :meth:`from_statistics` (builds from Parquet footers),
-    :meth:`for_files` (summaries that depend on the size of the file), :meth:`build_note`, :meth:`unavailable` and
-    :attr:`version`.
+    :meth:`for_files` (summaries that depend on the size of the file), :meth:`statistics` (what the summaries say, as
+    readable figures), :meth:`build_note`, :meth:`unavailable` and :attr:`version`.
     """
 
     kind: ClassVar[str]
@@ -124,6 +125,19 @@ class Index(ABC):
         For indexes whose choice depends on the size of the file; the default stores the summaries themselves.
         """
         return summaries
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return what the stored summaries say of each file, as figures for :func:`geoskip.statistics`.
+
+        ``summaries`` has the type of :meth:`metadata_type` and an entry a file, null where there is no summary. Most
+        index types return one element; one that summarises several expressions apart returns one for each. The
+        default shows the summaries as JSON: what the fields of a user's own type mean is not known.
+        """
+        return (FileStatistics(*self.subject(), details=json_texts(summaries, dict)),)
+
+    def subject(self) -> tuple[str, str]:
+        """Return the indexed expressions, and Spark's names of their types, each joined by commas."""
+        return ", ".join(self.expressions()), ", ".join(bound.type or "unknown" for bound in self.bound)
 
     def build_note(self, summaries: pa.ChunkedArray) -> str:
         """Return a remark on the stored summaries for the build report; the default has none."""

@@ -25,10 +25,12 @@ are probed as they are stored.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -56,6 +58,7 @@ from geoskip.indexes.bloom_hash import (
     places_of_one,
     probes_for,
 )
+from geoskip.indexes.file_statistics import FileStatistics, field_of, zeros
 from geoskip.indexes.range_clauses import HasNulls, HasValues
 from geoskip.indexes.stored_bounds import CachedSummary, bound_type, is_shared, share
 from geoskip.predicates import (
@@ -73,6 +76,7 @@ from geoskip.predicates import (
     StartsWith,
 )
 from geoskip.registry import Function
+from geoskip.types import sql_type
 
 _IS_NAN = Function("isnan", classes=("org.apache.spark.sql.catalyst.expressions.IsNaN",))
 _MANY = 4096
@@ -126,6 +130,13 @@ class BloomFilter(Index):
         """Make one filter of all hashes if the parts still have them, else list their filters."""
         return HashedPart.from_parts(summaries, self.fpp)
 
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return the counts, and the size of the filters."""
+        details = filter_details(field_of(summaries, "filters"), self.fpp)
+        nulls = field_of(summaries, "nulls")
+        nans = None if sql_type(self.subject()[1]).is_floating else zeros(nulls)
+        return (FileStatistics(*self.subject(), nulls=nulls, nans=nans, details=details),)
+
     def clause(self, node: Predicate) -> Clause | None:
         """Return the condition on the filters and counts that a vertex implies."""
         name = str(self)
@@ -154,6 +165,21 @@ class BloomFilter(Index):
             return ()
         below = self._casts(node.child) if isinstance(node, Cast) else None
         return (*below, node.type) if below is not None and isinstance(node, Cast) else None
+
+
+def filter_details(filters: pa.Array, fpp: float) -> pa.Array:
+    """Return the number and the bits of each file's filters, and their rate of false positives, as JSON.
+
+    >>> filter_details(pa.array([[b"12345678"], None]), 0.01).to_pylist()
+    ['{"filters": 1, "bits": 64, "false_positive_rate": 0.01}', None]
+    """
+    counts = filters.value_lengths().to_pylist()
+    sizes = iter(pc.binary_length(filters.flatten()).fill_null(0).to_pylist())
+    shown = [
+        None if n is None else {"filters": n, "bits": 8 * sum(islice(sizes, n)), "false_positive_rate": fpp}
+        for n in counts
+    ]
+    return pa.array([None if one is None else json.dumps(one) for one in shown], pa.string())
 
 
 def equality(name: str, over: Predicate, casts: Sequence[str], literals: Sequence[Literal], fpp: float) -> Clause:

@@ -38,8 +38,9 @@ import pyarrow as pa
 from geoskip.clauses import Clause, all_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
+from geoskip.indexes.file_statistics import FileStatistics
 from geoskip.indexes.stored_bounds import bound_type
-from geoskip.indexes.valuelist import list_clause, list_of, merged_list
+from geoskip.indexes.valuelist import list_clause, list_of, list_statistics, merged_list
 from geoskip.predicates import Predicate
 
 
@@ -123,6 +124,11 @@ class Formatted(Index):
             ]
             merged.append(merged_list(lists, self.limit))
         return self._named_lists(merged)
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return the values of each part of the text."""
+        parts = zip(self.expressions(), self.bound, self._prefixes(), strict=True)
+        return [list_statistics(text, bound.type or "unknown", summaries, prefix) for text, bound, prefix in parts]
 
     def clause(self, node: Predicate) -> Clause | None:
         """Return the condition that a vertex implies on the values of the part that it reads."""

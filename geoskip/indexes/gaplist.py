@@ -24,6 +24,7 @@ as many times as long as MinMax as there are segments a file.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -39,7 +40,9 @@ from geoskip.bounds.sort_keys import Ints
 from geoskip.clauses import KEEP_NONE, Clause, DerivedFiles, Files, Mask
 from geoskip.conditions import Condition, ExistsClause, condition_of
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
+from geoskip.evaluation.value_texts import texts_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
+from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of, zeros
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.range_clauses import BoundTable
 from geoskip.indexes.stored_bounds import PER_SECOND, bound_type, ordered
@@ -114,6 +117,22 @@ class GapList(Index):
             else:
                 united.append(dict(segment))
         return {"segments": _widest(united, self.gaps), **counts}
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """The ends of the first and the last segment; the segments are details."""
+        segments, nulls, nans = (field_of(summaries, name) for name in ("segments", "nulls", "nans"))
+        low, high, _ = ends_of_lists(segments)
+        return (
+            FileStatistics(
+                *self.subject(),
+                nulls=nulls,
+                nans=zeros(nulls) if nans is None else nans,
+                low=pc.struct_field(low, "low"),
+                high=pc.struct_field(high, "high"),
+                exact=summaries.is_valid(),
+                details=_shown_segments(segments, self.subject()[1]),
+            ),
+        )
 
     def clause(self, node: Predicate) -> Clause | None:
         """MinMax's clause, for each segment."""
@@ -226,6 +245,16 @@ def _flat(files: Files, name: str) -> Segments:
             "rows": pa.concat_arrays([ones, pa.nulls(len(unknown), pa.int64())]),
         },
     )
+
+
+def _shown_segments(segments: pa.Array, kind: str) -> pa.Array:
+    """The segments of each file as JSON: pairs of texts."""
+    flat = segments.flatten()
+    lows, highs = (texts_of(pc.struct_field(flat, end), kind).to_pylist() for end in ("low", "high"))
+    pairs = iter(list(zip(lows, highs, strict=True)))
+    lengths = segments.value_lengths().to_pylist()
+    shown = [None if n is None else json.dumps({"segments": list(itertools.islice(pairs, n))}) for n in lengths]
+    return pa.array(shown, pa.string())
 
 
 def _distinct(array: pa.Array) -> pa.Array:

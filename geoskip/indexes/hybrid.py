@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -37,10 +37,19 @@ import pyarrow.compute as pc
 from geoskip.clauses import Clause, all_of
 from geoskip.errors import InvalidSpecificationError
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
-from geoskip.indexes.bloom import BloomFilter, HashedPart
+from geoskip.indexes.bloom import BloomFilter, HashedPart, filter_details
 from geoskip.indexes.bloom_hash import hashes_of
+from geoskip.indexes.file_statistics import FileStatistics, field_of
 from geoskip.indexes.stored_bounds import CachedSummary
-from geoskip.indexes.valuelist import bytes_of, list_clause, list_of, list_type, merged_list, sort_values
+from geoskip.indexes.valuelist import (
+    bytes_of,
+    list_clause,
+    list_of,
+    list_statistics,
+    list_type,
+    merged_list,
+    sort_values,
+)
 from geoskip.predicates import Predicate
 
 _MOST_VALUES = 1 << 17
@@ -128,6 +137,11 @@ class Hybrid(Index):
         lists = pc.sum(pc.is_valid(pc.struct_field(summaries, "values"))).as_py() or 0
         filters = pc.sum(pc.is_valid(pc.struct_field(summaries, "filters"))).as_py() or 0
         return f"{lists:,} lists of values, {filters:,} Bloom filters"
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return the values of files with a list; the size of the filter of others."""
+        details = filter_details(field_of(summaries, "filters"), self.fpp)
+        return (replace(list_statistics(*self.subject(), summaries), details=details),)
 
     def clause(self, node: Predicate) -> Clause | None:
         """Return the condition that a vertex implies on the list, if there is one, else on the filter."""

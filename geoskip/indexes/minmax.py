@@ -24,6 +24,7 @@ from geoskip.bounds import Derivation, derive
 from geoskip.bounds.sort_keys import literal_prefix
 from geoskip.clauses import KEEP_NONE, Clause, all_of, any_of
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
+from geoskip.indexes.file_statistics import FileStatistics, field_of, zeros
 from geoskip.indexes.range_clauses import (
     HasNaN,
     HasNulls,
@@ -115,6 +116,14 @@ class MinMax(Index):
     def merge(self, summaries: Sequence[Summary]) -> Summary:
         """The least of the minima, the greatest of the maxima, the sums of the counts."""
         return merged(summaries)
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """The bounds and counts as they are stored; bounds of text may be shortened, and are not exact then."""
+        low, high, nulls = (field_of(summaries, name) for name in ("min", "max", "nulls"))
+        exact, nans = field_of(summaries, "exact"), field_of(summaries, "nans")
+        exact = summaries.is_valid() if exact is None else exact
+        nans = zeros(nulls) if nans is None else nans
+        return (FileStatistics(*self.subject(), nulls=nulls, nans=nans, low=low, high=high, exact=exact),)
 
     def clause(self, node: Predicate) -> Clause | None:
         """The condition on the bounds that a row which makes the predicate TRUE needs."""

@@ -37,6 +37,7 @@ from geoskip.errors import InvalidSpecificationError
 from geoskip.evaluation import outcomes, reads_only
 from geoskip.evaluation.values import IS_FALSE, IS_TRUE, decided, physical
 from geoskip.indexes.base import Index, SourceColumn, Summary, index, require_text
+from geoskip.indexes.file_statistics import FileStatistics, ends_of_lists, field_of
 from geoskip.indexes.postings import ListedClause, Postings, passes, postings_of, reals_as_bits
 from geoskip.indexes.stored_bounds import bound_type, distinct
 from geoskip.predicates import And, Comparison, In, IsNull, Not, Or, Predicate
@@ -83,6 +84,10 @@ class ValueList(Index):
         """Unite the parts' values; None if a part has too many."""
         return merged_list(summaries, self.limit)
 
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return the values, and the least and the greatest of them."""
+        return (list_statistics(*self.subject(), summaries),)
+
     def clause(self, node: Predicate) -> Clause | None:
         """Return the condition on the values that a vertex implies."""
         return list_clause(str(self), self.bound[0], node)
@@ -117,6 +122,26 @@ def list_clause(name: str, over: Predicate, node: Predicate, part: str = "") -> 
 def list_type(column: SourceColumn, kind: str) -> pa.DataType:
     """Return the Arrow type of a file's list; raises UnsupportedColumnError with an alternative."""
     return pa.struct([("values", pa.list_(bound_type(column, kind))), ("nulls", pa.int64()), ("rows", pa.int64())])
+
+
+def list_statistics(expression: str, kind: str, summaries: pa.StructArray, part: str = "") -> FileStatistics:
+    """Return the figures of listed values; without bounds for collated text, whose order is not that of its bytes.
+
+    Parameters
+    ----------
+    expression, kind
+        The listed expression, and Spark's name of its type.
+    summaries
+        An entry a file, null where there is no summary.
+    part
+        The beginning of the names of the fields.
+    """
+    values, nulls = field_of(summaries, f"{part}values"), field_of(summaries, f"{part}nulls")
+    low, high, nans = ends_of_lists(values)
+    found = FileStatistics(expression, kind, nulls=nulls, nans=nans, values=values)
+    if sql_type(kind).kind == "string collate":
+        return found
+    return replace(found, low=low, high=high, exact=pc.if_else(values.is_valid(), True, pa.scalar(None, pa.bool_())))
 
 
 def list_of(values: pa.Array, limit: int, most_bytes: int = MOST_BYTES, *, lazily: bool = False) -> dict[str, Any]:

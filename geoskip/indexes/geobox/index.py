@@ -37,6 +37,7 @@ from geoskip.evaluation.values import finite
 from geoskip.geometry import LARGEST
 from geoskip.geometry.shapes import Shape
 from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.file_statistics import FileStatistics, field_of, json_texts
 from geoskip.indexes.geobox.clauses import (
     BoxComesWithin,
     BoxCompares,
@@ -68,6 +69,9 @@ __all__ = ["Cap", "Earth", "GeoBox", "GeometryThroughIndex"]
 
 _PLAIN_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)(\s*\.\s*(`[^`]+`|\w+))*\s*$")
 _COMPARISONS = ("<", "<=", ">", ">=", "in", "not in")
+_TYPE_NAMES = (
+    "", "Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon", "GeometryCollection"
+)  # fmt: skip
 _CONSTRUCTORS = {"binary": "ST_GeomFromWKB", "string": "ST_GeomFromText"}
 
 
@@ -290,6 +294,18 @@ class GeoBox(_GeometryClauses, Index):
     def merge(self, summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         return merge(summaries, self.boxes or DEFAULT_BOXES)
 
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """The boxes; rows with non-finite coordinates lie outside of them."""
+        return (
+            FileStatistics(
+                *self.subject(),
+                nulls=field_of(summaries, "boxless" if self.is_pair else "nulls"),
+                nans=field_of(summaries, "nonfinite"),
+                boxes=field_of(summaries, "boxes"),
+                details=json_texts(summaries, _shown_counts),
+            ),
+        )
+
     def reads(self, node: Predicate) -> bool:
         """True if an expression is the indexed geometry, or one with the same box, NULLs and type."""
         return self._sees(node) == BoxTransform()
@@ -389,6 +405,15 @@ class GeoBox(_GeometryClauses, Index):
         else:
             return None
         return BoxHasRows(str(self), self.counts, BoxTransform(), sorts, negated)
+
+
+def _shown_counts(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The further counts of a summary, with the names of geometry types."""
+    counts = {name: summary[name] for name in ("null_x", "null_y", "empties", "invalid") if name in summary}
+    types = [name for bit, name in enumerate(_TYPE_NAMES) if (summary.get("types") or 0) >> bit & 1 and name]
+    return {"boxes": None if summary["boxes"] is None else len(summary["boxes"]), **counts} | (
+        {"types": types} if "types" in summary else {}
+    )
 
 
 def _strip(node: Predicate) -> Predicate:

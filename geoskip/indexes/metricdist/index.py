@@ -41,6 +41,7 @@ from geoskip.clauses import Clause, all_known, any_known
 from geoskip.codec import value_from_json, value_to_json
 from geoskip.errors import InvalidSpecificationError, MetadataError, UnsupportedColumnError
 from geoskip.indexes.base import Index, SourceColumn, index
+from geoskip.indexes.file_statistics import FileStatistics, field_of, json_texts
 from geoskip.indexes.metricdist.clauses import Distance, HasNullDistance, is_of_null, subject
 from geoskip.indexes.metricdist.summaries import Pivots, choose, collect, counter_example, merge, summary_type
 from geoskip.metrics import Metric, UserMetric
@@ -195,6 +196,12 @@ class MetricDist(Index):
     def measures(self) -> str:
         """The name of geoskip's own metric; "" for a declared function, whatever its name."""
         return "" if self.function else self.metric
+
+    def statistics(self, summaries: pa.StructArray) -> Sequence[FileStatistics]:
+        """Return the counts, and the least and the largest distance from each origin as details."""
+        nulls, odd = field_of(summaries, "nulls"), field_of(summaries, "odd")
+        details = json_texts(summaries, lambda one: {"metric": self.metric, "least": one["lo"], "largest": one["hi"]})
+        return (FileStatistics(*self.subject(), nulls=nulls, nans=odd, details=details),)
 
     # --- querying --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,324 @@
+"""The statistics table: what the indexes of a dataset store, readable, a row a file and index.
+
+Made for people, for BI and for data-quality jobs, and an interface that other engines may read: version 1.
+
+=============================== ==============================================================================
+path                            string: relative to the dataset's root; a whole URI for a file outside of it
+uri                             string: as Spark's ``_metadata.file_path`` writes it, percent-encoded
+file_size, modified             int64 bytes and timestamp (UTC) of the file when it was indexed
+row_count                       int64
+index_name, kind                string: ``minmax(temp)``, ``minmax``
+expression, type                string: ``temp``, ``double``; of several expressions, joined by commas
+null_count                      int64: rows in which the expression, or one of several, is NULL
+nan_count                       int64: rows that are not NULL and lie outside of min to max and of the boxes: NaN, and
+                                geometries with non-finite coordinates
+min_value, max_value            string, as ``CAST(... AS STRING)`` writes it (timestamps in UTC)
+is_exact                        boolean: min and max are values of the file (of timestamps, to the microsecond), or it
+                                has none; false where they may lie outside of its values, as those of long texts do
+min_number, max_number          double: bounds that are numbers, rounded outwards
+min_time, max_time              timestamp without zone: bounds that are dates or timestamps, as clocks in UTC show them,
+                                in the years 1 to 9999
+distinct_count, distinct_values int64 and list of strings: the values but NULL where they are listed, in Spark's order
+boxes                           binary, WKB: a MultiPolygon that covers all geometries but NULL, EMPTY and ``nan_count``
+xmin, ymin, xmax, ymax          double: the ends of all boxes
+stored_bytes                    int64: the file's share of the bytes that the store keeps of the index
+details                         string, JSON: whatever else is stored, such as segments or the sizes of filters
+reason                          string: why nothing is known of the file, where that is known
+=============================== ==============================================================================
+
+**Null is unknown**, never zero, empty or unbounded. min and max are null too where ``null_count + nan_count`` is
+``row_count``, so that there is no other value. Who skips files by this table must read a file with a null that matters,
+a file whose size or time of modification is another by now, and a file that is not in the table. An index over several
+parts of a text (``Formatted`` with a template) has a row for each part.
+
+*Versions*: the metadata of the Arrow schema hold ``geoskip.statistics.version``, the snapshot's number and the
+dataset's root. A later minor release may add columns at the end, kinds of indexes and members of ``details``; a change
+of a column's name, type or meaning is another version. The format of ``details`` is no part of the interface.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
+from numpy.typing import NDArray
+
+from geoskip.errors import InvalidSpecificationError, NotIndexedError
+from geoskip.evaluation.value_texts import rounded_outwards, texts_of
+from geoskip.indexes.file_statistics import FileStatistics
+from geoskip.lifecycle.log import latest
+from geoskip.metadata import IndexEntry, Snapshot
+from geoskip.stores.base import Store
+from geoskip.stores.log_files import local_path
+from geoskip.stores.parquet import ParquetStore
+from geoskip.types import sql_type
+
+VERSION = 1
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("uri", pa.string(), nullable=False),
+        pa.field("file_size", pa.int64(), nullable=False),
+        pa.field("modified", pa.timestamp("us", "UTC"), nullable=False),
+        ("row_count", pa.int64()),
+        pa.field("index_name", pa.string(), nullable=False),
+        ("kind", pa.string()),
+        ("expression", pa.string()),
+        ("type", pa.string()),
+        ("null_count", pa.int64()),
+        ("nan_count", pa.int64()),
+        ("min_value", pa.string()),
+        ("max_value", pa.string()),
+        ("is_exact", pa.bool_()),
+        ("min_number", pa.float64()),
+        ("max_number", pa.float64()),
+        ("min_time", pa.timestamp("us")),
+        ("max_time", pa.timestamp("us")),
+        ("distinct_count", pa.int64()),
+        ("distinct_values", pa.list_(pa.string())),
+        ("boxes", pa.binary()),
+        ("xmin", pa.float64()),
+        ("ymin", pa.float64()),
+        ("xmax", pa.float64()),
+        ("ymax", pa.float64()),
+        ("stored_bytes", pa.int64()),
+        ("details", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+"""The columns of the table, version 1."""
+_DAY = 86_400_000_000
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, in microseconds since 1970."""
+
+Columns = dict[str, pa.Array]
+Ints = NDArray[np.int64]
+
+
+def statistics(
+    path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | os.PathLike[str] | None = None
+) -> pa.Table:
+    """Return the statistics table of a dataset: a row a file and index, by the latest snapshot of its metadata.
+
+    Needs no Spark, and reads no data. Its columns and their meaning are those of :mod:`geoskip.engines.statistics`.
+
+    Parameters
+    ----------
+    path
+        The dataset's folder.
+    store
+        Another store of the metadata; one with keys, where they are encrypted:
+        ``ParquetStore(folder, encryption=Encryption(keys))``.
+    metadata
+        The folder of the metadata, if they are not in ``<dataset>/_geoskip``.
+
+    Returns
+    -------
+    pyarrow.Table
+        With the columns of ``SCHEMA``, index by index; null is unknown.
+
+    Raises
+    ------
+    NotIndexedError
+        Where there are no metadata.
+    MetadataError
+        Where they cannot be read; MissingKeyError without the keys.
+    """
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError("statistics() takes metadata= (a folder) or store= (a store), and not both")
+    if store is not None and not isinstance(store, Store):
+        raise InvalidSpecificationError(f"statistics(store=) takes a geoskip.stores.Store, got {store!r}")
+    return statistics_of(store or _store_of(path, metadata))
+
+
+def _store_of(path: str | os.PathLike[str], metadata: str | os.PathLike[str] | None) -> Store:
+    """The store in a dataset's folder, or in another."""
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidSpecificationError(f"statistics() takes the path of a dataset's folder, got {path!r}")
+    given = os.fsdecode(path).rstrip("/") + "/_geoskip" if metadata is None else os.fsdecode(metadata)
+    folder = given if "://" not in given and not given.startswith("file:") else local_path(given)
+    if folder is None:
+        raise NotIndexedError(
+            f"{given} is no local folder: give the store itself, as statistics(path, store=...), or have "
+            "geoskip.dataset(spark, path).statistics() read it"
+        )
+    return ParquetStore(folder)
+
+
+def statistics_of(store: Store) -> pa.Table:
+    """Return the statistics table of the metadata in a store."""
+    snapshot = latest(store)
+    if snapshot is None:
+        raise NotIndexedError(
+            f"there are no metadata in {store.location}: build an index first, as with "
+            "geoskip.dataset(spark, path).create_index(...)"
+        )
+    sizes = store.size()
+    base = _files(snapshot)
+    tables = [
+        _table(base, columns)
+        for entry in snapshot.header.entries
+        for columns in _index_columns(entry, snapshot, sizes.get(entry.name, 0))
+    ]
+    tables += [_table(base, _unread(entry, snapshot)) for entry in snapshot.header.unread]
+    about = {"version": VERSION, "snapshot": snapshot.header.number, "root": snapshot.header.root}
+    found = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    return found.replace_schema_metadata({f"geoskip.statistics.{name}": str(value) for name, value in about.items()})
+
+
+def _files(snapshot: Snapshot) -> Columns:
+    """The columns that are the same for all indexes."""
+    snapshot.files.prefetch(["path", "size", "mtime", "rows"])
+    path, size, mtime, rows = (snapshot.files.column(name) for name in ("path", "size", "mtime", "rows"))
+    known = snapshot.header.reasons
+    return {
+        "path": path,
+        "uri": pa.array([_uri(snapshot.header.root, each) for each in path.to_pylist()], pa.string()),
+        "file_size": size,
+        "modified": pc.multiply(mtime, 1000).cast(pa.timestamp("us", "UTC")),
+        "row_count": rows,
+        "reason": pa.array([known.get(each) for each in path.to_pylist()] if known else [None] * len(path), pa.string()),
+    }
+
+
+def _uri(root: str, path: str) -> str:
+    """A file as Spark's ``_metadata.file_path`` writes it.
+
+    >>> _uri("file:/data/a b", "day=1/x%.parquet"), _uri("s3a://bucket/data", "s3a://bucket/other/x.parquet")
+    ('file:///data/a%20b/day=1/x%25.parquet', 's3a://bucket/other/x.parquet')
+    """
+    whole = path if "://" in path or path.startswith("file:/") else f"{root.rstrip('/')}/{path}"
+    local = local_path(whole)
+    scheme, mark, rest = ("file", "://", local) if local is not None else whole.partition("://")
+    return scheme + mark + quote(rest, safe="/-_.!~*'():@&=+$,;")
+
+
+def _table(base: Columns, columns: Mapping[str, Any]) -> pa.Table:
+    count = len(base["path"])
+    found = {**base, **{name: column for name, column in columns.items() if column is not None}}
+    values = []
+    for field in SCHEMA:
+        value = found.get(field.name)
+        if not isinstance(value, pa.Array):
+            value = pa.nulls(count, field.type) if value is None else pa.repeat(pa.scalar(value, field.type), count)
+        values.append(value.cast(field.type))
+    return pa.Table.from_arrays(values, schema=SCHEMA)
+
+
+def _unread(entry: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    """The columns of an index that cannot be read here: its names, and why nothing more is known."""
+    name, spec = entry.get("name"), entry.get("index")
+    why = entry.get("why") or f"{name} is of a kind that is unknown here: import the module that defines it"
+    kind = spec.get("kind") if isinstance(spec, dict) else None
+    return {"index_name": str(name), "kind": kind if isinstance(kind, str) else None, "reason": str(why)}
+
+
+def _index_columns(entry: IndexEntry, snapshot: Snapshot, size: int) -> Iterator[dict[str, Any]]:
+    summaries = snapshot.files.column(entry.name)
+    if not pa.types.is_struct(summaries.type):  # no file has one
+        summaries = pa.nulls(len(summaries), entry.arrow)
+    several = entry.index.statistics(summaries)
+    shares = _shares(summaries, size // max(len(several), 1))
+    named = {"index_name": entry.name, "kind": entry.index.kind, "stored_bytes": shares}
+    for figures in several:
+        yield {**named, **_figures(figures)}
+
+
+def _figures(of: FileStatistics) -> dict[str, Any]:
+    """The columns of one indexed expression."""
+    found: dict[str, Any] = {
+        "expression": of.expression,
+        "type": of.type,
+        "null_count": of.nulls,
+        "nan_count": of.nans,
+        "is_exact": of.exact,
+        "details": of.details,
+    }
+    for end, bound in (("min", of.low), ("max", of.high)):
+        if bound is not None:
+            found |= _bound(bound, of.type, end)
+    if of.values is not None:
+        found["distinct_count"] = of.values.value_lengths()
+        found["distinct_values"] = _relisted(of.values, texts_of(of.values.flatten(), of.type))
+    return found if of.boxes is None else found | _box_columns(of.boxes)
+
+
+def _bound(bound: pa.Array, kind: str, end: str) -> Columns:
+    """One bound as a text, a number and a time; zero without a sign, since a bound's sign is no value's."""
+    if pa.types.is_floating(bound.type):
+        bound = pc.if_else(pc.equal(bound, 0), pa.scalar(0, bound.type), bound)
+    found = {f"{end}_value": texts_of(bound, kind)}
+    if sql_type(kind).is_numeric:
+        numbers = rounded_outwards(bound, up=end == "max")
+        found[f"{end}_number"] = pa.array(numbers, mask=np.asarray(bound.is_null()))
+    elif pa.types.is_date(bound.type) or pa.types.is_timestamp(bound.type):
+        micros = pc.multiply(bound.cast(pa.int32()).cast(pa.int64()), _DAY) if pa.types.is_date(bound.type) else bound
+        micros = micros.cast(pa.int64())
+        shown = pc.and_(pc.greater_equal(micros, _FIRST), pc.less_equal(micros, _LAST))
+        found[f"{end}_time"] = pc.if_else(shown, micros, pa.scalar(None, pa.int64())).cast(pa.timestamp("us"))
+    return found
+
+
+def _relisted(lists: pa.Array, flat: pa.Array) -> pa.Array:
+    """Other values in the same lists, null where these are null."""
+    null = np.asarray(lists.is_null())
+    ends = np.cumsum(np.asarray(lists.value_lengths().fill_null(0)))
+    offsets = pa.array(np.append(0, ends).astype(np.int32), mask=np.append(null, False))
+    return pa.ListArray.from_arrays(offsets, flat)
+
+
+def _box_columns(boxes: pa.Array) -> Columns:
+    """The boxes of each file as one MultiPolygon, and their ends."""
+    known = np.asarray(boxes.is_valid())
+    lengths = np.asarray(boxes.value_lengths().fill_null(0)).astype(np.int64)
+    owner = np.repeat(np.arange(len(boxes)), lengths)
+    flat = boxes.flatten()
+    ends = {name: _doubles(pc.struct_field(flat, name)) for name in ("xmin", "ymin", "xmax", "ymax")}
+    shapes = np.full(len(boxes), shapely.MultiPolygon(), dtype=object)
+    if len(owner):
+        rectangles = shapely.box(ends["xmin"], ends["ymin"], ends["xmax"], ends["ymax"])
+        shapes[np.unique(owner)] = shapely.multipolygons(rectangles, indices=np.unique(owner, return_inverse=True)[1])
+    shapes[~known] = None
+    found: Columns = {"boxes": pa.array(shapely.to_wkb(shapes), pa.binary())}
+    for name, end in ends.items():
+        outer = np.full(len(boxes), np.inf if name in ("xmin", "ymin") else -np.inf)
+        (np.minimum if name in ("xmin", "ymin") else np.maximum).at(outer, owner, end)
+        found[name] = pa.array(outer, mask=lengths == 0)
+    return found
+
+
+def _doubles(values: pa.Array) -> NDArray[np.float64]:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _shares(summaries: pa.Array, size: int) -> pa.Array:
+    """The bytes of an index, shared among the files by the size of their summaries in memory; whole numbers."""
+    weights = np.cumsum(_bytes_of(summaries), dtype=np.float64)
+    if not len(weights) or not weights[-1]:
+        return pa.array(np.zeros(len(summaries), dtype=np.int64))
+    return pa.array(np.diff(np.floor(weights / weights[-1] * size), prepend=0).astype(np.int64))
+
+
+def _bytes_of(values: pa.Array) -> Ints:
+    """The bytes of each entry of an array; 0 for null."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        fields = [_bytes_of(pc.struct_field(values, number)) for number in range(kind.num_fields)]
+        return np.sum(fields, axis=0) if fields else np.zeros(len(values), dtype=np.int64)
+    valid = np.asarray(values.is_valid())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = np.asarray(values.value_lengths().fill_null(0)).astype(np.int64)
+        totals = np.append(0, np.cumsum(_bytes_of(values.flatten())))
+        ends = np.cumsum(lengths)
+        return np.asarray(totals[ends] - totals[ends - lengths] + valid * np.int64(4))
+    if pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_binary(kind) or kind == pa.large_utf8():
+        return np.asarray(pc.binary_length(values).fill_null(0)).astype(np.int64) + valid * np.int64(4)
+    if pa.types.is_map(kind):
+        return _bytes_of(values.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+    return valid * np.int64(max(kind.bit_width // 8, 1) if not pa.types.is_null(kind) else 0)
