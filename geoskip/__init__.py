@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from geoskip.advisor.advice import Advice
     from geoskip.advisor.query_estimates import WhatIf
     from geoskip.engines.files import File, KeptFiles, files, listing
+    from geoskip.engines.statistics import statistics
     from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
@@ -169,6 +170,7 @@ __all__ = [
     "report",
     "reports",
     "session",
+    "statistics",
     "wait_for_audits",
     "what_if",
     "workload",
@@ -178,6 +180,7 @@ __all__ = [
 
 _ENGINES = {
     **dict.fromkeys(("File", "KeptFiles", "files", "listing"), "files"),
+    "statistics": "statistics",
 }
 _SPARK = {
     **dict.fromkeys(("indicators", "workload"), "advisor.measured"),

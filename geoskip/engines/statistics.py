@@ -49,6 +49,7 @@ import pyarrow.compute as pc
 import shapely
 from numpy.typing import NDArray
 
+from geoskip.engines.folder_listing import FOLDER, located
 from geoskip.errors import InvalidSpecificationError, NotIndexedError
 from geoskip.evaluation.value_texts import rounded_outwards, texts_of
 from geoskip.indexes.file_statistics import FileStatistics
@@ -98,20 +99,19 @@ _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""
 
 Columns = dict[str, pa.Array]
-Ints = NDArray[np.int64]
 
 
 def statistics(
     path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | os.PathLike[str] | None = None
 ) -> pa.Table:
-    """Return the statistics table of a dataset: a row a file and index, by the latest snapshot of its metadata.
+    """Return the statistics table of a dataset, a row a file and index, by its latest snapshot.
 
     Needs no Spark, and reads no data. Its columns and their meaning are those of :mod:`geoskip.engines.statistics`.
 
     Parameters
     ----------
     path
-        The dataset's folder.
+        The dataset's folder, or a folder or file in it, of whose files alone there are rows then.
     store
         Another store of the metadata; one with keys, where they are encrypted:
         ``ParquetStore(folder, encryption=Encryption(keys))``.
@@ -134,25 +134,18 @@ def statistics(
         raise InvalidSpecificationError("statistics() takes metadata= (a folder) or store= (a store), and not both")
     if store is not None and not isinstance(store, Store):
         raise InvalidSpecificationError(f"statistics(store=) takes a geoskip.stores.Store, got {store!r}")
-    return statistics_of(store or _store_of(path, metadata))
-
-
-def _store_of(path: str | os.PathLike[str], metadata: str | os.PathLike[str] | None) -> Store:
-    """The store in a dataset's folder, or in another."""
     if not isinstance(path, str | os.PathLike):
         raise InvalidSpecificationError(f"statistics() takes the path of a dataset's folder, got {path!r}")
-    given = os.fsdecode(path).rstrip("/") + "/_geoskip" if metadata is None else os.fsdecode(metadata)
-    folder = given if "://" not in given and not given.startswith("file:") else local_path(given)
-    if folder is None:
-        raise NotIndexedError(
-            f"{given} is no local folder: give the store itself, as statistics(path, store=...), or have "
-            "geoskip.dataset(spark, path).statistics() read it"
-        )
-    return ParquetStore(folder)
+    root, below = located(path)
+    folder = os.path.join(root, FOLDER) if metadata is None else os.fsdecode(metadata)
+    found = statistics_of(store or ParquetStore(local_path(folder) or folder))
+    if not below:
+        return found
+    return found.filter(pc.or_(pc.starts_with(found["path"], f"{below}/"), pc.equal(found["path"], below)))
 
 
 def statistics_of(store: Store) -> pa.Table:
-    """Return the statistics table of the metadata in a store."""
+    """Return the statistics table of the metadata in a store: of all files, with :data:`SCHEMA`."""
     snapshot = latest(store)
     if snapshot is None:
         raise NotIndexedError(
@@ -176,14 +169,14 @@ def _files(snapshot: Snapshot) -> Columns:
     """The columns that are the same for all indexes."""
     snapshot.files.prefetch(["path", "size", "mtime", "rows"])
     path, size, mtime, rows = (snapshot.files.column(name) for name in ("path", "size", "mtime", "rows"))
-    known = snapshot.header.reasons
+    names, known = path.to_pylist(), snapshot.header.reasons
     return {
         "path": path,
-        "uri": pa.array([_uri(snapshot.header.root, each) for each in path.to_pylist()], pa.string()),
+        "uri": pa.array([_uri(snapshot.header.root, each) for each in names], pa.string()),
         "file_size": size,
         "modified": pc.multiply(mtime, 1000).cast(pa.timestamp("us", "UTC")),
         "row_count": rows,
-        "reason": pa.array([known.get(each) for each in path.to_pylist()] if known else [None] * len(path), pa.string()),
+        "reason": pa.array([known.get(each) for each in names], pa.string()),
     }
 
 
@@ -298,14 +291,14 @@ def _doubles(values: pa.Array) -> NDArray[np.float64]:
 
 
 def _shares(summaries: pa.Array, size: int) -> pa.Array:
-    """The bytes of an index, shared among the files by the size of their summaries in memory; whole numbers."""
+    """The bytes of an index, shared among the files by the size of their summaries in memory."""
     weights = np.cumsum(_bytes_of(summaries), dtype=np.float64)
     if not len(weights) or not weights[-1]:
         return pa.array(np.zeros(len(summaries), dtype=np.int64))
     return pa.array(np.diff(np.floor(weights / weights[-1] * size), prepend=0).astype(np.int64))
 
 
-def _bytes_of(values: pa.Array) -> Ints:
+def _bytes_of(values: pa.Array) -> NDArray[np.int64]:
     """The bytes of each entry of an array; 0 for null."""
     kind = values.type
     if pa.types.is_struct(kind):
@@ -316,9 +309,10 @@ def _bytes_of(values: pa.Array) -> Ints:
         lengths = np.asarray(values.value_lengths().fill_null(0)).astype(np.int64)
         totals = np.append(0, np.cumsum(_bytes_of(values.flatten())))
         ends = np.cumsum(lengths)
-        return np.asarray(totals[ends] - totals[ends - lengths] + valid * np.int64(4))
-    if pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_binary(kind) or kind == pa.large_utf8():
-        return np.asarray(pc.binary_length(values).fill_null(0)).astype(np.int64) + valid * np.int64(4)
+        return np.asarray(totals[ends] - totals[ends - lengths] + valid * np.int64(4), dtype=np.int64)
+    if kind in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
+        return np.asarray(pc.binary_length(values).fill_null(0)).astype(np.int64) + valid.astype(np.int64) * 4
     if pa.types.is_map(kind):
         return _bytes_of(values.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
-    return valid * np.int64(max(kind.bit_width // 8, 1) if not pa.types.is_null(kind) else 0)
+    width = 0 if pa.types.is_null(kind) else max(kind.bit_width // 8, 1)
+    return valid.astype(np.int64) * width

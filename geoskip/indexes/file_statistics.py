@@ -55,7 +55,7 @@ class FileStatistics:
     details: pa.Array | None = None
 
 
-def field_of(summaries: pa.StructArray, name: str) -> pa.Array | None:
+def field_of(summaries: pa.StructArray, name: str) -> Any:
     """Return a field of all summaries, null where there is no summary; None if they have no such field."""
     return pc.struct_field(summaries, name) if summaries.type.get_field_index(name) >= 0 else None
 
@@ -66,7 +66,7 @@ def zeros(like: pa.Array) -> pa.Array:
 
 
 def ends_of_lists(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the least and the greatest value of ascending lists, and how many are NaN: 0, or null for some.
+    """Return the least and the greatest value of ascending lists, and a count of NaN: 0, or null.
 
     >>> lists = pa.array([[1.0, 2.0, float("nan")], [3.0], [], [float("nan")], None])
     >>> [ends.to_pylist() for ends in ends_of_lists(lists)]
@@ -86,13 +86,13 @@ def ends_of_lists(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def json_texts(summaries: pa.StructArray, shown: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> pa.Array:
-    """Return each summary as a JSON text, null where there is none; ``shown`` chooses from a summary what is told."""
+    """Return what ``shown`` chooses of each summary as a JSON text, null where there is none."""
     texts = [None if one is None else json.dumps(_plain(shown(one)), allow_nan=False) for one in summaries.to_pylist()]
     return pa.array(texts, pa.string())
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: text that is not UTF-8 with replacement characters, other values as texts."""
+    """A value as JSON can hold it: bytes as UTF-8, other values as texts."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, str) or not isinstance(value, Iterable):

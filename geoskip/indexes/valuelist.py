@@ -125,7 +125,7 @@ def list_type(column: SourceColumn, kind: str) -> pa.DataType:
 
 
 def list_statistics(expression: str, kind: str, summaries: pa.StructArray, part: str = "") -> FileStatistics:
-    """Return the figures of listed values; without bounds for collated text, whose order is not that of its bytes.
+    """Return the figures of listed values; without bounds for collated text, which is ordered otherwise.
 
     Parameters
     ----------
