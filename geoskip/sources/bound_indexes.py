@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from geoskip.errors import InvalidSpecificationError, UnsupportedColumnError
@@ -26,6 +26,20 @@ class FileRelation(Reader):
     partitions: tuple[str, ...]
     root: str
     """URI of the folder that identifies the dataset and holds its metadata."""
+    table: str = ""
+    """The table format that lists the files, none of which ever changes; empty for folders of files."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Columns and their fields as the table names them, by their names in the files; empty where these are the same."""
+    by_id: bool = False
+    """Whether columns are found by ids in the files, which may have any names."""
+
+    def texts_of(self, index: Index) -> list[str]:
+        """Texts of an index's expressions in the table's names of now: see :func:`texts_of`."""
+        texts = texts_of(index)
+        for number, bound in enumerate(index.bound if self.names else ()):
+            if isinstance(bound, Column):
+                texts[number] = self.names.get(bound.name, texts[number])
+        return texts
 
     def to_json(self) -> dict[str, Any]:
         """JSON that the metadata record of it."""
@@ -45,7 +59,12 @@ def quoted(part: str) -> str:
     >>> quoted("temp"), quoted("a.b"), quoted("odd`name")
     ('temp', '`a.b`', '`odd``name`')
     """
-    return part if part.replace("_", "a").isalnum() else "`" + part.replace("`", "``") + "`"
+    return part if part.replace("_", "a").isalnum() else backquoted(part)
+
+
+def backquoted(part: str) -> str:
+    """One part of a column's name in backquotes."""
+    return "`" + part.replace("`", "``") + "`"
 
 
 def texts_of(index: Index) -> list[str]:
@@ -178,7 +197,8 @@ def _check(index: Index, predicate: Predicate, relation: FileRelation) -> None:
             f"{index} asks whether {struct} is NULL: where a file lacks some of its fields, that depends on which of "
             "them a query reads; index a field of it instead"
         )
-    partitioned = columns_of(predicate) & set(map(quoted, relation.partitions))
+    partitions = {*map(quoted, relation.partitions), *map(backquoted, relation.partitions)}
+    partitioned = {relation.names.get(name, name) for name in columns_of(predicate)} & partitions
     if partitioned:
         raise InvalidSpecificationError(
             f"{index} reads the partition column {', '.join(sorted(partitioned))}, which is known exactly already; "

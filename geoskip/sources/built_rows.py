@@ -59,7 +59,7 @@ def build_rows(
     entries: Sequence[IndexEntry],
     files: Sequence[ListedFile],
     read: Callable[[Sequence[ListedFile]], Mapping[str, FileResult]],
-    relist: Callable[[], FileListing],
+    relist: Callable[[], FileListing] | None,
 ) -> BuiltRows:
     """Rows of some files of a dataset; raises GeoskipError where an index fails on all of them.
 
@@ -74,20 +74,21 @@ def build_rows(
     read
         Reads files, and returns the result of each by its URI.
     relist
-        Lists the dataset again.
+        Lists the dataset again; None where no file ever changes, as in a table of Delta.
     """
     built = BuiltRows(excluded={relative_path(file.uri, root): UNNAMEABLE for file in files if not file.is_nameable})
     files = [file for file in files if file.is_nameable]
     if not files or not entries:
         return built
-    files = after_clock_tick(files, relist)
-    etags = etags_of(files)
+    files = files if relist is None else after_clock_tick(files, relist)
+    etags = {} if relist is None else etags_of(files)
     results = read(files)
-    now = list_again(files, relist)
+    now = {} if relist is None else list_again(files, relist)
     for file in files:
         result, etag = results[file.uri], etags.get(file.uri)
         path = relative_path(file.uri, root)
-        if why := reason_of_change(file, now.get(file.uri), etag) or result.problem:
+        changed = None if relist is None else reason_of_change(file, now.get(file.uri), etag)
+        if why := changed or result.problem:
             built.excluded[path] = why
             continue
         for name, reader in result.readers.items():

@@ -25,7 +25,7 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, Unkn
 from geoskip.indexes.base import Index, SourceColumn
 from geoskip.layout.specification import Layout
 from geoskip.metadata import IndexEntry
-from geoskip.sources.bound_indexes import FileRelation, check_distinct, checked, entry_of, texts_of
+from geoskip.sources.bound_indexes import FileRelation, backquoted, check_distinct, checked, entry_of, quoted
 from geoskip.sources.dependencies import (
     reason_declined,
 )
@@ -71,6 +71,9 @@ def relation_of(jvm: JvmBridge, frame: DataFrame, name: str, root_of: Callable[[
         tuple(answer["roots"]),
         tuple(answer["partitions"]),
         root_of(answer["roots"]),
+        answer["table"] or "",
+        {".".join(map(quoted, inner)): ".".join(map(backquoted, outer)) for inner, outer in answer["names"]},
+        answer["byId"],
     )
     if (why := reason_declined(relation)) is not None:
         raise InvalidSpecificationError(f"{name} cannot be indexed: {why}; read it without that")
@@ -98,9 +101,9 @@ def bind(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequ
         For indexes that are given twice, and expressions that cannot be indexed soundly.
     """
     indexes = checked(indexes)
-    together = _analyse(jvm, frame, indexes) if len(indexes) > 1 else None
+    together = _analyse(jvm, frame, relation, indexes) if len(indexes) > 1 else None
     if together is None:  # alone, each gives its own error
-        together = [_analyse_alone(jvm, frame, index) for index in indexes]
+        together = [_analyse_alone(jvm, frame, relation, index) for index in indexes]
     entries = [_entry(relation, index, found) for index, found in zip(indexes, together, strict=True)]
     check_distinct(entries, new=not all(index.bound for index in indexes))  # bound ones exist already
     return entries
@@ -110,9 +113,11 @@ Analysis = list[tuple[Json, T.StructField]]
 """Analysed node and field of each expression of an index."""
 
 
-def _analyse(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list[Analysis] | None:
+def _analyse(
+    jvm: JvmBridge, frame: DataFrame, relation: FileRelation, indexes: Sequence[Index]
+) -> list[Analysis] | None:
     """Analysis of the expressions of all indexes at once; None where one of them cannot be analysed."""
-    texts = [text for index in indexes for text in texts_of(index)]
+    texts = [text for index in indexes for text in relation.texts_of(index)]
     try:
         with without_error_log():
             selected = frame.select(*columns_for(frame, texts))
@@ -127,9 +132,9 @@ def _analyse(jvm: JvmBridge, frame: DataFrame, indexes: Sequence[Index]) -> list
     return [list(islice(analyses, len(index.expressions()))) for index in indexes]
 
 
-def _analyse_alone(jvm: JvmBridge, frame: DataFrame, index: Index) -> Analysis:
+def _analyse_alone(jvm: JvmBridge, frame: DataFrame, relation: FileRelation, index: Index) -> Analysis:
     try:
-        analysis = _analyse(jvm, frame, [index])
+        analysis = _analyse(jvm, frame, relation, [index])
     except (AnalysisException, ParseException) as error:
         raise analysis_error(index, frame, error) from None
     if analysis is None:

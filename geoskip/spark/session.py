@@ -18,12 +18,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -267,6 +269,28 @@ Answer = Callable[[str, Any], str]
 """What answers the rule's requests, given the side that asks, an instance of ``geoskip.Geoskip``."""
 
 
+@dataclass(frozen=True)
+class _TableFormat:
+    """A table format, whose Java is compiled apart: the files of ``jvm`` that begin with its name."""
+
+    name: str
+    package: str
+    """Beginning of the names of its classes."""
+    made: str
+    """Class of the Java side that is made once a driver."""
+    version: Callable[[Any], str]
+    """Version on the class path of a loader; raises Py4JError where there is none."""
+    known: tuple[str, ...]
+    """Beginnings of the versions that geoskip was tried with."""
+
+
+def _delta_version(loader: Any) -> str:
+    return str(loader.loadClass("io.delta.package$").getField("MODULE$").get(None).VERSION())
+
+
+_TABLE_FORMATS = (_TableFormat("Delta", "org.apache.spark.sql.delta.", "DeltaFormat", _delta_version, ("4.0.",)),)
+
+
 class JvmBridge:
     """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function."""
 
@@ -278,6 +302,8 @@ class JvmBridge:
             .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
+        for table_format in _TABLE_FORMATS:
+            _add_format(spark, self.geoskip, table_format)
         self.callback = _JavaFunction(lambda request: answer(request, self.geoskip))
         self.geoskip.connect(self.callback, gateway.java_gateway_server.getCallbackClient())
 
@@ -296,29 +322,59 @@ class _JavaFunction:
 
 
 def _compiled(spark: SparkSession) -> Any:
+    loader = spark._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()  # type: ignore[union-attr]
+    return _compile(spark, loader, _source()).loadClass("geoskip.Geoskip")
+
+
+def _add_format(spark: SparkSession, geoskip: Any, table_format: _TableFormat) -> None:
+    """Let a table format be touched if its classes are there; its tables are left alone where that fails."""
+    loader = geoskip.getClass().getClassLoader()
+    try:
+        version = table_format.version(loader)
+    except Py4JError:
+        return  # it is not on the class path
+    name = table_format.name
+    if not version.startswith(table_format.known):
+        tried = ", ".join(f"{known}*" for known in table_format.known)
+        geoskip.missing(table_format.package, f"geoskip knows {name} {tried}, and this is {version}")
+        return
+    try:
+        made = _compile(spark, loader, _source(name)).loadClass(f"geoskip.{table_format.made}")
+        gateway: Any = spark.sparkContext._gateway
+        geoskip.add(
+            made.getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0)).newInstance(
+                gateway.new_array(gateway.jvm.java.lang.Object, 0)
+            )
+        )
+    except Py4JError as error:
+        why = str(getattr(error, "java_exception", error)).splitlines()[0]
+        geoskip.missing(table_format.package, f"geoskip does not fit {name} {version}: {why}")
+
+
+def _compile(spark: SparkSession, parent: Any, source: str) -> Any:
+    """Class loader of compiled Java, below another one."""
     jvm: Any = spark._jvm
-    source = _source()
     old = spark.version.startswith("3.")
     for name, where in _CLASSES.items():
         full = where.format(classic="" if old else "classic.", immutable="" if old else "immutable.")
         source = source.replace(f"@{name}@", full)
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
-    scan = loader.loadClass("org.apache.spark.sql.execution.FileSourceScanExec").getConstructors()[0]
+    scan = parent.loadClass("org.apache.spark.sql.execution.FileSourceScanExec").getConstructors()[0]
     types = [kind.getName() for kind in scan.getParameterTypes()]  # each Spark has further ones
     source = source.replace("@ScanParameters@", ", ".join(f"{kind} p{number}" for number, kind in enumerate(types)))
     source = source.replace("@ScanArguments@", ", ".join(f"p{number}" for number in range(len(types))))
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
+    compiler.setParentClassLoader(parent)
     compiler.cook(source)
-    return compiler.getClassLoader().loadClass("geoskip.Geoskip")
+    return compiler.getClassLoader()
 
 
-def _source() -> str:
-    """The Java files as the one compilation unit that Janino takes."""
+def _source(name: str = "") -> str:
+    """The Java files as the one compilation unit that Janino takes: a table format's, or all but those."""
+    formats = tuple(table_format.name for table_format in _TABLE_FORMATS)
     imports: dict[str, None] = {}
     classes: list[str] = []
     for file in sorted(files("geoskip.spark").joinpath("jvm").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".java"):
+        if file.name.endswith(".java") and (file.name.startswith(name) if name else not file.name.startswith(formats)):
             lines = file.read_text("utf-8").splitlines()
             imports.update(dict.fromkeys(line for line in lines if line.startswith("import ")))
             classes.extend(line for line in lines if not line.startswith(("import ", "package ")))

@@ -21,7 +21,7 @@ from geoskip.indexes.base import Index
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column
 from geoskip.sources.arrow_reader import SPARK, FileResult
-from geoskip.sources.bound_indexes import FileRelation, texts_of
+from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.built_rows import BuiltRows, build_rows
 from geoskip.sources.dependencies import ID_OF
 from geoskip.sources.footers import IndexPlan, is_readable
@@ -33,7 +33,10 @@ from geoskip.spark.build.listing import SourceState
 from geoskip.spark.build.spark_reader import read_through_arrow, read_through_spark
 from geoskip.stores.log_files import local_path
 
-_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_PARQUET = (
+    "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+    "org.apache.spark.sql.delta.DeltaParquetFileFormat",
+)
 
 
 def build(
@@ -53,7 +56,8 @@ def build(
         Read the files that Python tasks would open in the driver, without a job.
     """
     reads = partial(read, state, entries, in_driver=in_driver)
-    return build_rows(state.relation.root, entries, files, reads, state.relisted)
+    relisted = None if state.relation.table else state.relisted
+    return build_rows(state.relation.root, entries, files, reads, relisted)
 
 
 def read(
@@ -73,7 +77,12 @@ def read(
     sensitive = str(state.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
     if plans is not None and files and len(plans) == len(entries):
         summarised += read_through_arrow(state.spark, plans, files, case_sensitive=sensitive, in_driver=in_driver)
-    elif plans is not None and files and (plan := expression_plan(state.frame, entries, plans, files)) is not None:
+    elif (
+        plans is not None
+        and files
+        and not state.relation.names  # the texts have the table's names, and the files others
+        and (plan := expression_plan(state.frame, entries, plans, files)) is not None
+    ):
         summarised += compute_expressions(state, plan, files, case_sensitive=sensitive) or []
     results = {each.path: each for each in summarised}
     left = [file for file in files if file.uri not in results or results[file.uri].problem == SPARK]
@@ -93,8 +102,8 @@ def _plans(
     relation: FileRelation, entries: Sequence[IndexEntry], files: Sequence[ListedFile]
 ) -> list[IndexPlan] | None:
     """Plans of the indexes over columns for Python tasks; None where these cannot open the files."""
-    by_id = any(name.startswith(ID_OF) for name in relation.settings)
-    if relation.file_format != _PARQUET or by_id or not all(local_path(file.uri) for file in files):
+    by_id = relation.by_id or any(name.startswith(ID_OF) for name in relation.settings)
+    if relation.file_format not in _PARQUET or by_id or not all(local_path(file.uri) for file in files):
         return None
     plans = []
     for entry in entries:
@@ -113,7 +122,7 @@ def choose_parameters(state: SourceState, entries: Sequence[IndexEntry]) -> list
         return read(state, samples, files, in_driver=in_process)
 
     def types(index: Index) -> list[pa.DataType]:
-        fields = state.frame.select(*columns_for(state.frame, texts_of(index))).schema.fields
+        fields = state.frame.select(*columns_for(state.frame, state.relation.texts_of(index))).schema.fields
         return [arrow_type(field) for field in fields]
 
     return prepared(entries, list(state.files), reads, types)

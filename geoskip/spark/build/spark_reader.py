@@ -36,7 +36,6 @@ from geoskip.sources.arrow_reader import (
     read_files,
     store_summaries,
 )
-from geoskip.sources.bound_indexes import texts_of
 from geoskip.sources.footers import IndexPlan
 from geoskip.sources.listed_files import ListedFile
 from geoskip.spark.analysis import SPARKS_GEOMETRY, arrow_type, columns_for, without_error_log
@@ -183,13 +182,13 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     of_json = state.relation.is_of("Json")
     texts: dict[str, int] = {}
     for entry in entries:
-        for text in texts_of(entry.index):
+        for text in state.relation.texts_of(entry.index):
             texts.setdefault(text, len(texts))
     if of_json and _BAD not in chosen.columns:
         return [FileResult(file.uri, problem=_THROUGH_A_VIEW) for file in files]
     first = [path.alias("_file"), *([F.col(_BAD)] if of_json else [])]
     selected = chosen.select(*first, *arrow_columns(chosen, list(texts)))
-    plans = [(entry.index, tuple(texts[text] for text in texts_of(entry.index))) for entry in entries]
+    plans = [(entry.index, tuple(texts[text] for text in state.relation.texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(state.spark, files)
     job = selected.coalesce(tasks).mapInArrow(_summarising_task(plans, len(first)), _SCHEMA)
     with show_progress(state.spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():

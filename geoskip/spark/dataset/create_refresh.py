@@ -127,7 +127,8 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
         try:
             state = source.current_state()
             partitions = state.relation.partitions
-            _check_columns(source, state, frame)
+            if not state.relation.table:  # which has columns of its own, and checks them
+                _check_columns(source, state, frame)
         except DatasetNotFoundError:
             partitions = ()
         frame.write.format(source.format).mode("append").options(**options).partitionBy(*partitions).save(paths[0])
@@ -143,6 +144,8 @@ def append(source: DatasetSource, frame: DataFrame) -> BuildReport | None:
 
 def _warn_of_table_format(source: DatasetSource, state: SourceState) -> None:
     """Warn where the files belong to a table of Delta or Hudi, whose own readers geoskip leaves alone."""
+    if state.relation.table:
+        return
     folder = HadoopFolder(state.relation.root)
     with suppress(OSError):  # whatever needs a file system that is away reports it
         for name, marker in (("Delta", "_delta_log"), ("Hudi", ".hoodie")):

@@ -19,6 +19,7 @@ from geoskip.lifecycle.actions import Vacuumed
 from geoskip.lifecycle.log import latest
 from geoskip.lifecycle.verbs import StalenessBound, duration
 from geoskip.sources.build_report import BuildReport
+from geoskip.sources.listed_files import is_glob
 from geoskip.spark.catalog import KEYS
 from geoskip.spark.dataset import auto_refresh as auto
 from geoskip.spark.dataset import create_refresh, verify
@@ -28,7 +29,7 @@ from geoskip.spark.dataset.file_ranges import report_layout
 from geoskip.spark.dataset.replaced_files import remove_replaced
 from geoskip.spark.dataset.rewrite_choice import file_target
 from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
-from geoskip.spark.dataset.source import DatasetSource, SparkData
+from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData, table_format
 from geoskip.spark.dataset.verify import VerifyResult
 from geoskip.spark.session import check_session, java, known
 from geoskip.stores.base import Store
@@ -40,7 +41,7 @@ def dataset(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
     table: str | None = None,
-    format: str = "parquet",
+    format: str | None = None,
     metadata: str | os.PathLike[str] | None = None,
     store: Store | None = None,
     encryption: Encryption | None = None,
@@ -62,7 +63,8 @@ def dataset(
     table
         A table of the catalogue, instead of a path.
     format
-        Spark's name of the format of the files.
+        Spark's name of the format of the files. By default that of the table whose log is in the folder, as of Delta,
+        else Parquet; ``"parquet"`` takes the files of a table as they are, with those of its earlier versions.
     metadata
         The folder of the metadata, for data that are read-only. By default they are in ``<dataset>/_geoskip``; those
         of a file, a glob or a list are in the folder that holds it, and other handles in that folder share them.
@@ -109,7 +111,11 @@ def dataset(
     bound = StalenessBound.of(auto_refresh)
     known.read_keys(spark.conf.get(KEYS, None))
     folder = None if metadata is None else _path(metadata, "metadata=")
-    source = DatasetSource(spark, _paths(path), table, format, reader_options, folder, store, encryption)
+    place = _paths(path)
+    restricted = any(name.lower() in RESTRICTING for name in reader_options)
+    if format is None and isinstance(place, str) and not is_glob(place) and not restricted:
+        format = table_format(spark, place)
+    source = DatasetSource(spark, place, table, format or "parquet", reader_options, folder, store, encryption)
     relation = source.relation()
     source.store(relation)  # raises at once for a store that cannot be used
     if source.is_private():

@@ -59,6 +59,21 @@ class Chosen:
     file_size: int | None
 
 
+def check_format(data: SparkData) -> None:
+    """Raise where the files are not of Parquet, or a table's log lists them."""
+    source, relation = data.source, data.state.relation
+    if relation.table:
+        raise InvalidSpecificationError(
+            f"rewrite() does not write {source.name}, a table of {relation.table}, whose own log names its files: "
+            "OPTIMIZE ... ZORDER BY does that, and refresh_index() then indexes the new files"
+        )
+    if not relation.is_of("Parquet"):
+        raise InvalidSpecificationError(
+            f"rewrite() writes Parquet, and {source.name} is {source.format}: "
+            "geoskip.write(dataset.to_df(), path, layout=...) writes its rows as Parquet to another folder"
+        )
+
+
 def file_target(files: int | None, file_size: int | str | None) -> tuple[int | None, int | None]:
     """The number of files, or the bytes of one, whichever is given; 128 MiB by default.
 

@@ -51,6 +51,7 @@ from geoskip.spark.dataset.create_refresh import ENGINE, create
 from geoskip.spark.dataset.file_ranges import current_snapshot
 from geoskip.spark.dataset.rewrite_choice import (
     Chosen,
+    check_format,
     choose_files,
     column_names,
     columns_of_files,
@@ -175,11 +176,7 @@ def _check_source(data: SparkData, to: str | None) -> None:
         raise InvalidSpecificationError(
             f"rewrite() needs a handle of one folder or table, not of {source.name}: its files are rewritten together"
         )
-    if not data.state.relation.is_of("Parquet"):
-        raise InvalidSpecificationError(
-            f"rewrite() writes Parquet, and {source.name} is {source.format}: "
-            "geoskip.write(dataset.to_df(), path, layout=...) writes its rows as Parquet to another folder"
-        )
+    check_format(data)
     if restricting := [name for name in source.options if name.lower() in _RESTRICTING]:
         raise InvalidSpecificationError(
             f"the handle of {source.name} has {restricting[0]}=, so it does not see all files, and rewrite() would "

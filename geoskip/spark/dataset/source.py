@@ -43,6 +43,7 @@ from geoskip.spark.build.job import build
 from geoskip.spark.build.listing import SourceState, listing, qualified, root_of
 from geoskip.spark.build.spark_jobs import reason_of, with_way_out
 from geoskip.spark.catalog import default_store
+from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import java, known
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
@@ -60,6 +61,19 @@ class _LastFrame(NamedTuple):
     files: FileListing
     columns: tuple[Any, ...] | None
     settings: int
+    is_table: bool
+
+
+_LOGS = {"delta": "_delta_log"}
+"""Folders of table formats' logs, by Spark's names of the formats."""
+
+
+def table_format(spark: SparkSession, path: str) -> str | None:
+    """Spark's name of the table format whose log a folder has, None where it has none."""
+    folder = HadoopFolder(qualified(spark, path))
+    return next(
+        (name for name, log in _LOGS.items() if any(file.endswith(".json") for file in folder.names(log))), None
+    )
 
 
 @dataclass
@@ -124,7 +138,12 @@ class DatasetSource:
             frame = self._frame(spark)
             return SourceState(spark, frame, self._relation(frame), self._listed(spark, frame))
         since, settings, last = time.time(), self._settings_of_now(), self._last
-        if last is not None and last.settings == settings and not any(map(is_glob, self.paths or ())):
+        if (
+            last is not None
+            and not last.is_table
+            and last.settings == settings
+            and not any(map(is_glob, self.paths or ()))
+        ):
             files = self._listed(self.spark, last.frame)
             if files == last.files or (last.columns is not None and last.columns == self._columns_of(files)):
                 self._last = last._replace(files=files)
@@ -133,7 +152,9 @@ class DatasetSource:
         frame = self._frame(self.spark)  # lists paths; of a table it may have an old listing
         relation = self._relation(frame)  # raises for what cannot be indexed
         files = self._listed(self.spark, frame, refresh=self.table is not None)
-        self._last = _LastFrame(frame, files, self._columns_of(files), settings) if self.table is None else None
+        is_table = bool(relation.table)  # whose columns are those of a version
+        columns = None if is_table else self._columns_of(files)
+        self._last = _LastFrame(frame, files, columns, settings, is_table) if self.table is None else None
         return SourceState(self.spark, frame, relation, files, since)
 
     def _settings_of_now(self) -> int:
@@ -179,7 +200,7 @@ class DatasetSource:
 
     def relisted(self, state: SourceState) -> SourceState:
         """State with the files of now, in the same session."""
-        if self.table is None and not any(map(is_glob, self.paths or ())):
+        if self.table is None and not state.relation.table and not any(map(is_glob, self.paths or ())):
             since = time.time()
             return replace(state, files=self._listed(state.spark, state.frame), since=since)
         return self.current_state(state.spark)
@@ -189,7 +210,13 @@ class DatasetSource:
         try:
             return self.read(spark)
         except AnalysisException as error:
-            raise DatasetNotFoundError(f"{self.name} cannot be read: {with_way_out(sentence(error))}") from None
+            why = with_way_out(sentence(error))
+            if self.format in _LOGS and "data source" in why:
+                why = (
+                    f"it is a table of {self.format.title()}, which this session has no jar of ({why}); with "
+                    "format='parquet' its files are indexed as they are, for queries that read them so"
+                )
+            raise DatasetNotFoundError(f"{self.name} cannot be read: {why}") from None
         except (PySparkException, Py4JJavaError) as error:
             if attempts > 1 and _GONE.search(reason_of(error)):
                 return self._frame(spark, attempts - 1)
@@ -252,7 +279,7 @@ class DatasetSource:
 
 _TICK = 0.05
 """Seconds by which the time of a folder may lag behind the clock."""
-_RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
+RESTRICTING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
 """Options that restrict a handle to some of the files in its folders."""
 
 
@@ -297,7 +324,7 @@ class SparkData:
 
     def may_have_grown(self) -> bool:
         """Test whether files may have been added since the listing: the time of a local folder excludes it."""
-        if self.source.table is not None:  # a partition may lie anywhere
+        if self.source.table is not None or self.state.relation.table:  # a partition may lie anywhere
             return True
         for folder in self._folders():
             path = local_path(folder)
@@ -331,6 +358,8 @@ class SparkData:
         return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
 
     def etags(self, paths: Sequence[str]) -> list[str | None]:
+        if self.state.relation.table:  # whose files never change
+            return [None] * len(paths)
         root = local_path(self.root)
         if root is None:
             return self.state.files.etags(pa.array(map(self._uri, paths), pa.string()))
@@ -338,8 +367,12 @@ class SparkData:
         return [local_etag(head + path if ":/" not in path else local_path(path) or "") for path in paths]
 
     def sees(self, paths: pa.Array) -> pa.Array:
+        if self.state.relation.table:  # time travel and RESTORE need the summaries of files that its log still names
+            removed = java(self.source.spark).geoskip.removed(self.state.frame._jdf).split("\n")
+            uris = pa.array(map(self._uri, paths.to_pylist()), pa.string())
+            return pc.invert(pc.is_in(uris, value_set=pa.array(removed, pa.string())))
         roots = self.state.relation.roots
-        restricted = any(name.lower() in _RESTRICTING for name in self.source.options)
+        restricted = any(name.lower() in RESTRICTING for name in self.source.options)
         if list(roots) == [self.root] and not restricted:
             return pa.array([True], pa.bool_()).take(pa.array([0] * len(paths), pa.int32()))
         globs = [glob_pattern(qualified(self.source.spark, path)) for path in self.source.paths or () if is_glob(path)]

@@ -40,7 +40,7 @@ from geoskip.spark.build.spark_jobs import check_not_cancelled, message_of, reas
 from geoskip.spark.build.spark_reader import plain_uri
 from geoskip.spark.dataset import create_refresh
 from geoskip.spark.dataset.handle import Dataset
-from geoskip.spark.dataset.source import DatasetSource
+from geoskip.spark.dataset.source import DatasetSource, table_format
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.spark.session import check_session
 from geoskip.stores.base import Store
@@ -137,6 +137,11 @@ def write(
     folder = None if metadata is None else os.fsdecode(metadata)
     source = DatasetSource(spark, place, None, "parquet", {}, folder, store, encryption)
     exists = HadoopFolder(qualified(spark, place)).exists("")
+    if exists and (table := table_format(spark, place)) is not None:
+        raise InvalidSpecificationError(
+            f"write() writes folders of Parquet, and {place} is a table of {table.title()}, whose log would not name "
+            f"the files: frame.write.format({table!r}).mode({mode!r}).save(path), then refresh_index()"
+        )
     if exists and mode in ("error", "errorifexists"):
         raise InvalidSpecificationError(
             f"{place} exists already: write to another folder, or give mode='overwrite' or mode='append'"

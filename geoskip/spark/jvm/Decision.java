@@ -182,7 +182,8 @@ class Decision {
 
     /** The relation decided on, of the files of another index, under some conditions. */
     LogicalPlan over(GeoskipFileIndex index, List conditions) {
-        return filtered((LogicalPlan) ScalaInterop.relocated(relation, index, relation.catalogTable()), conditions);
+        Option table = relation.catalogTable();
+        return filtered((LogicalPlan) ScalaInterop.relocated(relation, TableFormat.narrowed(index), table), conditions);
     }
 
     static LogicalPlan filtered(LogicalPlan plan, List conditions) {

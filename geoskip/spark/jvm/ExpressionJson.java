@@ -16,6 +16,8 @@ import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Product;
@@ -65,6 +67,10 @@ class ExpressionJson {
             slots = null; // the whole is evaluated, so its parts need not be
         }
         json.with("class", expression.getClass().getName()).with("type", type(expression.dataType()));
+        Json inFiles = expression instanceof GetStructField ? names.inFiles(expression) : null;
+        if (inFiles != null) {
+            return inFiles;
+        }
         boolean chain = expression instanceof And || expression instanceof Or; // whose other members may still serve
         String column = expression instanceof AttributeReference ? names.of((AttributeReference) expression) : null;
         if (column != null) {
@@ -236,7 +242,7 @@ class Slots {
 
     private Expression bound(Expression expression) {
         if (expression instanceof AttributeReference) {
-            String name = names.of((AttributeReference) expression);
+            String name = names.logical((AttributeReference) expression);
             if (name == null || !Arrays.asList(schema.fieldNames()).contains(name)) {
                 return null;
             }
@@ -305,7 +311,9 @@ class Slots {
 /** The columns of a relation by their identity: their names as the relation has them, not as a query spells them. */
 class Names {
     private static final Pattern ID = Pattern.compile("#\\d+");
-    private final HashMap names = new HashMap();
+    private final LinkedHashMap names = new LinkedHashMap();
+    private final HashMap mapped = new HashMap(); // to the field of a table's schema, where files have other names
+    private String key; // of a column's name in the files, in the field's metadata
     private final HashMap ids = new HashMap(); // as Spark gave them, to those of this question
 
     Names(LogicalPlan relation) {
@@ -314,7 +322,76 @@ class Names {
                 names.put(column.exprId(), column.name());
             }
         }
+        boolean ofFiles = relation instanceof LogicalRelation
+                && ((LogicalRelation) relation).relation() instanceof HadoopFsRelation;
+        HadoopFsRelation files = ofFiles ? (HadoopFsRelation) ((LogicalRelation) relation).relation() : null;
+        TableFormat format = ofFiles ? TableFormat.of(files.location()) : null;
+        StructType schema = format == null ? null : format.mappedSchema(files);
+        for (Object id : schema == null ? new ArrayList() : new ArrayList(names.keySet())) {
+            key = format.physicalKey();
+            if (Arrays.asList(schema.fieldNames()).contains(names.get(id))) {
+                mapped.put(id, schema.apply((String) names.get(id)));
+            }
+        }
     }
+
+    /** What a column, or a field of one, is called in the files: JSON; null where nothing is called otherwise there. */
+    Json inFiles(Expression expression) {
+        StructField field = field(expression);
+        if (field == null) {
+            return null;
+        }
+        Json json = new Json().with("class", expression.getClass().getName())
+                .with("type", ExpressionJson.type(expression.dataType()));
+        if (expression instanceof AttributeReference) {
+            return json.with("column", nameOf(field)).with("nullable", expression.nullable());
+        }
+        List children = new ArrayList();
+        children.add(inFiles(((GetStructField) expression).child()));
+        return json.with("field", nameOf(field)).with("children", children);
+    }
+
+    private StructField field(Expression expression) {
+        if (expression instanceof AttributeReference) {
+            return (StructField) mapped.get(((AttributeReference) expression).exprId());
+        }
+        StructField above = expression instanceof GetStructField ? field(((GetStructField) expression).child()) : null;
+        if (above == null) {
+            return null;
+        }
+        GetStructField part = (GetStructField) expression;
+        String name = ((StructType) part.child().dataType()).fieldNames()[part.ordinal()];
+        return ((StructType) above.dataType()).apply(name);
+    }
+
+    private String nameOf(StructField field) {
+        return field.metadata().contains(key) ? field.metadata().getString(key) : field.name();
+    }
+
+    /** Columns and their fields: pairs of the parts of a name in the files and in the table. */
+    List inFiles() {
+        List pairs = new ArrayList();
+        for (Object id : mapped.keySet()) {
+            pairs((StructField) mapped.get(id), new ArrayList(), new ArrayList(), pairs);
+        }
+        return pairs;
+    }
+
+    private void pairs(StructField field, List above, List logical, List pairs) {
+        List physical = new ArrayList(above);
+        List name = new ArrayList(logical);
+        physical.add(nameOf(field));
+        name.add(field.name());
+        pairs.add(Arrays.asList(new Object[] {physical, name}));
+        if (field.dataType() instanceof StructType) {
+            for (StructField inner : ((StructType) field.dataType()).fields()) {
+                pairs(inner, physical, name, pairs);
+            }
+        }
+    }
+
+    /** A column's name in the table, or null for what is no column of the files. */
+    String logical(AttributeReference column) { return (String) names.get(column.exprId()); }
 
     /** A text of Spark's with its ids numbered anew, as they are met: the same question is written the same. */
     String numbered(String text) {
@@ -327,6 +404,15 @@ class Names {
         return matcher.appendTail(numbered).toString();
     }
 
-    /** A column's name, or null for what is no column of the files: `_metadata`, or another relation's. */
-    String of(AttributeReference column) { return (String) names.get(column.exprId()); }
+    /**
+     * A column's name in the files, or null for what is no column of the files: `_metadata`, or another relation's. A
+     * struct whose fields have other names in the files is none as a whole either.
+     */
+    String of(AttributeReference column) {
+        StructField field = (StructField) mapped.get(column.exprId());
+        if (field == null) {
+            return (String) names.get(column.exprId());
+        }
+        return field.dataType().catalogString().contains("struct<") ? null : nameOf(field);
+    }
 }

@@ -226,6 +226,12 @@ public final class Geoskip {
         }
     }
 
+    /** Takes in what touches the tables of a format. */
+    public void add(TableFormat format) { TableFormat.add(format); }
+
+    /** Says why relations of classes with a beginning of their names are left alone. */
+    public void missing(String packageName, String reason) { TableFormat.missing(packageName, reason); }
+
     /** Is the rule installed for a session? */
     public boolean installed(SparkSession session) { return installed.containsKey(session.extensions()); }
 
@@ -299,10 +305,19 @@ public final class Geoskip {
         }
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         Map settings = SupportedRelations.ofSession(files.sparkSession().sessionState().conf());
+        TableFormat format = TableFormat.of(files.location());
         return SupportedRelations.environment(files, settings)
-                .with("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reason(files))
+                .with("reason", relation.isStreaming() ? "it is a stream" : SupportedRelations.reasonOfDataset(files))
                 .with("roots", ScalaInterop.roots(files.location())).with("partitions", files.partitionSchema().fieldNames())
-                .with("schema", files.dataSchema().json()).toString();
+                .with("schema", files.dataSchema().json()).with("table", format == null ? null : format.name())
+                .with("names", new Names(relation).inFiles())
+                .with("byId", format != null && format.findsById(files)).toString();
+    }
+
+    /** The files that older versions of a table have, and the latest one no more: paths, joined by line feeds. */
+    public String removed(Dataset frame) throws Exception {
+        FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
+        return String.join("\n", TableFormat.of(location).removed(location));
     }
 
     /** The relation whose rows are the plan's, one by one: a view may rename columns, not choose rows. */
@@ -322,7 +337,9 @@ public final class Geoskip {
             location.refresh();
         }
         List files = ScalaInterop.files(ScalaInterop.unpruned(location));
-        return FileTable.lines(files, FileTable.etags(files, frame.sparkSession().sessionState().newHadoopConf()));
+        boolean mayChange = TableFormat.of(location) == null;
+        return FileTable.lines(files, mayChange
+                ? FileTable.etags(files, frame.sparkSession().sessionState().newHadoopConf()) : Collections.emptyMap());
     }
 
     /**

@@ -22,8 +22,8 @@ import scala.collection.immutable.Nil$;
 import @Seq@;
 
 /** A relation's file index without the files that cannot match. Its name is what EXPLAIN shows. */
-class GeoskipFileIndex implements FileIndex {
-    final FileIndex inner;
+public class GeoskipFileIndex implements FileIndex {
+    public final FileIndex inner;
     final FileIndex original; // before Spark's partition pruning
     final Decision decision;
     final long files; // of the whole listing
@@ -41,9 +41,11 @@ class GeoskipFileIndex implements FileIndex {
         this.files = count;
     }
 
-    /** An index as geoskip's own; null where it is another one. */
+    /** An index as geoskip's own, which a table format's may be made of; null where it is another one. */
     static GeoskipFileIndex of(FileIndex index) {
-        return index instanceof GeoskipFileIndex ? (GeoskipFileIndex) index : null;
+        TableFormat format = index instanceof GeoskipFileIndex ? null : TableFormat.of(index);
+        return index instanceof GeoskipFileIndex ? (GeoskipFileIndex) index
+                : format == null ? null : format.narrowing(index);
     }
 
     /** How much of all the files is kept, by size. */
@@ -72,6 +74,21 @@ class GeoskipFileIndex implements FileIndex {
             return decision.keep(directory);
         } catch (Exception failure) {
             return directory;
+        }
+    }
+
+    /** Which files of a partition are skipped, in their order. */
+    public boolean[] marks(PartitionDirectory directory) {
+        boolean[] marks = new boolean[directory.files().size()];
+        try {
+            int vector = decision.skipsNone() ? -1 : decision.slots.number(directory.values());
+            int i = 0;
+            for (FileStatusWithMetadata file : ScalaInterop.list(directory.files())) {
+                marks[i++] = vector >= 0 && decision.skips(file, vector);
+            }
+            return marks;
+        } catch (Exception failure) {
+            return new boolean[marks.length];
         }
     }
 
@@ -152,8 +169,8 @@ class WatchedScans extends SparkStrategy {
         if (!(relation instanceof HadoopFsRelation)) {
             return false;
         }
-        GeoskipFileIndex index = GeoskipFileIndex.of(((HadoopFsRelation) relation).location());
-        return index != null && index.decision.watched;
+        FileIndex index = ((HadoopFsRelation) relation).location(); // not a table format's, which plans its own scans
+        return index instanceof GeoskipFileIndex && ((GeoskipFileIndex) index).decision.watched;
     }
 
     /** The same scan as an instance of another class; itself where that cannot be made. */

@@ -9,8 +9,10 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.execution.datasources.*;
 import @SparkSession@;
 import org.apache.spark.sql.internal.SQLConf;
@@ -89,7 +91,7 @@ class GeoskipRule extends Rule {
                     break;
                 }
             }
-            return rewrite(pruned, originals, new ArrayList(), new ArrayList(), recorded);
+            return rewrite(withSubqueries(pruned, recorded), originals, new ArrayList(), new ArrayList(), recorded);
         } catch (InterruptedException cancelled) {
             Thread.currentThread().interrupt();
             return plan;
@@ -140,7 +142,53 @@ class GeoskipRule extends Rule {
                 return true;
             }
         }
+        for (LogicalPlan subquery : subqueries(plan)) {
+            if (concerns(subquery)) {
+                return true;
+            }
+        }
         return false;
+    }
+
+    /**
+     * The plans of the subqueries of a node and of all below, that hold scans which a table format has just prepared:
+     * those of subqueries are prepared with the whole query. Spark's own scans were met when each was optimized alone.
+     */
+    private static List subqueries(LogicalPlan plan) {
+        List found = new ArrayList();
+        if (TableFormat.isEmpty() || !plan.containsPattern(TreePattern.PLAN_EXPRESSION())) {
+            return found;
+        }
+        for (LogicalPlan subquery : ScalaInterop.list(plan.subqueriesAll())) {
+            for (FileIndex location : locations(subquery, true)) {
+                if (TableFormat.of(location) != null) {
+                    found.add(subquery);
+                    break;
+                }
+            }
+        }
+        return found;
+    }
+
+    /** A plan with the subqueries of its expressions rewritten; itself where none changes. */
+    private LogicalPlan withSubqueries(LogicalPlan plan, final List recorded) {
+        final List concerned = subqueries(plan);
+        return concerned.isEmpty() ? plan : (LogicalPlan) plan.transformAllExpressions(new Replacement() {
+            Object of(Object node) {
+                if (!(node instanceof SubqueryExpression)) {
+                    return null;
+                }
+                LogicalPlan inner = (LogicalPlan) ((SubqueryExpression) node).plan();
+                List originals = locations(inner, false);
+                LogicalPlan changed = inner;
+                try {
+                    changed = rewrite(withSubqueries(inner, recorded), originals, new ArrayList(), new ArrayList(), recorded);
+                } catch (Exception failure) {
+                    LOG.warn("geoskip left a subquery as it was", failure);
+                }
+                return changed == inner ? null : ((SubqueryExpression) node).withNewPlan(changed);
+            }
+        });
     }
 
     /** The datasets that a relation's own index reads of. */
@@ -258,7 +306,8 @@ class GeoskipRule extends Rule {
         decision.relation = relation;
         decision.conditions = conditions;
         GeoskipFileIndex index = new GeoskipFileIndex(listed, original, decision, directories);
-        return (LogicalPlan) ScalaInterop.relocated(relation, index, table(relation.catalogTable(), index));
+        return (LogicalPlan) ScalaInterop.relocated(
+                relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
     }
 
     private Decision decide(

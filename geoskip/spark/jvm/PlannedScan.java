@@ -153,7 +153,7 @@ class PlannedScan {
 
     /** The files of the whole listing, each once. */
     private List listed() {
-        return new ArrayList(new LinkedHashSet(ScalaInterop.files(ScalaInterop.unpruned(original))));
+        return new ArrayList(new LinkedHashSet(ScalaInterop.files(ScalaInterop.whole(original))));
     }
 
     /** The whole listing, as lines: see FileTable. */
@@ -165,8 +165,8 @@ class PlannedScan {
     /** The rows of some files of the listing, given as lines. */
     public Dataset rows(String lines) {
         GeoskipFileIndex index = new GeoskipFileIndex(original, original, new Chosen(lines), new ArrayList());
-        return Dataset.ofRows(
-                session, (LogicalPlan) ScalaInterop.relocated(relation, index, relation.catalogTable()));
+        return Dataset.ofRows(session, (LogicalPlan) ScalaInterop.relocated(
+                relation, TableFormat.narrowed(index), relation.catalogTable()));
     }
 
     /** Holds the conditions for `evaluate` and `inlined` until they are released: their number. */

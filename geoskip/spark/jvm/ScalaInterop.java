@@ -128,8 +128,17 @@ class ScalaInterop {
         return seq(fixed);
     }
 
-    /** All files of an index by partition. */
-    static Seq unpruned(FileIndex index) {
+    /** All files of an index by partition; of a table format's scan, those that its own skipping has left. */
+    static Seq unpruned(FileIndex index) { return unpruned(index, false); }
+
+    /** All files of an index by partition, before anything was skipped. */
+    static Seq whole(FileIndex index) { return unpruned(index, true); }
+
+    private static Seq unpruned(FileIndex index, boolean whole) {
+        TableFormat format = TableFormat.of(index);
+        if (format != null) {
+            return seq(format.directories(index, whole));
+        }
         FileIndex listed = index instanceof CatalogFileIndex
                 ? ((CatalogFileIndex) index).filterPartitions((Seq) Nil$.MODULE$) : index;
         return listed.listFiles((Seq) Nil$.MODULE$, (Seq) Nil$.MODULE$);

@@ -139,7 +139,7 @@ class ScanFacts {
 
     private synchronized List all() {
         if (all == null) {
-            all = distinct(ScalaInterop.files(ScalaInterop.unpruned(index != null ? index.original : location)));
+            all = distinct(ScalaInterop.files(ScalaInterop.whole(index != null ? index.original : location)));
         }
         return all;
     }
@@ -151,7 +151,7 @@ class ScanFacts {
 
     /** The files of the whole listing that the decision's clauses speak about: see Decision. */
     public String listed() {
-        return index == null ? "" : index.decision.listed(ScalaInterop.list(ScalaInterop.unpruned(index.original)));
+        return index == null ? "" : index.decision.listed(ScalaInterop.list(ScalaInterop.whole(index.original)));
     }
 
     /** Totals, predicate and reasons as JSON; without a path in it. */

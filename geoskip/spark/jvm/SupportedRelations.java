@@ -67,8 +67,16 @@ class SupportedRelations {
 
     /** Why a relation is left alone, or null. */
     static String reason(HadoopFsRelation files) {
+        String problem = TableFormat.problem(files.location().getClass().getName());
+        if (problem != null) {
+            return "left alone: " + problem;
+        }
         if (files.getClass() != HadoopFsRelation.class) {
             return "left alone: it is not a plain relation of files but a " + files.getClass().getName();
+        }
+        TableFormat table = TableFormat.of(files.location());
+        if (table != null) {
+            return table.reasonOfScan(files);
         }
         Class location = files.location().getClass();
         if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
@@ -83,6 +91,12 @@ class SupportedRelations {
             return "already decided";
         }
         return null;
+    }
+
+    /** Why the dataset of a handle cannot be indexed, or null. */
+    static String reasonOfDataset(HadoopFsRelation files) {
+        TableFormat format = TableFormat.of(files.location());
+        return format == null ? reason(files) : format.reasonOfTable(files);
     }
 
     /** Settings and versions that indexes may depend on, by name. */
