@@ -1,0 +1,300 @@
+"""Statements of DuckDB's SQL, their tables of Parquet files, and the same text over other files.
+
+DuckDB parses the text itself (``json_serialize_sql``), and only the words that name files are replaced in it: every
+other byte stays, so that no text is printed from a parse tree. Statements that DuckDB does not serialise are
+left as they are; of ``CREATE TABLE .. AS``, ``INSERT INTO`` and ``EXPLAIN`` the query is looked at.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from geoskip.engines.duckdb_scopes import READERS, Json, alias_of, lowered
+
+_NOWHERE = (1 << 64) - 1
+_OPTIONS = {
+    "binary_as_string", "can_have_nan", "file_row_number", "filename", "hive_partitioning", "hive_types",
+    "hive_types_autocast", "union_by_name",
+}  # fmt: skip
+_HEADS = re.compile(
+    rb"\s*(?:EXPLAIN\s+(?:ANALYZE\s+)?|CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP\s+|TEMPORARY\s+)?TABLE\s[^'?$]*?\sAS\s+"
+    rb"|INSERT\s+INTO\s[^'?$]*?[\s)])(?=\(?\s*(?:SELECT|WITH|FROM)\b)",
+    re.IGNORECASE,
+)
+
+
+class NotUnderstoodError(Exception):
+    """A text, table or option that is left as it is; its message is the reason."""
+
+
+@dataclass(frozen=True)
+class Parquet:
+    """The call of a reader of Parquet files, as a statement writes it."""
+
+    patterns: tuple[str, ...]
+    """Paths and globs, in order."""
+    options: str
+    """The text of the named arguments, with a comma before it; empty where there are none."""
+    named: frozenset[str]
+    """The names of the options, in small letters."""
+    start: int
+    """The first byte of the text to replace."""
+    stop: int
+    alias: str
+    """The alias to write after the replaced text; empty where the statement has one."""
+    filename: str = "filename"
+    """The column in which DuckDB gives the file's name, where it was asked to."""
+    folder: str = ""
+    """The folder of a registered dataset."""
+
+    def text(self, files: Sequence[str], hive: Mapping[str, str] | None = None, *, empty: bool = False) -> str:
+        """Return the call over these files.
+
+        Parameters
+        ----------
+        files
+            The files to read, at least one.
+        hive
+            The types of the columns in the files' paths, which DuckDB would infer from the files that are left.
+        empty
+            True for a relation of the same columns without rows.
+        """
+        options = self.options
+        if hive:
+            types = ", ".join(f"{quoted(name)}: {kind}" for name, kind in hive.items())
+            options += "" if "hive_partitioning" in self.named else ", hive_partitioning = true"
+            options += "" if self.named & {"hive_types", "hive_types_autocast"} else f", hive_types = {{{types}}}"
+        call = f"read_parquet([{', '.join(map(literal, files))}]{options})"
+        call = f"(SELECT * FROM {call} WHERE false)" if empty else call
+        return f"{call} AS {quoted(self.alias)}" if self.alias else call
+
+
+Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""What runs a statement of our own and returns its rows."""
+
+
+def head_and_query(text: str) -> tuple[str, str]:
+    """Split a statement into what stands before its query, and the query.
+
+    >>> head_and_query("CREATE TABLE t AS SELECT 1")
+    ('CREATE TABLE t AS ', 'SELECT 1')
+    >>> head_and_query("FROM t")
+    ('', 'FROM t')
+    """
+    found = _HEADS.match(text.encode())
+    stop = found.end() if found else 0
+    return text.encode()[:stop].decode(), text.encode()[stop:].decode()
+
+
+def parsed(query: str, run: Run) -> Json:
+    """Return DuckDB's parse tree of a single query; raises NotUnderstoodError."""
+    tree = json.loads(run("SELECT json_serialize_sql(?)", [query])[0][0])
+    if tree.get("error"):
+        raise NotUnderstoodError(f"DuckDB gives no parse tree of the statement: {tree.get('error_message', '')}")
+    if len(tree["statements"]) != 1:
+        raise NotUnderstoodError("the text has several statements")
+    node: Json = tree["statements"][0]["node"]
+    return node
+
+
+def printed(conditions: Sequence[Json], template: Json, run: Run) -> str:
+    """Return the SQL text of conditions, each in parentheses; ``template`` is the tree of ``SELECT 1``."""
+    parts = list(map(_exact, conditions))
+    where = {
+        "class": "CONJUNCTION", "type": "CONJUNCTION_AND", "alias": "", "query_location": 0,
+        "children": parts,
+    }  # fmt: skip
+    node = {**template, "where_clause": where if len(parts) > 1 else parts[0]}
+    tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
+    text = str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0])
+    return text.partition(" WHERE ")[2]
+
+
+def _exact(node: Any) -> Any:
+    """A tree whose doubles are printed as such: DuckDB prints 1e3 as 1000.0, which it reads as a decimal."""
+    if isinstance(node, list):
+        return [_exact(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("class") == "CONSTANT" and node["value"]["type"]["id"] == "DOUBLE" and not node["value"]["is_null"]:
+        return _cast(_constant("VARCHAR", repr(float(node["value"]["value"]))), "DOUBLE")
+    if node.get("class") == "FUNCTION" and node.get("schema") == "main" and not node.get("catalog"):
+        node = {**node, "schema": ""}
+    return {key: _exact(part) for key, part in node.items()}
+
+
+def _constant(kind: str, value: Any) -> Json:
+    typed = {"type": {"id": kind, "type_info": None}, "is_null": value is None}
+    return {
+        "class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "query_location": 0,
+        "value": typed if value is None else {**typed, "value": value},
+    }  # fmt: skip
+
+
+def _cast(child: Json, kind: str) -> Json:
+    return {
+        "class": "CAST", "type": "OPERATOR_CAST", "alias": "", "query_location": 0, "child": child,
+        "cast_type": {"id": kind, "type_info": None}, "try_cast": False,
+    }  # fmt: skip
+
+
+def with_parameters(node: Any, values: Mapping[str, Any]) -> Any:
+    """Return a tree with parameters replaced by the constants given for them.
+
+    Names are numbers from 1 for positional parameters. Parameters of other types stay; conditions with them are not
+    used.
+    """
+    if isinstance(node, list):
+        return [with_parameters(part, values) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("class") == "PARAMETER" and (name := str(node.get("identifier"))) in values:
+        return _of_python(values[name]) or node
+    return {key: with_parameters(part, values) for key, part in node.items()}
+
+
+def _of_python(value: Any) -> Json | None:
+    match value:
+        case bool():
+            return _cast(_constant("VARCHAR", "t" if value else "f"), "BOOLEAN")
+        case int() if -(1 << 63) <= value < 1 << 63:
+            return _constant("BIGINT" if abs(value) >= 1 << 31 else "INTEGER", value)
+        case float() if math.isfinite(value):
+            return _cast(_constant("VARCHAR", repr(float(value))), "DOUBLE")
+        case str():
+            return _cast(_constant("VARCHAR", value), "VARCHAR")
+        case datetime.datetime() if value.tzinfo is None:
+            return _cast(_constant("VARCHAR", value.isoformat(" ")), "TIMESTAMP")
+        case datetime.datetime():
+            return _cast(_constant("VARCHAR", value.isoformat(" ")), "TIMESTAMP WITH TIME ZONE")
+        case datetime.date():
+            return _cast(_constant("VARCHAR", value.isoformat()), "DATE")
+    return None
+
+
+def functions_of(node: Any) -> frozenset[str]:
+    """The names of all functions and operators in a tree, in small letters."""
+    if isinstance(node, list):
+        return frozenset(name for part in node for name in functions_of(part))
+    if not isinstance(node, dict):
+        return frozenset()
+    own = {lowered(node["function_name"])} if node.get("class") == "FUNCTION" else set()
+    return frozenset(own | {name for part in node.values() for name in functions_of(part)})
+
+
+def parquet_of(ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
+    """Return the reader's call that a table of FROM is; None for another table.
+
+    Raises NotUnderstoodError for a call whose options may make rows depend on other files.
+
+    Parameters
+    ----------
+    ref
+        The table's node.
+    query
+        The text that was parsed.
+    tokens
+        The first bytes of its tokens.
+    """
+    text = query.encode()
+    alias = "" if ref.get("alias") else alias_of(ref)
+    if ref["type"] == "BASE_TABLE":
+        path = ref["table_name"]
+        if ref["schema_name"] or ref["catalog_name"] or ".parquet" not in path.lower():
+            return None
+        start, stop = token(ref["query_location"], tokens, text)
+        return Parquet((path,), "", frozenset(), start, stop, alias)
+    function = ref["function"]
+    if function.get("function_name", "").lower() not in READERS or function.get("class") != "FUNCTION":
+        return None
+    first, *rest = function["children"]
+    names = frozenset(lowered(_option(argument)) for argument in rest)
+    if unknown := sorted(names - _OPTIONS):
+        raise NotUnderstoodError(f"the option {unknown[0]} of read_parquet may make rows depend on other files")
+    filename = next((_text_of(part["right"]) for part in rest if lowered(_option(part)) == "filename"), None)
+    start, _ = token(function["query_location"], tokens, text)
+    opened = next(place for place in tokens if place > start and text[place : place + 1] == b"(")
+    comma, stop = _first_argument(opened, tokens, text)
+    options = text[comma : stop - 1].decode() if comma else ""
+    return Parquet(_paths(first), options, names, start, stop, alias, filename or "filename")
+
+
+def _option(argument: Json) -> str:
+    if argument.get("type") == "COMPARE_EQUAL" and argument["left"]["class"] == "COLUMN_REF":
+        return str(argument["left"]["column_names"][-1])
+    if argument.get("alias"):
+        return str(argument["alias"])
+    raise NotUnderstoodError("an argument of read_parquet is neither a path nor a named option")
+
+
+def _text_of(node: Json) -> str | None:
+    value = node.get("value", {})
+    return str(value["value"]) if value.get("type", {}).get("id") == "VARCHAR" and not value["is_null"] else None
+
+
+def _paths(node: Json) -> tuple[str, ...]:
+    if node["class"] == "FUNCTION" and node["function_name"] == "list_value":
+        return tuple(path for child in node["children"] for path in _paths(child))
+    path = _text_of(node) if node["class"] == "CONSTANT" else None
+    if path is None:
+        raise NotUnderstoodError("the files of read_parquet are not given as texts")
+    return (path,)
+
+
+def token(place: int, tokens: Sequence[int], text: bytes) -> tuple[int, int]:
+    """The bytes of the token that begins at a place."""
+    if place == _NOWHERE or place not in tokens:
+        raise NotUnderstoodError("DuckDB does not tell where the table stands in the text")
+    after = next((start for start in tokens if start > place), len(text))
+    return place, place + len(text[place:after].rstrip())
+
+
+def _first_argument(opened: int, tokens: Sequence[int], text: bytes) -> tuple[int, int]:
+    """The comma behind a call's first argument, 0 where there is none, and the byte behind the call."""
+    depth, comma = 0, 0
+    for place in tokens:
+        if place < opened:
+            continue
+        sign = text[place : place + 1]
+        if sign in b"([{" and sign:
+            depth += 1
+        elif sign in b")]}" and sign:
+            depth -= 1
+            if depth == 0:
+                return comma, place + 1
+        elif sign == b"," and depth == 1 and not comma:
+            comma = place
+    raise NotUnderstoodError("the call of read_parquet does not end")
+
+
+def spliced(query: str, pieces: Sequence[tuple[int, int, str]]) -> str:
+    """Return a text with some of its bytes replaced.
+
+    >>> spliced("FROM 'é.parquet' t", [(5, 17, "x")])
+    'FROM x t'
+    """
+    text, parts, at = query.encode(), [], 0
+    for start, stop, piece in sorted(pieces):
+        parts += [text[at:start], piece.encode()]
+        at = stop
+    return b"".join([*parts, text[at:]]).decode()
+
+
+def literal(value: str) -> str:
+    """A text as SQL's literal.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def quoted(name: str) -> str:
+    """A name as SQL's identifier."""
+    return '"' + name.replace('"', '""') + '"'

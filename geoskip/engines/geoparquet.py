@@ -1,0 +1,223 @@
+"""GeoPandas over the files whose boxes meet a region: :func:`read_geoparquet`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+
+from geoskip.engines.extras import required
+from geoskip.engines.files import KeptFiles, files
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError
+from geoskip.predicates import Call, Column, Literal, Predicate
+from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
+from geoskip.stores.base import Store
+
+if TYPE_CHECKING:
+    from geopandas import GeoDataFrame
+
+_THREADS = 8
+
+
+def read_geoparquet(
+    path: str | os.PathLike[str],
+    mask: Any = None,
+    *,
+    columns: Sequence[str] | None = None,
+    points: tuple[str, str] | None = None,
+    crs: Any = None,
+    store: Store | None = None,
+    metadata: str | None = None,
+    **options: Any,
+) -> GeoDataFrame:
+    """Read the rows of a dataset whose geometry meets a region, from the files that may hold some.
+
+    The result has the rows, columns and CRS of ``geopandas.read_parquet(path)``, where its geometry intersects the
+    mask, in the order of the files; rows are numbered from 0 unless the files have an index of their own. Files are
+    left out by ``GeoBox`` metadata over the geometry column, ``GeoBox("ST_GeomFromWKB(geometry)")``, or over the two
+    columns of points; where these decide nothing, by the bounding box in each file's GeoParquet metadata. The
+    scan's report is in ``.attrs["geoskip"]``, as ``Scan.to_dict()`` gives it.
+
+    Parameters
+    ----------
+    path
+        A local folder or file.
+    mask
+        A shapely geometry or (xmin, ymin, xmax, ymax) in the coordinates of the data, or a GeoSeries or GeoDataFrame,
+        which is transformed to the CRS of the data where both have one. None for all rows.
+    columns
+        The columns to read, a geometry column among them; by default all.
+    points
+        The columns of x and y (longitude and latitude), for files without a geometry column; the geometry is made.
+    crs
+        The CRS of the points that are made.
+    store, metadata
+        The store of the metadata, or their folder, where they are not beside the data.
+    options
+        Arguments of ``geopandas.read_parquet``, or of ``pandas.read_parquet`` for points.
+
+    Returns
+    -------
+    GeoDataFrame
+        The matching rows.
+
+    Raises
+    ------
+    InvalidSpecificationError, UnknownColumnError, DatasetNotFoundError
+        For a mask that is no region, a name that is no geometry column, and a path without files.
+
+    Needs ``pip install 'geoskip[geopandas]'``.
+    """
+    geopandas = required("geopandas", "geoskip.read_geoparquet()")
+    every = files(path, None, store=store, metadata=metadata)
+    if not every:
+        raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
+    dataset = pq.ParquetDataset([file.path for file in every], partitioning="hive")
+    if points is None:
+        geometry, target = _geometry_column(dataset.schema, columns, os.fspath(path))
+        seen: Predicate = Column(geometry, "binary")
+    else:
+        geometry, target = "", crs
+        seen = _call("ST_Point", *(Column(name, every.columns.get(name)) for name in _existing(points, dataset.schema)))
+    region = _region(mask, target, geopandas)
+    kept = every
+    if region is not None:
+        kept = files(path, _call("ST_Intersects", seen, Literal(region, "geometry")), store=store, metadata=metadata)
+        if geometry and not any(count for _, count in kept.report.clauses()):
+            kept = _with_box_in(kept, geometry, region)
+    names = [file.path for file in kept]
+    options = {"schema": dataset.schema, "partitioning": dataset.partitioning, **options}
+    if points is None:
+        found = geopandas.read_parquet(names or every[0].path, columns=columns, **options)
+    else:
+        found = _of_points(names or every[0].path, columns, points, crs, options)
+    if not names:
+        found = found.iloc[:0]
+    if region is not None:
+        numbered = found.index.name is None and found.index.equals(pandas.RangeIndex(len(found)))
+        found = found[found.intersects(region)]
+        found = found.reset_index(drop=True) if numbered else found
+    found.attrs["geoskip"] = kept.report.to_dict()
+    return found
+
+
+def _call(name: str, *arguments: Predicate) -> Call:
+    """A call of the shapely-backed function of a name."""
+    offered = offered_by_name()[name.lower()]
+    implementation, flags = implementation_of_offered(offered)
+    return Call(name, arguments, implementation, flags, offered.returns)
+
+
+def _existing(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:
+    for name in points:
+        if name not in schema.names:
+            raise UnknownColumnError(f"points= names {name!r}; the columns are {', '.join(schema.names)}")
+    return points
+
+
+def _geometry_column(schema: pa.Schema, columns: Sequence[str] | None, path: str) -> tuple[str, Any]:
+    """The geometry column that a frame of these columns has, and its CRS, None where it is not known."""
+    about = json.loads((schema.metadata or {}).get(b"geo", b"null"))
+    if about is None:
+        raise InvalidSpecificationError(
+            f"the files in {path} have no GeoParquet metadata; for columns of x and y give points=('lng', 'lat')"
+        )
+    of_columns: Mapping[str, Any] = about["columns"]
+    name = about["primary_column"]
+    if columns is not None and name not in columns:
+        name = next((column for column in of_columns if column in columns), None)
+    if name is None:
+        raise UnknownColumnError(f"columns= names no geometry column; there are {', '.join(of_columns)}")
+    return name, of_columns[name].get("crs", "OGC:CRS84")
+
+
+def _region(mask: Any, crs: Any, geopandas: Any) -> Any:
+    """The mask as one geometry in the coordinates of the data; None for none."""
+    if mask is None or isinstance(mask, shapely.Geometry):
+        return mask
+    if isinstance(mask, geopandas.GeoSeries | geopandas.GeoDataFrame):
+        there = mask if mask.crs is None or crs is None else mask.to_crs(crs)
+        return there.geometry.union_all()
+    try:
+        west, south, east, north = map(float, mask)
+    except (TypeError, ValueError):
+        west = south = east = north = math.nan
+    if not (west <= east and south <= north):
+        raise InvalidSpecificationError(
+            f"mask= is a geometry, a GeoSeries or (xmin, ymin, xmax, ymax) in this order, got {mask!r}"
+        )
+    return shapely.box(west, south, east, north)
+
+
+def _with_box_in(kept: KeptFiles, geometry: str, region: Any) -> KeptFiles:
+    """The files whose own box of the column, in their GeoParquet metadata, meets the box of a region."""
+    if region.is_empty:
+        return kept
+    with ThreadPoolExecutor(_THREADS) as pool:
+        meets = list(pool.map(lambda file: _box_meets(file.path, geometry, region), kept))
+    fewer = KeptFiles(file for file, met in zip(kept, meets, strict=True) if met)
+    fewer.columns, fewer.partition_columns, fewer.predicate = kept.columns, kept.partition_columns, kept.predicate
+    told = f"{len(kept) - len(fewer)} files left out by the bounding box in their GeoParquet metadata"
+    fewer.report = replace(
+        kept.report,
+        files_kept=len(fewer),
+        bytes_kept=sum(file.size for file in fewer),
+        reasons=(*kept.report.reasons, told),
+        paths=lambda are_kept: [file.path for file, met in zip(kept, meets, strict=True) if met is are_kept],
+    )
+    return fewer
+
+
+def _box_meets(path: str, geometry: str, region: Any) -> bool:
+    """False where the file's metadata give a box of the column, and it does not meet the region.
+
+    The box is grown by a billionth of its coordinates, so that it has an area. Of an invalid region its own box counts.
+    """
+    try:
+        about = json.loads((pq.read_schema(path).metadata or {}).get(b"geo", b"{}"))
+        box = [float(side) for side in about["columns"][geometry]["bbox"]]
+    except (OSError, KeyError, TypeError, ValueError):
+        return True
+    half = len(box) // 2
+    if len(box) not in (4, 6) or not all(map(math.isfinite, box)):
+        return True
+    (xmin, ymin), (xmax, ymax) = box[:2], box[half : half + 2]
+    if xmin > xmax or ymin > ymax:  # a box across the antimeridian
+        return True
+    slack = 1e-9 * max(1.0, *map(abs, box))
+    grown = shapely.box(xmin - slack, ymin - slack, xmax + slack, ymax + slack)
+    return bool(grown.intersects(region if region.is_valid else shapely.box(*region.bounds)))
+
+
+def _of_points(
+    names: Sequence[str] | str,
+    columns: Sequence[str] | None,
+    points: tuple[str, str],
+    crs: Any,
+    options: Mapping[str, Any],
+) -> GeoDataFrame:
+    """A frame of points made of two columns.
+
+    Parameters
+    ----------
+    names, columns, options
+        What to read: the files, the columns, None for all, and options of ``pandas.read_parquet``.
+    points, crs
+        The columns of x and y, which are left out where ``columns`` does not name them, and the CRS.
+    """
+    import geopandas
+
+    wanted = None if columns is None else list(dict.fromkeys([*columns, *points]))
+    found = pandas.read_parquet(names, columns=wanted, **options)
+    geometry = geopandas.points_from_xy(found[points[0]], found[points[1]])
+    chosen = found if columns is None else found[list(columns)]
+    return geopandas.GeoDataFrame(chosen, geometry=geometry, crs=crs)
