@@ -1,0 +1,244 @@
+"""Translate the expressions of ``pyarrow.compute`` to predicates.
+
+An expression has no public tree, but it pickles to one: what ``__reduce__`` gives is Arrow's own serialization, an IPC
+file with one row. The metadata of its schema are the tree in prefix order (``call``, ``field_ref``, ``literal``,
+``end``), and its columns the literals and the options of functions, exact to the last bit. (Substrait has no LIKE, no
+safe cast and no set with null; the text of an expression does not quote what it shows.) The keys of these metadata
+repeat, which pyarrow's dictionary cannot hold, so that they are read from the flatbuffer. What cannot be read in this
+form, by a newer Arrow, is unknown and keeps every file.
+
+How Arrow differs from Spark (:mod:`geoskip.engines.implied_conditions` has the rules):
+
+* NaN is IEEE's: ``~(x > 5)`` is true of it, ``x == NaN`` never, ``x != NaN`` always. A set finds it, though, and of two
+  zeros only the one with the same sign.
+* ``isin`` is never null: null is in a set with null, and else not in it, so that ``~x.isin([1])`` is true of null.
+* Whole numbers are compared with floats as floats of 32 bits; the literals of a set are cast to the column's type.
+* Times may have nanoseconds, of which Spark has the microseconds.
+* ``and`` and ``or`` without ``_kleene`` are null where an operand is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.engines.implied_conditions import Builder, Condition, Constant, Engine
+from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
+from geoskip.types import sql_type
+
+_COMPARISONS = {
+    "equal": "=",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
+    "starts_with": StartsWith,
+    "ends_with": EndsWith,
+    "match_substring": Contains,
+}
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
+_MATCH, _SKIP = 0, 1
+"""How a set treats null: as a value, or as one that is in no set."""
+
+
+def predicate_of_arrow(
+    expression: Any, columns: Mapping[str, str], schema: pa.Schema | None = None
+) -> tuple[Predicate, list[str]]:
+    """Translate a ``pyarrow.compute.Expression`` to a predicate that Spark finds TRUE wherever Arrow does.
+
+    Parameters
+    ----------
+    expression
+        A condition.
+    columns
+        The names of Spark's types by the names of the dataset's columns; others are unknown.
+    schema
+        The dataset's schema, if it is known; without it, times may have nanoseconds.
+
+    Returns
+    -------
+    predicate, reasons
+        The predicate, and a sentence for each part that could not be used.
+
+    >>> import pyarrow.compute as pc
+    >>> predicate_of_arrow(
+    ...     ~(pc.field("temp") > 5) & pc.field("city").isin(["Oslo"]), {"temp": "double", "city": "string"}
+    ... )
+    (((temp <= 5.0 OR temp = nan) AND city IN ('Oslo')), [])
+    """
+    finer = schema is None or any(_has_nanoseconds(column.type) for column in schema)
+    builder = Builder(columns, Engine(ieee=True, finer=finer))
+    try:
+        found = builder.condition(_read(expression, builder))
+    except Exception as error:  # of another Arrow, or what cannot be pickled
+        found = builder.unknown(f"the expression of Arrow could not be read: {type(error).__name__}: {error}")
+    return normalise(found.true), builder.reasons
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
+def _read(expression: Any, builder: Builder) -> Any:
+    """Build an expression's operand or condition from its serialized form, without recursion."""
+    buffer = expression.__reduce__()[1][0]
+    batch = pa.ipc.open_file(buffer).get_batch(0)
+    open_calls: list[tuple[str, list[Any], list[Any]]] = [("", [], [])]
+    tokens = iter(_metadata(batch.schema))
+    for key, text in tokens:
+        operands = open_calls[-1][1]
+        match key:
+            case "call":
+                open_calls.append((text, [], []))
+            case "end":
+                name, arguments, options = open_calls.pop()
+                open_calls[-1][1].append(_call(name, arguments, options, builder))
+            case "field_ref":
+                operands.append(builder.column(text))
+            case "nested_field_ref":
+                path = [next(tokens) for _ in range(int(text))]
+                if any(part != "field_ref" for part, _ in path):
+                    raise ValueError("a nested field that is not named")
+                operands.append(builder.column(*(name for _, name in path)))
+            case "literal":
+                operands.append(_constant(batch.column(int(text))[0], builder))
+            case "options":
+                open_calls[-1][2].append(batch.column(int(text))[0])
+            case _:
+                raise ValueError(f"{key!r} is not known")
+    ((_, (found,), _),) = open_calls
+    return found
+
+
+def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: Builder) -> Any:
+    """A function of Arrow over operands and conditions."""
+    given = {field.name: value for scalar in options for field, value in zip(scalar.type, scalar.values(), strict=True)}
+    match name, arguments:
+        case _, (left, right) if name in _COMPARISONS:
+            return builder.compare(_COMPARISONS[name], left, right)
+        case "invert", (child,):
+            return builder.condition(child).negated()
+        case (("and" | "and_kleene"), _):
+            return builder.both(arguments)
+        case (("or" | "or_kleene"), _):
+            return builder.either(arguments)
+        case (("and_not" | "and_not_kleene"), (left, right)):
+            return builder.both([left, builder.condition(right).negated()])
+        case "xor", (left, right):
+            return builder.differ(left, right)
+        case "if_else", (test, then, other):
+            return builder.choice(test, then, other, null_is_false=False)
+        case "is_null", (child,):
+            return builder.is_null(child, or_nan=not given or bool(given["nan_is_null"].as_py()))
+        case "is_valid", (child,):
+            return builder.is_null(child).negated()
+        case "is_nan", (child,):
+            return builder.is_nan(child)
+        case "is_finite", (child,):
+            return builder.is_finite(child)
+        case "is_in", (child,):
+            return _is_in(child, given, builder)
+        case (("starts_with" | "ends_with" | "match_substring" | "match_like"), (child,)) if not given[
+            "ignore_case"
+        ].as_py():
+            pattern = given["pattern"].as_py()
+            return (
+                builder.like(child, pattern, Like)
+                if name == "match_like"
+                else builder.text(child, _TEXTS[name], pattern)
+            )
+        case "cast", (Column() as child,) if _widens(given["to_type"].type, child):
+            return child
+    return builder.unknown(f"{name} of Arrow is not used", *arguments)
+
+
+def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> Condition:
+    """A test for a value in a set, which Arrow has as an option."""
+    values = given["value_set"].values
+    found = [_constant(value, builder) for value in values]
+    constants = [value for value in found if isinstance(value, Constant)]
+    if len(constants) < len(found):
+        return builder.unknown(f"a set of {values.type} is not used", child)
+    has_null, nulls = values.null_count > 0, given["null_matching_behavior"].as_py()
+    in_set = has_null and nulls != _SKIP
+    return builder.is_in(child, constants, null_is_in=in_set, null_is_out=not (has_null and nulls == _MATCH))
+
+
+def _widens(target: pa.DataType, column: Column) -> bool:
+    """True for a cast that changes no value of a column, or raises, before a comparison with a constant."""
+    kind = sql_type(column.type)
+    whole = kind.is_integral and pa.types.is_signed_integer(target) and target.bit_width // 8 >= _BYTES[kind.kind]
+    return bool(
+        whole or (pa.types.is_float64(target) and (kind.is_floating or kind.kind in ("tinyint", "smallint", "int")))
+    )
+
+
+_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
+
+
+def _constant(scalar: pa.Scalar, builder: Builder) -> Constant | Condition:
+    """A literal; unknown for types without a counterpart."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return Constant("null")
+    if pa.types.is_dictionary(kind):
+        return _constant(scalar.value, builder)
+    if pa.types.is_boolean(kind):
+        return Constant("boolean", scalar.as_py())
+    if pa.types.is_integer(kind):
+        return Constant.number("integer", scalar.as_py())
+    if pa.types.is_floating(kind):
+        return Constant("float", float(scalar.as_py()))
+    if pa.types.is_decimal(kind):
+        return Constant.number("decimal", Decimal(scalar.as_py()))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return Constant("text", scalar.as_buffer().to_pybytes().decode("utf-8", "surrogateescape"))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return Constant("binary", scalar.as_buffer().to_pybytes())
+    if pa.types.is_date32(kind):
+        return Constant.number("date", scalar.value)
+    if pa.types.is_timestamp(kind):
+        return Constant.number("time", Fraction(scalar.value * _NANOSECONDS[kind.unit], 1000))
+    return builder.unknown(f"a literal of {kind} is not used")
+
+
+def _metadata(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Read the keys and values of a schema's metadata in order, repeated ones too, from its flatbuffer.
+
+    >>> list(_metadata(pa.schema([], {"b": "1", "a": "é"})))
+    [('b', '1'), ('a', 'é')]
+    """
+    data = schema.serialize().to_pybytes()[8:]  # behind the marker and the length of the message
+
+    def follow(at: int) -> int:
+        return at + int(struct.unpack_from("<I", data, at)[0])
+
+    def members(at: int) -> list[int]:
+        """Positions of the members of a table; 0 for those left out."""
+        table = at - struct.unpack_from("<i", data, at)[0]
+        count = (struct.unpack_from("<H", data, table)[0] - 4) // 2
+        return [at + offset if offset else 0 for offset in struct.unpack_from(f"<{count}H", data, table + 4)]
+
+    def text(at: int) -> str:
+        start = follow(at)
+        length = struct.unpack_from("<I", data, start)[0]
+        return str(data[start + 4 : start + 4 + length], "utf-8")
+
+    message = members(follow(0))
+    found = members(follow(message[2]))  # version, type of the header, header
+    if len(found) < 3 or not found[2]:  # endianness, fields, metadata
+        return
+    pairs = follow(found[2])
+    for number in range(struct.unpack_from("<I", data, pairs)[0]):
+        key, value, *_ = members(follow(pairs + 4 + 4 * number))
+        yield text(key), text(value)
