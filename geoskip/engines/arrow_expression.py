@@ -27,7 +27,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoskip.engines.implied_conditions import Builder, Condition, Constant, Engine
+from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.implied_conditions import Builder, Condition
 from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
@@ -111,7 +112,7 @@ def _read(expression: Any, builder: Builder) -> Any:
                     raise ValueError("a nested field that is not named")
                 operands.append(builder.column(*(name for _, name in path)))
             case "literal":
-                operands.append(_constant(batch.column(int(text))[0], builder))
+                operands.append(constant_of(batch.column(int(text))[0], builder))
             case "options":
                 open_calls[-1][2].append(batch.column(int(text))[0])
             case _:
@@ -165,7 +166,7 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
 def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> Condition:
     """A test for a value in a set, which Arrow has as an option."""
     values = given["value_set"].values
-    found = [_constant(value, builder) for value in values]
+    found = [constant_of(value, builder) for value in values]
     constants = [value for value in found if isinstance(value, Constant)]
     if len(constants) < len(found):
         return builder.unknown(f"a set of {values.type} is not used", child)
@@ -186,13 +187,13 @@ def _widens(target: pa.DataType, column: Column) -> bool:
 _BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 
 
-def _constant(scalar: pa.Scalar, builder: Builder) -> Constant | Condition:
+def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | Condition:
     """A literal; unknown for types without a counterpart."""
     kind = scalar.type
     if not scalar.is_valid:
         return Constant("null")
     if pa.types.is_dictionary(kind):
-        return _constant(scalar.value, builder)
+        return constant_of(scalar.value, builder)
     if pa.types.is_boolean(kind):
         return Constant("boolean", scalar.as_py())
     if pa.types.is_integer(kind):
@@ -201,9 +202,14 @@ def _constant(scalar: pa.Scalar, builder: Builder) -> Constant | Condition:
         return Constant("float", float(scalar.as_py()))
     if pa.types.is_decimal(kind):
         return Constant.number("decimal", Decimal(scalar.as_py()))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
         return Constant("text", scalar.as_buffer().to_pybytes().decode("utf-8", "surrogateescape"))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    if (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or (str(kind) == "binary_view")
+    ):
         return Constant("binary", scalar.as_buffer().to_pybytes())
     if pa.types.is_date32(kind):
         return Constant.number("date", scalar.value)

@@ -13,14 +13,6 @@ a AND b      TRUE of a AND TRUE of b              FALSE of a OR FALSE of b
 a OR b       TRUE of a OR TRUE of b               FALSE of a AND FALSE of b
 not known    unknown                              unknown
 ============ ==================================== ====================================
-
-What engines compare with is not always the literal as it is written: Arrow rounds ``0.1`` to 32 bits before it looks
-it up among floats, polars cuts a time to the milliseconds of its column. A :class:`Constant` is therefore an interval
-of numbers in which the value lies that the engine uses, and a comparison is one with the interval's end that keeps more
-rows. Values of the column are those that Spark has: exact numbers; floats; days; microseconds, which nanoseconds are
-cut to.
-
-Days before 1582-10-15 and times before 1901 are unknown: Spark shifts what was written in the Julian calendar.
 """
 
 from __future__ import annotations
@@ -28,17 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Context, Decimal
-from fractions import Fraction
 from itertools import chain
-from typing import Any
 
-import numpy as np
-
+from geoskip.engines.constant_bounds import NEGATED, Constant, Engine, compared, conjunction, disjunction, is_nan
 from geoskip.predicates import (
     FALSE,
     TRUE,
-    And,
     Column,
     Comparison,
     Contains,
@@ -48,7 +35,6 @@ from geoskip.predicates import (
     Literal,
     Not,
     Opaque,
-    Or,
     Predicate,
     StartsWith,
     columns_of,
@@ -56,58 +42,9 @@ from geoskip.predicates import (
 from geoskip.sources.bound_indexes import quoted
 from geoskip.types import SqlType, sql_type
 
-_DAY = 86_400_000_000
-_GREGORIAN = -141_427
-"""1582-10-15 in days since 1970."""
-_SAME_CLOCKS = -2_177_452_800_000_000
-"""1901-01-01 in microseconds since 1970; Spark's tables of shifts end a year before."""
 _LARGEST = 10_000
 """Vertices of a condition, beyond which it is left out: XOR doubles what is below it."""
-_NOT = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_EXACT = 2**53
-"""Whole numbers up to here are floats of 64 bits."""
-_DIGITS = Context(prec=76)
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Differences of an engine's comparisons from Spark's.
-
-    Attributes
-    ----------
-    ieee
-        NaN is neither equal to anything nor less or greater; else it is as in Spark.
-    units
-        Microseconds of the coarsest unit that a literal may be cut to, when it is compared with a column of times.
-    finer
-        True if columns of times may hold nanoseconds, which Spark does not see.
-    orders_texts
-        True if texts are known to be compared by their bytes, and not by their number in an enumeration.
-    """
-
-    ieee: bool
-    units: int = 1
-    finer: bool = True
-    orders_texts: bool = True
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A literal of an engine.
-
-    ``kind`` is ``null``, ``boolean``, ``integer``, ``decimal``, ``float``, ``text``, ``binary``, ``date`` (days since
-    1970) or ``time`` (microseconds since 1970, UTC where there is a zone; a fraction where there are nanoseconds).
-    ``value`` is exact: a Fraction for whole numbers, decimals, dates and times, a float for floats.
-    """
-
-    kind: str
-    value: Any = None
-
-    @classmethod
-    def number(cls, kind: str, value: int | Decimal | Fraction) -> Constant:
-        """A whole number, a decimal, a date or a time."""
-        return cls(kind, Fraction(value))
 
 
 @dataclass(frozen=True)
@@ -123,11 +60,18 @@ class Condition:
         return Condition(self.false, self.true, self.size)
 
 
+@dataclass(frozen=True)
+class Rounded:
+    """A column cast to floats or to a finer unit: of use in comparisons with constants alone."""
+
+    column: Column
+
+
 @dataclass
 class Builder:
     """Makes conditions over the columns of a dataset, and notes what it cannot use.
 
-    ``columns`` maps the names of columns to the names of Spark's types; a nested field's name has dots.
+    ``columns`` maps the names of columns, without quotes, to the names of Spark's types.
     """
 
     columns: Mapping[str, str]
@@ -136,12 +80,21 @@ class Builder:
 
     def column(self, *path: str) -> Column | Condition:
         """A column, or a nested field by its path; unknown where the dataset has none of that name."""
-        name = ".".join(map(quoted, path))
-        if name not in self.columns and len(path) == 1 and "." not in path[0]:
-            name = path[0]
-        if name not in self.columns:
-            return self.unknown(f"{'.'.join(path)} is no column with a known type")
-        return Column(name, self.columns[name])
+        kind = self.columns.get(path[0])
+        found: Column | Condition
+        if kind is None:
+            return self.unknown(f"{path[0]} is no column with a known type")
+        found = Column(quoted(path[0]), kind)
+        for name in path[1:]:
+            found = self.nested(found, name)
+        return found
+
+    def nested(self, part: object, name: str) -> Column | Condition:
+        """A field of a column of structs."""
+        kind = dict(sql_type(part.type).fields).get(name) if isinstance(part, Column) else None
+        if kind is None or not isinstance(part, Column):
+            return self.unknown(f"the field {name} of {_shown(part)} has no known type", part)
+        return Column(f"{part.name}.{quoted(name)}", kind.name)
 
     def unknown(self, reason: str, *parts: object) -> Condition:
         """A condition of which nothing is known."""
@@ -167,26 +120,26 @@ class Builder:
     def both(self, parts: Iterable[object]) -> Condition:
         """AND: Kleene's, or one that is null where a part is."""
         found = list(map(self.condition, parts))
-        return self._sized(_and([c.true for c in found]), _or([c.false for c in found]), found)
+        return self._sized(conjunction([c.true for c in found]), disjunction([c.false for c in found]), found)
 
     def either(self, parts: Iterable[object]) -> Condition:
         """OR: Kleene's, or one that is null where a part is."""
         found = list(map(self.condition, parts))
-        return self._sized(_or([c.true for c in found]), _and([c.false for c in found]), found)
+        return self._sized(disjunction([c.true for c in found]), conjunction([c.false for c in found]), found)
 
     def differ(self, one: object, other: object) -> Condition:
         """XOR."""
         a, b = self.condition(one), self.condition(other)
-        true = _or([_and([a.true, b.false]), _and([a.false, b.true])])
-        false = _or([_and([a.true, b.true]), _and([a.false, b.false])])
+        true = disjunction([conjunction([a.true, b.false]), conjunction([a.false, b.true])])
+        false = disjunction([conjunction([a.true, b.true]), conjunction([a.false, b.false])])
         return self._sized(true, false, (a, a, b, b))
 
     def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> Condition:
         """One of two conditions; where the test is null, the other one with ``null_is_false``, else null."""
         t, a, b = map(self.condition, (test, then, other))
         not_taken = TRUE if null_is_false else t.false
-        true = _or([_and([t.true, a.true]), _and([not_taken, b.true])])
-        false = _or([_and([t.true, a.false]), _and([not_taken, b.false])])
+        true = disjunction([conjunction([t.true, a.true]), conjunction([not_taken, b.true])])
+        false = disjunction([conjunction([t.true, a.false]), conjunction([not_taken, b.false])])
         return self._sized(true, false, (t, t, a, b))
 
     def _sized(self, true: Predicate, false: Predicate, parts: Sequence[Condition]) -> Condition:
@@ -201,7 +154,7 @@ class Builder:
             return self.unknown(f"a test of {_shown(part)} for null is not used", part)
         null: Predicate = IsNull(part)
         if or_nan and sql_type(part.type).is_floating:
-            return Condition(_or([null, Comparison("=", part, _nan(part))]), Not(null))
+            return Condition(disjunction([null, is_nan(part)]), Not(null))
         return Condition(null, Not(null))
 
     def is_nan(self, part: object) -> Condition:
@@ -210,7 +163,7 @@ class Builder:
             return self.unknown(f"a test of {_shown(part)} for NaN is not used", part)
         if not sql_type(part.type).is_floating:
             return Condition(FALSE, Not(IsNull(part)))
-        same = Comparison("=", part, _nan(part))
+        same = is_nan(part)
         return Condition(same, Not(same))
 
     def is_finite(self, part: object) -> Condition:
@@ -219,6 +172,13 @@ class Builder:
             return self.unknown(f"a test of {_shown(part)} for finite numbers is not used", part)
         odd = (math.nan, math.inf, -math.inf)
         return Condition(Not(IsNull(part)), In(part, tuple(Literal(value, part.type) for value in odd)))
+
+    def is_infinite(self, part: object) -> Condition:
+        """A test for the infinities, of columns; null for null."""
+        if not isinstance(part, Column) or not sql_type(part.type).is_floating:
+            return self.unknown(f"a test of {_shown(part)} for infinity is not used", part)
+        found = In(part, tuple(Literal(value, part.type) for value in (math.inf, -math.inf)))
+        return Condition(found, Not(found))
 
     def text(self, part: object, kind: Callable[[Predicate, str], Predicate], text: object) -> Condition:
         """A test of a column of texts by bytes: StartsWith, EndsWith or Contains."""
@@ -263,25 +223,26 @@ class Builder:
                 continue
             if value.kind == "time" and part.type == "date":
                 return self.unknown(f"times in a set of days are not used: {part} is a date", part)
+            is_hashed_apart = value.kind == "float" and (value.value == 0 or value.is_nan)
             single = self.compare("=", part, value)
             match single.true:
                 case Opaque():
                     return single
                 case Comparison("=", _, Literal() as literal):
                     members.append(literal)
-                    if single.false == Not(single.true) and not _is_hashed_apart(value):
+                    if single.false == Not(single.true) and not is_hashed_apart:
                         sure.append(literal)
                 case Literal(False):
-                    if _is_nan(value):
-                        members.append(_nan(part))
+                    if value.is_nan:
+                        members.append(Literal(value.value, part.type))
                 case other:
                     ranges.append(other)
         if len(ranges) > 100:
             return self.unknown(f"too many times that are cut to other units: {part} in a set is not used", part)
         null = IsNull(part)
-        true = _or([*([In(part, tuple(members))] if members else []), *ranges, *([null] if null_is_in else [])])
+        true = disjunction([*([In(part, tuple(members))] if members else []), *ranges, *([null] if null_is_in else [])])
         out = Not(In(part, tuple(sure))) if sure else Not(null)
-        return Condition(true, _or([out, null]) if null_is_out else out)
+        return Condition(true, disjunction([out, null]) if null_is_out else out)
 
     def compare(self, op: str, left: object, right: object) -> Condition:
         """``left op right`` with op one of ``= != < <= > >=``; null where an operand is."""
@@ -290,7 +251,9 @@ class Builder:
                 return Condition(FALSE, FALSE)
             case _, Constant("null"):
                 return Condition(FALSE, FALSE)
-            case Constant(), Column():
+            case (Rounded(column), Constant()):
+                return self.compare(op, column, right)
+            case Constant(), Column() | Rounded():
                 return self.compare(_MIRRORED[op], right, left)
             case Column(_, kind), Column(_, other):
                 return self._columns(op, left, right, sql_type(kind), sql_type(other))
@@ -300,7 +263,8 @@ class Builder:
             case Constant("boolean"), Condition() if op in ("=", "!="):
                 return self.compare(op, right, left)
             case Column(), Constant():
-                return self._with_constant(op, left, right)
+                pair = compared(op, left, right, self.engine)
+                return self.unknown(pair, left) if isinstance(pair, str) else Condition(*pair)
             case (Condition(Opaque()) as unknown, _) | (_, Condition(Opaque()) as unknown):
                 return self.unknown(str(unknown.true), left, right)
         return self.unknown(f"{_shown(left)} {op} {_shown(right)} is not used", left, right)
@@ -314,7 +278,7 @@ class Builder:
                 return self.is_null(left)
             case Column(), Constant():
                 found = self.compare("=", left, right)
-                return Condition(found.true, _or([found.false, IsNull(left)]), found.size)
+                return Condition(found.true, disjunction([found.false, IsNull(left)]), found.size)
         return self.unknown(f"{_shown(left)} <=> {_shown(right)} is not used", left, right)
 
     def _columns(self, op: str, left: Column, right: Column, kind: SqlType, other: SqlType) -> Condition:
@@ -325,191 +289,13 @@ class Builder:
             return self.unknown(f"{left} {op} {right} is not used", left, right)
         nans: list[Predicate] = []
         if self.engine.ieee and kind.is_floating:
-            nans = [Comparison("=", side, _nan(side)) for side in (left, right)]
+            nans = [is_nan(side) for side in (left, right)]
 
         def holds(op: str, *, negated: bool) -> Predicate:
             found = Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
-            return _or([found, *(nans if negated else [])])
+            return disjunction([found, *(nans if negated else [])])
 
-        return Condition(holds(op, negated=op == "!="), holds(_NOT[op], negated=op != "!="))
-
-    def _with_constant(self, op: str, column: Column, constant: Constant) -> Condition:
-        """A column compared with a constant of a matching kind."""
-        kind = sql_type(column.type)
-        unused = f"{column} {op} {_shown(constant)} is not used: {column} is {column.type}"
-        if kind.is_floating and (
-            constant.kind == "float" or (constant.kind == "integer" and abs(constant.value) <= _EXACT)
-        ):
-            return self._floats(op, column, constant.value)
-        interval = self._interval(kind, constant)
-        if isinstance(interval, str):
-            return self.unknown(f"{unused}{interval}", column)
-        if interval is not None:
-            true, false = (_on_grid(o, column, kind, interval, floored=self._is_cut(kind)) for o in (op, _NOT[op]))
-            return Condition(true, false)
-        if (kind.kind, constant.kind) in (("string", "text"), ("binary", "binary")):
-            if op in ("=", "!=") or kind.kind == "binary" or self.engine.orders_texts:
-                literal = Literal(constant.value, kind.kind)
-                return Condition(_plain(op, column, literal), _plain(_NOT[op], column, literal))
-            return self.unknown(f"{unused} or an enumeration, which has another order", column)
-        return self.unknown(unused, column)
-
-    def _is_cut(self, kind: SqlType) -> bool:
-        """True for columns whose values may lie up to a microsecond after what Spark has."""
-        return self.engine.finer and kind.kind in ("timestamp", "timestamp_ntz")
-
-    def _interval(self, kind: SqlType, constant: Constant) -> tuple[Fraction, Fraction] | str | None:
-        """Ends of the numbers that the engine may compare with, or a reason; None for other types."""
-        value = constant.value
-        match constant.kind:
-            case "integer" | "decimal" if kind.is_exact:
-                if kind.is_decimal and constant.kind == "integer" and abs(value) >= _EXACT:
-                    return ", and the number may be rounded"
-                return value, value
-            case "float" if kind.is_integral:
-                if not math.isfinite(value):
-                    return ", and the number is not finite"
-                if abs(value) >= _EXACT:
-                    return ", and the number may be rounded"
-                least, most = sorted((Fraction(value), Fraction(float(np.float32(value)))))
-                return least, most
-            case "date" if kind.kind == "date":
-                return (value, value) if value >= _GREGORIAN else ", and dates before 1582-10-15 may be shifted"
-            case "time" if kind.kind in ("date", "timestamp", "timestamp_ntz"):
-                if value < _SAME_CLOCKS:
-                    return ", and times before 1901 may be shifted"
-                unit = self.engine.units
-                least, most = (
-                    (Fraction(r(value / unit) * unit) for r in (math.floor, math.ceil)) if unit > 1 else (value, value)
-                )
-                return (least / _DAY, most / _DAY) if kind.kind == "date" else (least, most)
-        return None
-
-    def _floats(self, op: str, column: Column, value: Fraction | float) -> Condition:
-        """A column of floats, compared with a number as it is, or rounded to the type of the column."""
-        if value != value:
-            everything, same = Not(IsNull(column)), Comparison("=", column, _nan(column))
-            if self.engine.ieee:
-                return Condition(everything, FALSE) if op == "!=" else Condition(FALSE, everything)
-            literal = _nan(column)
-            return (
-                Condition(same, Not(same))
-                if op == "="
-                else Condition(_plain(op, column, literal), _plain(_NOT[op], column, literal))
-            )
-        nearest = _nearest(value, column.type == "float")
-        exact = nearest == value
-        literal = Literal(nearest, column.type)
-
-        def holds(op: str) -> Predicate:
-            if exact or op == "=":
-                return _plain(op, column, literal)
-            return Not(IsNull(column)) if op == "!=" else Comparison(op if "=" in op else f"{op}=", column, literal)
-
-        above = self.engine.ieee and op in (">", ">=")
-        return Condition(holds(op), _or([holds(_NOT[op]), *([Comparison("=", column, _nan(column))] if above else [])]))
-
-
-def _on_grid(
-    op: str, column: Column, kind: SqlType, interval: tuple[Fraction, Fraction], *, floored: bool
-) -> Predicate:
-    """Compare a column of whole steps with a number of an interval, so that no row is lost.
-
-    Parameters
-    ----------
-    op, column, kind
-        The comparison, the column and its type: steps are ones, or the last digits of decimals.
-    interval
-        The least and the greatest number that the engine may compare with.
-    floored
-        True if the engine's values may lie up to a step above those of Spark.
-    """
-    least, most = (end * 10**kind.scale for end in interval) if kind.is_decimal else interval
-    everything: Predicate = Not(IsNull(column))
-    match op:
-        case "=":
-            first, last = math.floor(least) if floored else math.ceil(least), math.floor(most)
-            if first > last:
-                return FALSE
-            if first == last:
-                return _step("=", column, kind, first)
-            return _and([_step(">=", column, kind, first), _step("<=", column, kind, last)])
-        case "!=":
-            if floored or least != most:
-                return everything
-            return _step("!=", column, kind, int(least)) if least.denominator == 1 else everything
-        case ">" | ">=" if floored:
-            return _step(">=", column, kind, math.floor(least))
-        case ">":
-            return _step(">", column, kind, math.floor(least))
-        case ">=":
-            return _step(">=", column, kind, math.ceil(least))
-        case "<":
-            return _step("<", column, kind, math.ceil(most))
-        case _:
-            return _step("<=", column, kind, math.floor(most))
-
-
-def _step(op: str, column: Column, kind: SqlType, number: int) -> Predicate:
-    """A comparison with a whole number of steps, which may lie outside of the type."""
-    if kind.is_decimal:
-        least, most = 1 - 10**kind.precision, 10**kind.precision - 1
-    else:
-        values = kind.values or sql_type("int" if kind.kind == "date" else "bigint").values
-        least, most = values.start, values.stop - 1
-    if not least <= number <= most:
-        above = number > most
-        holds = op == "!=" or (op in ("<", "<=")) is above
-        return Not(IsNull(column)) if holds and op != "=" else FALSE
-    value = Decimal(number).scaleb(-kind.scale, _DIGITS) if kind.is_decimal else number
-    return _plain(op, column, Literal(value, kind.name))
-
-
-def _plain(op: str, column: Column, literal: Literal) -> Predicate:
-    return Not(Comparison("=", column, literal)) if op == "!=" else Comparison(op, column, literal)
-
-
-def _nearest(value: Fraction | float, single: bool) -> float:
-    """The float of 32 or 64 bits that is nearest to a number."""
-    try:
-        double = float(value)
-    except OverflowError:
-        double = math.inf if value > 0 else -math.inf
-    if not single:
-        return double
-    with np.errstate(over="ignore"):
-        return float(np.float32(double))
-
-
-def _is_hashed_apart(constant: Constant) -> bool:
-    """True for floats of which a set may not find all that are equal: zeros and NaN."""
-    return constant.kind == "float" and (constant.value == 0 or math.isnan(constant.value))
-
-
-def _is_nan(constant: Constant) -> bool:
-    return isinstance(constant.value, float) and math.isnan(constant.value)
-
-
-def _nan(column: Column) -> Literal:
-    return Literal(math.nan, column.type)
-
-
-def _and(parts: Sequence[Predicate]) -> Predicate:
-    if FALSE in parts:
-        return FALSE
-    found = list(
-        chain.from_iterable(part.children if isinstance(part, And) else (part,) for part in parts if part != TRUE)
-    )
-    return TRUE if not found else found[0] if len(found) == 1 else And(tuple(found))
-
-
-def _or(parts: Sequence[Predicate]) -> Predicate:
-    if TRUE in parts:
-        return TRUE
-    found = list(
-        chain.from_iterable(part.children if isinstance(part, Or) else (part,) for part in parts if part != FALSE)
-    )
-    return FALSE if not found else found[0] if len(found) == 1 else Or(tuple(found))
+        return Condition(holds(op, negated=op == "!="), holds(NEGATED[op], negated=op != "!="))
 
 
 def _read_by(part: object) -> Iterable[str]:
@@ -518,15 +304,17 @@ def _read_by(part: object) -> Iterable[str]:
             return columns_of(true) | columns_of(false)
         case Predicate():
             return columns_of(part)
+        case Rounded(column):
+            return columns_of(column)
     return ()
 
 
 def _shown(part: object) -> str:
     match part:
-        case Constant(kind):
-            return f"a {kind}" if kind != "integer" else "a whole number"
-        case Column():
+        case Constant() | Column():
             return str(part)
         case Condition(Opaque(text)):
             return f"({text})"
+        case Rounded(column):
+            return f"a cast of {column}"
     return "a condition"

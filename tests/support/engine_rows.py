@@ -62,7 +62,9 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "b": ("boolean", pa.bool_(), [True, False]),
 }
 """By column: Spark's type, Arrow's, and values."""
-TYPES = {name: kind for name, (kind, _, _) in COLUMNS.items()} | {"st.y": "int"}
+TYPES = {name: kind for name, (kind, _, _) in COLUMNS.items()} | {"st": "struct<y:int>"}
+_COMPARED = {**TYPES, "st.y": "int"}
+del _COMPARED["st"]
 _WHOLE = [-(2**70), -(2**63), -200, -1, 0, 1, 5, 127, 128, 1000, 2**24, 2**24 + 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1]
 _REAL = [-INF, -1.5, -0.0, 0.0, 0.1, SINGLE, 1e-50, 1.0, 5.0, 5.5, 100.00000001, 16777216.4, 1e300, INF, NAN]
 _DECIMALS = [*map(Decimal, ("-1.01", "0", "1", "1.5", "1.505", "99999999.99", "1000000000", "5", "5.5"))]
@@ -156,12 +158,14 @@ def conditions(
 
     def values(name: str) -> list[Any]:
         return [
-            value for value in [*LITERALS[TYPES[name]], *COLUMNS.get(name, ("", None, []))[2]] if literals(name, value)
+            value
+            for value in [*LITERALS[_COMPARED[name]], *COLUMNS.get(name, ("", None, []))[2]]
+            if literals(name, value)
         ]
 
     def leaf(name: str) -> st.SearchStrategy[tuple[Any, ...]]:
         value = st.sampled_from(
-            [v for v in values(name) if not (isinstance(v, int) and TYPES[name].startswith("timestamp"))]
+            [v for v in values(name) if not (isinstance(v, int) and _COMPARED[name].startswith("timestamp"))]
         )
         members = st.lists(st.one_of(st.none(), value), max_size=3).map(tuple)
         return st.one_of(
@@ -176,7 +180,7 @@ def conditions(
     )
     pairs = st.sampled_from([("x", "y"), ("a", "c"), ("s", "t"), ("y", "x"), ("a", "n"), ("n", "small"), ("ns", "ms")])
     leaves = st.one_of(
-        *map(leaf, [*TYPES]),
+        *map(leaf, _COMPARED),
         strings,
         st.tuples(st.just("nan"), st.sampled_from(["x", "f", "a"])),
         st.just(("column", "b")),

@@ -1,0 +1,275 @@
+"""Translate the expressions of polars to predicates.
+
+The tree is the JSON that ``Expr.meta.serialize(format="json")`` writes. Its form is polars' own and may change: what is
+not known here is not used. Functions of a whole column (``x.mean()``, ``x.shift()``, a window) depend on all rows, so
+that an expression with one of them, or with anything that is not known to work row by row, is not used at all.
+
+How polars differs from Spark (:mod:`geoskip.engines.implied_conditions` has the rules):
+
+* NaN is as in Spark: equal to itself, and above all other numbers. JSON has none, nor infinity, but in sets.
+* ``is_in`` is null for null, unless ``nulls_equal=True``; a set without the value and with null is not null.
+* ``when`` takes the other branch where its condition is null.
+* A literal is cut to the unit of the column of times that it is compared with, and rounded to a column of 32 bits.
+* Texts may be values of an enumeration, which are ordered by their place in it: unless the schema says that a column is
+  ``String``, its order is not used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.engines.arrow_expression import constant_of
+from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.implied_conditions import Builder, Condition, Rounded
+from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith, normalise
+from geoskip.types import sql_type
+
+_COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_ARITHMETIC = frozenset(
+    {"Plus", "Minus", "Multiply", "Divide", "TrueDivide", "RustDivide", "FloorDivide", "Modulus", "Remainder"}
+)
+_ROW_BY_ROW = frozenset(
+    f"{group}{name}"
+    for group, names in {
+        "": "Abs Ceil Coalesce FillNull Floor Negate Round",
+        "BinaryExpr/": "Contains EndsWith Size StartsWith",
+        "StringExpr/": "Contains EndsWith Extract Head LenBytes LenChars Lowercase Replace Slice StartsWith StripChars "
+        "StripPrefix StripSuffix Tail Uppercase",
+        "StructExpr/": "FieldByName",
+        "TemporalExpr/": "Date Day Hour IsoYear Minute Month OrdinalDay Quarter Second Truncate Week WeekDay Year",
+    }.items()
+    for name in names.split()
+)
+"""Functions that are not used, or not always, but leave the rest of an expression to be used."""
+_TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {"StartsWith": StartsWith, "EndsWith": EndsWith}
+_CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
+_MICROSECONDS = {"Milliseconds": Fraction(1000), "Microseconds": Fraction(1), "Nanoseconds": Fraction(1, 1000)}
+_COARSEST = 1000
+"""A column may have milliseconds, to which a literal is cut."""
+_SIGNED = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
+_WHOLE = frozenset({*_SIGNED, "UInt8", "UInt16", "UInt32", "UInt64", "Int128"})
+_WIDTHS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_DIGITS = Context(prec=76)
+Json = Any
+
+
+class _NotRowByRow(Exception):
+    """A part of an expression that may look at more than one row."""
+
+
+def predicate_of_polars(
+    expression: Any, columns: Mapping[str, str], schema: Mapping[str, Any] | None = None
+) -> tuple[Predicate, list[str]]:
+    """Translate a polars expression to a predicate that Spark finds TRUE wherever polars does.
+
+    Parameters
+    ----------
+    expression
+        A condition.
+    columns
+        The names of Spark's types by the names of the dataset's columns; others are unknown.
+    schema
+        The types that polars reads; without them texts may be values of an enumeration.
+
+    Returns
+    -------
+    predicate, reasons
+        The predicate, and a sentence for each part that could not be used.
+
+    >>> import polars as pl
+    >>> predicate_of_polars((pl.col("temp") > 5) & ~pl.col("city").is_in(["Oslo"]), {"temp": "int", "city": "string"})
+    ((temp > 5 AND NOT city IN ('Oslo')), [])
+    """
+    types = None if schema is None else " ".join(map(repr, schema.values()))
+    plain = types is not None and "Enum" not in types and "Categorical" not in types
+    builder = Builder(columns, Engine(ieee=False, units=_COARSEST, orders_texts=plain))
+    try:
+        found = builder.condition(_Reader(builder).read(json.loads(expression.meta.serialize(format="json"))))
+    except _NotRowByRow as error:
+        found = Builder(columns, builder.engine, builder.reasons).unknown(str(error))
+    except (Exception, RecursionError) as error:  # of another polars, or a Python function
+        found = builder.unknown(f"the expression of polars could not be read: {type(error).__name__}: {error}")
+    return normalise(found.true), builder.reasons
+
+
+class _Reader:
+    """Reads the JSON of an expression from the leaves up."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def read(self, node: Json) -> Any:
+        """Make an operand or a condition of a vertex and all below it."""
+        if not isinstance(node, dict) or len(node) != 1:
+            raise _NotRowByRow(f"an expression of polars with {str(node)[:60]} is not used")
+        ((kind, about),) = node.items()
+        match kind, about:
+            case "Column", str():
+                return self.builder.column(about)
+            case "Literal", _:
+                return self._literal(about)
+            case "Alias", [inner, _]:
+                return self.read(inner)
+            case "BinaryExpr", {"left": left, "op": str() as op, "right": right}:
+                return self._operator(op, self.read(left), self.read(right))
+            case "Cast", {"expr": inner, "dtype": {"Literal": dtype}}:
+                return self._cast(self.read(inner), dtype)
+            case "Ternary", {"predicate": test, "truthy": then, "falsy": other}:
+                return self.builder.choice(*map(self.read, (test, then, other)), null_is_false=True)
+            case "Function", {"input": arguments, "function": function}:
+                return self._function(function, arguments)
+        raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
+
+    def _operator(self, op: str, left: Any, right: Any) -> Condition:
+        builder = self.builder
+        match op:
+            case "And" | "LogicalAnd":
+                return builder.both([left, right])
+            case "Or" | "LogicalOr":
+                return builder.either([left, right])
+            case "Xor":
+                return builder.differ(left, right)
+            case "EqValidity":
+                return builder.equal_or_both_null(left, right)
+            case "NotEqValidity":
+                return builder.equal_or_both_null(left, right).negated()
+        if op in _COMPARISONS:
+            return builder.compare(_COMPARISONS[op], left, right)
+        if op in _ARITHMETIC:
+            return builder.unknown(f"{op} of polars is not used", left, right)
+        raise _NotRowByRow(f"an expression of polars with the operator {op} is not used")
+
+    def _function(self, function: Json, arguments: Sequence[Json]) -> Any:
+        builder = self.builder
+        match function:
+            case {"Boolean": {"IsIn": about}}:
+                return self._is_in(self.read(arguments[0]), arguments[1], about["nulls_equal"])
+            case {"Boolean": "IsIn"}:
+                return self._is_in(self.read(arguments[0]), arguments[1], None)
+        parts = [self.read(argument) for argument in arguments]
+        match function, parts:
+            case {"Boolean": "Not"}, [part]:
+                return builder.condition(part).negated()
+            case {"Boolean": "IsNull"}, [part]:
+                return builder.is_null(part)
+            case {"Boolean": "IsNotNull"}, [part]:
+                return builder.is_null(part).negated()
+            case {"Boolean": "IsNan"}, [part]:
+                return builder.is_nan(part)
+            case {"Boolean": "IsNotNan"}, [part]:
+                return builder.is_nan(part).negated()
+            case {"Boolean": "IsFinite"}, [part]:
+                return builder.is_finite(part)
+            case {"Boolean": "IsInfinite"}, [part]:
+                return builder.is_infinite(part)
+            case {"Boolean": {"IsBetween": {"closed": closed}}}, [part, low, high]:
+                above, below = _CLOSED[closed]
+                return builder.both([builder.compare(above, part, low), builder.compare(below, part, high)])
+            case {"Boolean": "AllHorizontal"}, _:
+                return builder.both(parts)
+            case {"Boolean": "AnyHorizontal"}, _:
+                return builder.either(parts)
+            case {"StringExpr": ("StartsWith" | "EndsWith") as name}, [part, Constant("text", text)]:
+                return builder.text(part, _TEXTS[name], text)
+            case {"StringExpr": {"Contains": {"literal": True}}}, [part, Constant("text", text)]:
+                return builder.text(part, Contains, text)
+            case {"StructExpr": {"FieldByName": name}}, [Column() as part]:
+                return builder.nested(part, name)
+            case "FillNull", [Condition() | Column(_, "boolean") as part, Constant("boolean", False)]:
+                found = builder.condition(part)
+                return Condition(found.true, builder.unknown("fill_null of polars is not used", part).false)
+        name = "/".join(_names(function))
+        if name in _ROW_BY_ROW:
+            return builder.unknown(f"{name} of polars is not used", *parts)
+        raise _NotRowByRow(f"an expression of polars with {name} is not used: it may look at more than one row")
+
+    def _is_in(self, part: Any, values: Json, nulls_equal: bool | None) -> Condition:
+        """A test for a value in a set, which is a series, or a list as one value."""
+        match values:
+            case {"Literal": {"Scalar": {"List": list() as data}}}:
+                members = _series(data)
+            case {"Literal": {"Series": list() as data}}:
+                members = _series(data)
+                if pa.types.is_list(members.type) or pa.types.is_large_list(members.type):
+                    if len(members) != 1:
+                        raise _NotRowByRow("an expression of polars with one set for each row is not used")
+                    members = members.flatten()
+            case _:
+                raise _NotRowByRow("an expression of polars with a set that is not constant is not used")
+        constants = [constant_of(value, self.builder) for value in members]
+        known = [value for value in constants if isinstance(value, Constant)]
+        if len(known) < len(constants):
+            return self.builder.unknown(f"a set of {members.type} is not used", part)
+        null_is_in = nulls_equal is not False and members.null_count > 0
+        return self.builder.is_in(part, known, null_is_in=null_is_in, null_is_out=nulls_equal is not False)
+
+    def _cast(self, part: Any, dtype: Json) -> Any:
+        """A cast that changes no value, or not its order in comparisons with a constant; else unknown."""
+        if isinstance(part, Column):
+            kind = sql_type(part.type)
+            match dtype:
+                case str() if kind.is_integral and _SIGNED.get(dtype, 0) >= _WIDTHS[kind.kind]:
+                    return part
+                case "Float64" if kind.is_floating or kind.is_integral:
+                    return Rounded(part)
+                case {"Decimal": [precision, 0]} if kind.is_integral and precision >= kind.precision:
+                    return part
+                case {"Datetime": [_, None]} if kind.kind == "date":
+                    return Rounded(part)
+        return self.builder.unknown(f"a cast to {str(dtype)[:60]} of polars is not used", part)
+
+    def _literal(self, about: Json) -> Any:
+        match about:
+            case {"Dyn": {"Int": int() as value}}:
+                return Constant.number("integer", value)
+            case {"Dyn": {"Float": float() | int() as value}} | {"Scalar": {"Float64": float() | int() as value}}:
+                return Constant("float", float(value))
+            case {"Scalar": {"Float32": float() | int() as value}}:
+                return Constant("float", float(pa.scalar(float(value), pa.float32()).as_py()))
+            case {"Dyn": {"Str": str() as value}} | {"Scalar": {"String": str() as value}}:
+                return Constant("text", value)
+            case {"Scalar": {"Boolean": bool() as value}}:
+                return Constant("boolean", value)
+            case {"Scalar": {"Null": _}}:
+                return Constant("null")
+            case {"Scalar": {"Binary": list() as value}}:
+                return Constant("binary", bytes(value))
+            case {"Scalar": {"Date": int() as value}}:
+                return Constant.number("date", value)
+            case {"Scalar": {"Datetime": [int() as value, unit, *_]}} if unit in _MICROSECONDS:
+                return Constant.number("time", value * _MICROSECONDS[unit])
+            case {"Scalar": {"Decimal": [int() as value, _, int() as scale]}}:
+                return Constant.number("decimal", Decimal(value).scaleb(-scale, _DIGITS))
+            case {"Scalar": dict() as scalar} if len(scalar) == 1:
+                ((kind, value),) = scalar.items()
+                if kind in _WHOLE and isinstance(value, int):
+                    return Constant.number("integer", value)
+                return self.builder.unknown(f"a literal of {kind} is not used")
+            case {"Dyn": {"Float": None}}:
+                return self.builder.unknown("NaN and infinity are not used as literals of polars")
+        raise _NotRowByRow(f"an expression of polars with the literal {str(about)[:60]} is not used")
+
+
+def _names(function: Json) -> list[str]:
+    """The name of a function in its JSON, below that of its group.
+
+    >>> _names("Abs"), _names({"TemporalExpr": "Year"}), _names({"StringExpr": {"Contains": {"literal": False}}})
+    (['Abs'], ['TemporalExpr', 'Year'], ['StringExpr', 'Contains'])
+    """
+    names: list[str] = []
+    while isinstance(function, dict) and len(function) == 1 and len(names) < 2:
+        ((name, function),) = function.items()
+        names.append(str(name))
+    return [*names, function] if isinstance(function, str) else names
+
+
+def _series(data: list[int]) -> Any:
+    """The column of a series, which JSON holds as the bytes of an IPC stream."""
+    with pa.ipc.open_stream(pa.py_buffer(bytes(data))) as stream:
+        return stream.read_all().column(0).combine_chunks()
