@@ -100,3 +100,118 @@ if TYPE_CHECKING:
     from geoskip.advisor.query_estimates import WhatIf
     from geoskip.engines.files import File, KeptFiles, files, listing
     from geoskip.engines.geoparquet import read_geoparquet
+    from geoskip.engines.statistics import statistics
+    from geoskip.spark.advisor.measured import indicators, workload
+    from geoskip.spark.advisor.recommend import recommend
+    from geoskip.spark.advisor.what_if import what_if
+    from geoskip.spark.advisor.workload_log import workload_log
+    from geoskip.spark.dataset.handle import Dataset, dataset
+    from geoskip.spark.dataset.verify import datasets
+    from geoskip.spark.dataset.write import write
+    from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
+    from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
+    from geoskip.spark.st_functions import register_functions
+
+__version__ = "0.1.0"
+__all__ = [
+    "Advice",
+    "BloomFilter",
+    "BuildReport",
+    "Dataset",
+    "Encryption",
+    "File",
+    "Formatted",
+    "Function",
+    "GapList",
+    "GeoBox",
+    "GeoskipError",
+    "Hilbert",
+    "Hybrid",
+    "Index",
+    "Indicators",
+    "KDTree",
+    "KeptFiles",
+    "KeyRing",
+    "Layout",
+    "MappingCheck",
+    "MetricDist",
+    "MinMax",
+    "Prefix",
+    "Report",
+    "Scan",
+    "Sort",
+    "Suffix",
+    "ValueList",
+    "WhatIf",
+    "Workload",
+    "ZOrder",
+    "check_mapping",
+    "configure",
+    "constant",
+    "dataset",
+    "datasets",
+    "declare",
+    "denotes",
+    "disable",
+    "disabled",
+    "enable",
+    "explain",
+    "files",
+    "index",
+    "indicators",
+    "is_enabled",
+    "last_report",
+    "listing",
+    "mappings",
+    "maps",
+    "quarantined",
+    "read_geoparquet",
+    "recommend",
+    "register_functions",
+    "release",
+    "report",
+    "reports",
+    "session",
+    "statistics",
+    "wait_for_audits",
+    "what_if",
+    "workload",
+    "workload_log",
+    "write",
+]
+
+_ENGINES = {
+    **dict.fromkeys(("File", "KeptFiles", "files", "listing"), "files"),
+    "read_geoparquet": "geoparquet",
+    "statistics": "statistics",
+}
+_SPARK = {
+    **dict.fromkeys(("indicators", "workload"), "advisor.measured"),
+    "workload_log": "advisor.workload_log",
+    **dict.fromkeys(("Dataset", "dataset"), "dataset.handle"),
+    "datasets": "dataset.verify",
+    "write": "dataset.write",
+    **dict.fromkeys(("explain", "last_report", "reports", "wait_for_audits"), "reports"),
+    **dict.fromkeys(("configure", "disable", "disabled", "enable", "is_enabled", "session"), "session"),
+    "register_functions": "st_functions",
+    **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
+    **dict.fromkeys(("Advice", "recommend"), "advisor.recommend"),
+}
+
+
+def report(df: DataFrame) -> Report:
+    """Report what a DataFrame's query read, or will read: see :func:`geoskip.spark.reports.report`."""
+    found: Report = import_module("geoskip.spark.reports").report(df)  # by hand: geoskip.report is a module too
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ENGINES:
+        return getattr(import_module(f"geoskip.engines.{_ENGINES[name]}"), name)
+    if name in _SPARK:
+        return getattr(import_module(f"geoskip.spark.{_SPARK[name]}"), name)
+    raise AttributeError(f"module 'geoskip' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
