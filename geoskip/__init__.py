@@ -98,6 +98,7 @@ if TYPE_CHECKING:
 
     from geoskip.advisor.advice import Advice
     from geoskip.advisor.query_estimates import WhatIf
+    from geoskip.engines.build import build
     from geoskip.engines.files import File, KeptFiles, files, listing
     from geoskip.engines.geoparquet import read_geoparquet
     from geoskip.engines.statistics import statistics
@@ -145,6 +146,7 @@ __all__ = [
     "WhatIf",
     "Workload",
     "ZOrder",
+    "build",
     "check_mapping",
     "configure",
     "constant",
@@ -184,6 +186,7 @@ _ENGINES = {
     **dict.fromkeys(("File", "KeptFiles", "files", "listing"), "files"),
     "read_geoparquet": "geoparquet",
     "statistics": "statistics",
+    "build": "build",
 }
 _SPARK = {
     **dict.fromkeys(("indicators", "workload"), "advisor.measured"),

@@ -236,12 +236,12 @@ class _FileInProgress:
 
 def _problem(error: Exception, local: str) -> str:
     # NotImplementedError (Arrow's is a subclass): a codec or encoding that Spark may know
-    if isinstance(error, ReadersDiffer | NotImplementedError) or _is_encrypted(local):
+    if isinstance(error, ReadersDiffer | NotImplementedError) or is_encrypted(local):
         return SPARK
     return f"unreadable: {str(error).splitlines()[0] if str(error) else repr(error)}"
 
 
-def _is_encrypted(local: str) -> bool:
+def is_encrypted(local: str) -> bool:
     try:
         with open(local, "rb") as file:
             file.seek(-4, os.SEEK_END)
@@ -250,7 +250,7 @@ def _is_encrypted(local: str) -> bool:
         return False
 
 
-def _is_signed(opened: pa.NativeFile, parquet: pq.ParquetFile) -> bool:
+def is_signed(opened: pa.NativeFile, parquet: pq.ParquetFile) -> bool:
     """Test whether the footer holds a signature beside the metadata, so that columns may be encrypted.
 
     This must be known before a column is read: reading an encrypted one ends the process.
@@ -263,7 +263,7 @@ def _is_signed(opened: pa.NativeFile, parquet: pq.ParquetFile) -> bool:
 def _read_file(file: _FileInProgress, plans: Sequence[IndexPlan], layouts: SchemaLayouts) -> None:
     with pa.OSFile(file.local) as opened:
         parquet = pq.ParquetFile(opened)
-        if _is_signed(opened, parquet):
+        if is_signed(opened, parquet):
             raise ReadersDiffer
         layout = layouts.of(parquet)
         result = file.result

@@ -1,0 +1,427 @@
+"""Builds without Spark: the same metadata of Parquet files, by the threads of this process.
+
+Listing, partitions, columns, recorded conditions, summaries and log entries are those of a build by Spark with its
+default settings, so that either continues what the other has begun. What only Spark reads (files with encrypted columns
+or old times) has no metadata and is always read; what only Spark evaluates is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.engines.index_texts import TextBinder
+from geoskip.engines.parquet_dataset import ParquetPaths, ParquetSource, ParquetState, has_grown, own_folder, state_of
+from geoskip.engines.parquet_dataset import types_of as types_of_columns
+from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
+from geoskip.indexes.base import Index, SourceColumn
+from geoskip.lifecycle.log import latest
+from geoskip.lifecycle.refresh import BuildResult, Listing, difference
+from geoskip.metadata import Header, IndexEntry
+from geoskip.predicates import Call, Column, walk
+from geoskip.registry.installed import load_mappings
+from geoskip.sources.arrow_reader import SPARK, FileResult, read_files
+from geoskip.sources.bound_indexes import FileRelation, check_distinct, checked, entry_of, texts_of
+from geoskip.sources.build_report import BuildReport
+from geoskip.sources.build_verbs import (
+    check_same,
+    create_indexes,
+    latest_with_index,
+    refresh_fully,
+    refresh_incrementally,
+    refresh_quickly,
+    report_on,
+    require_index,
+    with_latest,
+)
+from geoskip.sources.built_rows import BuiltRows, build_rows
+from geoskip.sources.footers import IndexPlan, is_readable
+from geoskip.sources.listed_files import UNNAMEABLE, FileListing, ListedFile, local_etag, reason_not_indexable
+from geoskip.sources.progress import progress_display
+from geoskip.sources.sampled_values import prepared
+from geoskip.sources.settings import SETTINGS_OF
+from geoskip.stores.base import Store
+from geoskip.stores.log_files import local_path
+from geoskip.stores.parquet import ParquetStore
+from geoskip.types import sql_type
+
+_ENGINE = f"pyarrow {pa.__version__}"
+_MODES = ("incremental", "full", "quick")
+_CHUNK = 64
+"""Files that a thread reads at a time."""
+_PATIENCE = 2.0
+"""Seconds after which progress is shown."""
+_AS_SPARK_HAS = {
+    "spark.sql.parquet.binaryAsString": ("false",),
+    "spark.sql.parquet.int96AsTimestamp": ("true",),
+    "spark.sql.parquet.int96TimestampConversion": ("false",),
+    "spark.sql.legacy.parquet.nanosAsLong": ("false",),
+    "spark.sql.parquet.int96RebaseModeInRead": ("corrected", "exception"),
+    "spark.sql.parquet.datetimeRebaseModeInRead": ("corrected", "exception"),
+}
+"""Values of Spark's settings under which files can be read without it."""
+
+
+def build(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    indexes: Index | Sequence[Index] = (),
+    *,
+    store: Store | None = None,
+    metadata: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    mode: str = "incremental",
+) -> BuildReport:
+    """Build indexes over Parquet files without Spark, or refresh those that are there.
+
+    The metadata are those that ``geoskip.dataset(spark, path).create_index(...)`` makes in a session with Spark's
+    default settings: queries of Spark use them, and ``refresh_index()`` continues them.
+
+    Parameters
+    ----------
+    path
+        A local folder, with or without partitions (``day=2024-01-05``), a file, a glob, or a list of these.
+    indexes
+        The indexes to build, beside those that there are. Without any, the existing ones are refreshed. Indexed are
+        columns, fields of structs (``address.city``), and calls of functions that geoskip and installed libraries offer
+        as Python functions (``GeoBox("ST_GeomFromWKB(shape)")``); other SQL expressions need Spark.
+    store, metadata
+        The store of the metadata, or the folder that holds them. Default: ``_geoskip`` beside the data.
+    threads
+        The number of threads that read files. Default: one a processor.
+    mode
+        How to refresh: ``"incremental"`` reads new and changed files, ``"full"`` all, ``"quick"`` none: it takes
+        changed files out of use and counts what is missing.
+
+    Returns
+    -------
+    BuildReport
+        What was read and stored; ``print`` shows it. Files without metadata are in ``excluded``, with the reason.
+
+    Raises
+    ------
+    DatasetNotFoundError, NotIndexedError
+        Where there is nothing to index or to refresh.
+    InvalidSpecificationError
+        For expressions that need Spark, tables of Delta, Iceberg and Hudi, and indexes that were built under conditions
+        that only Spark has.
+    ConflictError
+        Where another writer committed first, and the two contradict each other.
+    """
+    started = time.perf_counter()
+    wanted = [indexes] if isinstance(indexes, Index) else list(indexes)
+    if mode not in _MODES:
+        raise InvalidSpecificationError(f"build(mode=) takes {', '.join(map(repr, _MODES))}, got {mode!r}")
+    if wanted and mode != "incremental":
+        raise InvalidSpecificationError(f"mode={mode!r} says how to refresh: give it without indexes")
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise InvalidSpecificationError(f"build(threads=) takes a number from 1 on, got {threads!r}")
+    load_mappings()
+    source = ParquetSource(ParquetPaths.of(path))
+    data = ParquetData(source, _store(source, store, metadata), metadata is None and store is None, threads or _cores())
+    if wanted:
+        if (why := reason_not_indexable(source.name, data.state.files)) is not None:
+            raise DatasetNotFoundError(why)
+        create_indexes(data, data.bind(wanted), by=_ENGINE, choose=data.choose)
+    else:
+        _refresh(data, mode)
+    with data.store.patiently():
+        return with_latest(data.store, lambda found: report_on(require_index(data.name, found), data, started))
+
+
+def _refresh(data: ParquetData, mode: str) -> None:
+    try:
+        snapshot = latest_with_index(data.name, data.store)
+    except NotIndexedError as error:
+        raise NotIndexedError(f"{error}; or geoskip.build(path, [MinMax('column')]) without Spark") from None
+    check_same(data, snapshot.header)
+    if mode == "quick":
+        refresh_quickly(data, snapshot, by=_ENGINE)
+    elif mode == "full":
+        try:
+            rebound = data.bind([entry.index for entry in snapshot.header.entries])
+        except UnknownColumnError as error:
+            raise UnknownColumnError(f"{error}; delete_index() takes out of use what cannot be built now") from None
+        refresh_fully(data, snapshot, rebound, by=_ENGINE)
+    else:
+        refresh_incrementally(data, snapshot, by=_ENGINE)
+
+
+def _cores() -> int:
+    return min(32, os.cpu_count() or 1)
+
+
+def _store(source: ParquetSource, store: Store | None, metadata: str | os.PathLike[str] | None) -> Store:
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError("give store= or metadata=, not both")
+    if store is not None:
+        return store
+    if metadata is None:
+        if source.root == "file:/":
+            raise InvalidSpecificationError(
+                f"the paths of {source.name} share no folder but /; say where to keep the metadata: metadata='folder'"
+            )
+        return ParquetStore(own_folder(source.paths.root))
+    text = os.fspath(metadata)
+    folder = local_path(text) if text.startswith("file:") else text
+    if folder is None or "://" in folder:
+        raise InvalidSpecificationError(f"metadata= is a local folder without Spark, got {text!r}; or give store=")
+    return ParquetStore(os.path.abspath(os.path.expanduser(folder)))
+
+
+class ParquetData:
+    """Files of a dataset, listed again each time but the first, and read by threads."""
+
+    def __init__(self, source: ParquetSource, store: Store, own: bool, threads: int) -> None:
+        self.source, self._store, self._own, self.threads = source, store, own, threads
+        self.state: ParquetState = state_of(source.paths)
+        self.built = BuiltRows()
+        for name in (*self.state.files.unnameable(), *self.state.left_out):
+            self.built.excluded[name.encode("utf-8", "replace").decode()] = UNNAMEABLE
+        snapshot = latest(store)
+        self.relation: FileRelation = source.relation(self.state, snapshot.header if snapshot is not None else None)
+        self._is_new = True
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+        return self.source.name
+
+    @property
+    def root(self) -> str:
+        """URI of the folder that paths are relative to."""
+        return self.source.root
+
+    @property
+    def store(self) -> Store:
+        """Store of the metadata."""
+        return self._store
+
+    def has_own_folder(self) -> bool:
+        """Test whether the metadata are beside the data, in the dataset's own folder."""
+        return self._own
+
+    def way_to_metadata(self) -> str:
+        """Advice on how to keep the metadata in another place."""
+        return "keep each dataset's in a folder of its own: geoskip.build(..., metadata='folder')"
+
+    def may_have_grown(self) -> bool:
+        """Test whether files may have been added since the listing."""
+        return has_grown(self.state, self.source.paths)
+
+    def header(self) -> Header:
+        """The header of the dataset without indexes."""
+        given = self.source.paths.given
+        path = given[0] if len(given) == 1 else list(given)
+        return Header(root=self.root, source={**self.relation.to_json(), "path": path, "table": None})
+
+    def listing(self) -> Listing:
+        """List the files."""
+        if not self._is_new:
+            self.state = state_of(self.source.paths)
+        self._is_new = False
+        uris, sizes, times, _ = self.state.files.columns
+        prefix = self.root.rstrip("/") + "/"
+        below_root = pc.utf8_slice_codeunits(uris, len(prefix))
+        return Listing(pc.if_else(pc.starts_with(uris, prefix), below_root, uris), sizes, times)
+
+    def etags(self, paths: Sequence[str]) -> list[str | None]:
+        """The entity tags of files now."""
+        return [local_etag(local_path(self._uri(path)) or "") for path in paths]
+
+    def sees(self, paths: pa.Array) -> pa.Array:
+        """A boolean for each path: True if this handle would list the file."""
+        return pa.array(self.source.paths.sees(map(self._uri, paths.to_pylist())), pa.bool_())
+
+    def changed(self, entries: Sequence[IndexEntry]) -> dict[str, str]:
+        """Indexes that would be built otherwise now, with the reason."""
+        found = {entry.name: self._change(entry) for entry in entries}
+        return {name: why for name, why in found.items() if why is not None}
+
+    def _change(self, old: IndexEntry) -> str | None:
+        try:
+            (new,) = self.bind([old.index])
+        except InvalidSpecificationError as error:
+            return str(error)
+        same = old.index.bound == new.index.bound
+        if same and all(new.depends.get(name) == value for name, value in old.depends.items()):
+            return None
+        return difference(old, new)
+
+    def readers(self) -> Mapping[str, str]:
+        """Readers of the data of each index so far."""
+        return {name: " and ".join(sorted(names)) for name, names in self.built.readers.items()}
+
+    def build(self, entries: Sequence[IndexEntry], paths: Sequence[str]) -> BuildResult:
+        """Collect the summaries of some files."""
+        files = self.state.files.among(map(self._uri, paths))
+        rows = build_rows(self.root, entries, files, partial(self._read, entries), self._relisted)
+        self.built += rows
+        return BuildResult(rows.rows, rows.excluded, self.readers())
+
+    def _relisted(self) -> FileListing:
+        return state_of(self.source.paths).files
+
+    def _uri(self, path: str) -> str:
+        return path if ":/" in path else f"{self.root.rstrip('/')}/{path}"
+
+    # --- indexes ------------------------------------------------------------------------------------------------------
+
+    def bind(self, indexes: Sequence[Index]) -> list[IndexEntry]:
+        """Entries of some indexes over the dataset.
+
+        Raises InvalidSpecificationError for indexes that are given twice or need Spark, UnknownColumnError.
+        """
+        found = checked(indexes)
+        binder = TextBinder(types_of_columns(self.relation), self._is_case_sensitive())
+        entries = [self._entry(binder, index) for index in found]
+        check_distinct(entries, new=not all(index.bound for index in found))
+        return entries
+
+    def _is_case_sensitive(self) -> bool:
+        return str(self.relation.settings.get("spark.sql.caseSensitive")).lower() == "true"
+
+    def _entry(self, binder: TextBinder, index: Index) -> IndexEntry:
+        texts = texts_of(index)
+        bound = [binder.bind(index, text) for text in texts]
+
+        def columns() -> list[SourceColumn]:
+            types = [expression.type or "" for expression in bound]
+            arrow = [sql_type(kind).arrow or pa.null() for kind in types]
+            return list(map(SourceColumn, index.expressions(), types, arrow))
+
+        entry = entry_of(self.relation, index, bound, columns)
+        for expression in bound:
+            for vertex in walk(expression):
+                if isinstance(vertex, Column | Call) and not sql_type(vertex.type).is_plain:
+                    raise InvalidSpecificationError(
+                        f"{index} needs Spark: {vertex} is of type {vertex.type}; build it by "
+                        "geoskip.dataset(spark, path).create_index(...)"
+                    )
+        for name, value in entry.depends.items():
+            differs = name in _AS_SPARK_HAS and value.lower() not in _AS_SPARK_HAS[name]
+            if differs or (name.startswith(SETTINGS_OF) and value != "{}"):
+                raise InvalidSpecificationError(
+                    f"{index} needs Spark: the metadata were made with {name}={value}, which only Spark follows"
+                )
+        return entry
+
+    def choose(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
+        """Entries with indexes that have chosen their parameters from a sample."""
+
+        def read(
+            samples: Sequence[IndexEntry], files: Sequence[ListedFile], *, in_process: bool
+        ) -> Mapping[str, FileResult]:
+            return self._read(samples, files)
+
+        def types(index: Index) -> list[pa.DataType]:
+            return [sql_type(expression.type).arrow or pa.null() for expression in index.bound]
+
+        return prepared(entries, list(self.state.files), read, types)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> dict[str, FileResult]:
+        """Summaries of files by their URIs."""
+        settings = self.relation.settings
+        modes = (settings.get(f"spark.sql.parquet.{kind}RebaseModeInRead") for kind in ("datetime", "int96"))
+        rules = ReadingRules(
+            case_sensitive=self._is_case_sensitive(),
+            corrected=all(str(mode).upper() == "CORRECTED" for mode in modes),
+            widens=not str(settings.get("spark.version")).startswith("3."),
+        )
+        reader = _Reader.of(entries, rules)
+        named = [(file.uri, local_path(file.uri) or "") for file in files]
+        size = max(1, min(_CHUNK, -(-len(named) // self.threads)))
+        chunks = [named[start : start + size] for start in range(0, len(named), size)]
+        found: dict[str, FileResult] = {}
+        with _progress(f"indexing {len(named):,} files", len(named)) as advance, ExitStack() as stack:
+            if self.threads == 1:
+                results: Iterator[list[FileResult]] = map(reader.read, chunks)
+            else:
+                pool = ThreadPoolExecutor(self.threads, "geoskip-build")
+                stack.callback(pool.shutdown, cancel_futures=True)
+                futures: list[Future[list[FileResult]]] = [pool.submit(reader.read, chunk) for chunk in chunks]
+                results = (future.result() for future in as_completed(futures))
+            for some in results:
+                found |= {result.path: result for result in some}
+                advance(len(found))
+        return found
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads files: for plain columns by the fast reader, which leaves odd files to the other one."""
+
+    plain: tuple[IndexPlan, ...]
+    others: tuple[ValuePlan, ...]
+    every: tuple[ValuePlan, ...]
+    rules: ReadingRules
+
+    @classmethod
+    def of(cls, entries: Sequence[IndexEntry], rules: ReadingRules) -> _Reader:
+        plain, others = [], []
+        every = tuple(ValuePlan(entry.name, entry.index, tuple(entry.index.bound)) for entry in entries)
+        for plan in every:
+            columns = tuple((one.name, one.type or "") for one in plan.expressions if isinstance(one, Column))
+            if len(columns) == len(plan.expressions) and all(is_readable(*column) for column in columns):
+                plain.append(IndexPlan(plan.name, plan.index, columns))
+            else:
+                others.append(plan)
+        return cls(tuple(plain), tuple(others), every, rules)
+
+    def read(self, files: Sequence[tuple[str, str]]) -> list[FileResult]:
+        """Summaries of files given as (URI, local path)."""
+        if not self.plain:
+            return [read_values(uri, local, self.every, self.rules) for uri, local in files]
+        found = []
+        paths = dict(files)
+        for result in read_files(files, self.plain, self.rules.case_sensitive):
+            local = paths[result.path]
+            if result.problem == SPARK:
+                result = read_values(result.path, local, self.every, self.rules)
+            elif result.problem is None and self.others:
+                result = _joined(result, read_values(result.path, local, self.others, self.rules))
+            found.append(result)
+        return found
+
+
+def _joined(one: FileResult, other: FileResult) -> FileResult:
+    """Results of one file for different indexes as one."""
+    if other.problem is not None:
+        return other
+    return FileResult(
+        one.path,
+        one.rows,
+        one.size,
+        {**one.summaries, **other.summaries},
+        None,
+        {**one.readers, **other.readers},
+        {**one.failures, **other.failures},
+    )
+
+
+@contextmanager
+def _progress(title: str, files: int) -> Iterator[Any]:
+    """Function that takes the number of files read, and shows it once the work has taken two seconds."""
+    since = time.monotonic()
+    with ExitStack() as stack:
+        show: Any = None
+
+        def advance(read: int) -> None:
+            nonlocal show
+            if show is None and time.monotonic() - since > _PATIENCE:
+                show = stack.enter_context(progress_display(title, "files"))
+            if show is not None:
+                show(read, files)
+
+        yield advance

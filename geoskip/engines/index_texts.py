@@ -1,0 +1,182 @@
+"""Indexed expressions without Spark: columns, nested fields, and calls of offered functions.
+
+A text means what it means to Spark in a session with its default settings and :func:`geoskip.register_functions`, so
+that an index built here and one built by Spark are the same. Any other SQL needs Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any
+
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError
+from geoskip.indexes.base import Index
+from geoskip.predicates import Call, Column, Literal, Predicate
+from geoskip.registry.fingerprint import Unidentifiable
+from geoskip.sources.bound_indexes import quoted
+from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
+from geoskip.types import sql_type
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)|(?P<number>-?\s*\d+(?:\.\d+)?)(?![\w.])|(?P<text>'[^'\\]*')"
+    r"|(?P<sign>[(),.]))",
+    re.ASCII,
+)
+_WORDS = {
+    "null", "true", "false", "date", "timestamp", "interval", "case", "cast", "not", "and", "or", "in", "like",
+    "between", "is", "distinct", "struct", "array", "map",
+}  # fmt: skip
+"""Words that are no columns or functions in SQL."""
+_PASSED = frozenset(["timestamp", "timestamp_ntz"])
+"""Types whose values reach Python functions in the session's time zone."""
+
+
+@dataclass(frozen=True)
+class TextBinder:
+    """Binds texts to the columns of a dataset; ``types`` has Spark's names of their types."""
+
+    types: Mapping[str, str]
+    case_sensitive: bool = False
+
+    def bind(self, index: Index, text: str) -> Predicate:
+        """Expression of an index's text.
+
+        Raises
+        ------
+        UnknownColumnError
+            For a column that the dataset does not have.
+        InvalidSpecificationError
+            For SQL that only Spark evaluates.
+        """
+        if text in self.types and self._meant(text, list(self.types)) is not None:
+            return Column(quoted(text), self.types[text])
+        return _Parser(self, index, text).whole()
+
+    def column(self, index: Index, parts: list[str]) -> Column:
+        """Column or nested field that a path of names means."""
+        known = self._meant(parts[0], list(self.types))
+        if known is None:
+            raise self._unknown(index, parts[0])
+        name, kind = quoted(known), sql_type(self.types[known])
+        for part in parts[1:]:
+            fields = dict(kind.fields)
+            found = self._meant(part, list(fields))
+            if found is None:
+                shown = f"is {kind.name}" if not fields else f"has the fields {', '.join(fields)}"
+                raise UnknownColumnError(f"{index}: there is no {part} in {name}, which {shown}")
+            name, kind = f"{name}.{quoted(found)}", fields[found]
+        return Column(name, kind.name)
+
+    def _meant(self, name: str, names: list[str]) -> str | None:
+        if self.case_sensitive:
+            return name if name in names else None
+        found = [one for one in names if one.lower() == name.lower()]
+        return found[0] if len(found) == 1 else None
+
+    def _unknown(self, index: Index, name: str) -> UnknownColumnError:
+        lowered = {column.lower(): column for column in self.types}
+        near = get_close_matches(name.lower(), lowered, 1)
+        hint = f"did you mean {lowered[near[0]]}? Its columns are" if near else "its columns are"
+        known = ", ".join(list(self.types)[:20]) + (", ..." if len(self.types) > 20 else "")
+        return UnknownColumnError(f"{index}: the dataset has no column {name}; {hint} {known}")
+
+
+class _Parser:
+    """Parser of one text."""
+
+    def __init__(self, binder: TextBinder, index: Index, text: str) -> None:
+        self.binder, self.index, self.text = binder, index, text
+        self.tokens: list[tuple[str, str]] = []
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            token = _TOKEN.match(text, position)
+            if token is None:
+                raise self.refusal()
+            self.tokens.append((str(token.lastgroup), token[str(token.lastgroup)]))
+            position = token.end()
+        self.at = 0
+
+    def whole(self) -> Predicate:
+        found = self.expression()
+        if self.at < len(self.tokens):
+            raise self.refusal()
+        return found
+
+    def expression(self) -> Predicate:
+        kind, token = self._next()
+        if kind == "number":
+            return _number(re.sub(r"\s", "", token)) or self._refused()
+        if kind == "text":
+            return Literal(token[1:-1], "string")
+        if kind != "name" or token.lower() in _WORDS:
+            raise self.refusal()
+        if self._peek() == "(" and not token.startswith("`"):
+            return self._call(token)
+        parts = [_plain(token)]
+        while self._peek() == ".":
+            self._next()
+            kind, token = self._next()
+            if kind != "name":
+                raise self.refusal()
+            parts.append(_plain(token))
+        return self.binder.column(self.index, parts)
+
+    def _call(self, name: str) -> Predicate:
+        self._next()
+        arguments: list[Predicate] = []
+        while self._peek() != ")":
+            if arguments and self._next()[1] != ",":
+                raise self.refusal()
+            arguments.append(self.expression())
+        self._next()
+        function = offered_by_name().get(name.lower())
+        if function is None:
+            raise self.refusal(f"{name} is no function that an installed library offers to geoskip")
+        for argument in arguments:
+            kind = sql_type(argument.type)
+            if not kind.is_plain or kind.kind in _PASSED:
+                raise self.refusal(f"{name} is given {argument}, of type {kind.name}")
+        try:
+            implementation, flags = implementation_of_offered(function)
+        except Unidentifiable as error:
+            raise self.refusal(str(error)) from None
+        return Call(function.name, tuple(arguments), implementation, flags, function.returns)
+
+    def _peek(self) -> str:
+        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+
+    def _next(self) -> tuple[str, str]:
+        if self.at == len(self.tokens):
+            raise self.refusal()
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def _refused(self) -> Any:
+        raise self.refusal()
+
+    def refusal(self, why: str = "") -> InvalidSpecificationError:
+        """Error for a text that only Spark evaluates."""
+        return InvalidSpecificationError(
+            f"{self.index}: {self.text!r} needs Spark{f' ({why})' if why else ''}; without it geoskip.build() indexes "
+            "columns, fields of structs, and calls of functions that geoskip offers over them, such as "
+            "GeoBox('ST_GeomFromWKB(shape)'); build it by geoskip.dataset(spark, path).create_index(...)"
+        )
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _number(text: str) -> Literal | None:
+    """Number in SQL as a literal; None where it is too long for a type."""
+    if "." not in text:
+        kind = next((kind for kind in ("int", "bigint") if int(text) in sql_type(kind).values), None)
+        return None if kind is None else Literal(int(text), kind)
+    whole, _, digits = text.lstrip("-").partition(".")
+    precision = max(len(whole.lstrip("0")) + len(digits), 1)
+    kind = f"decimal({precision},{len(digits)})"
+    return Literal(Decimal(text), kind) if precision <= 38 else None

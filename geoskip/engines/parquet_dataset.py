@@ -1,0 +1,320 @@
+"""Parquet datasets in local folders as Spark finds them: paths, files, partitions and columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoskip.engines.folder_listing import FOLDER, listed
+from geoskip.engines.usable_indexes import schema_types
+from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
+from geoskip.metadata import Header
+from geoskip.sources.bound_indexes import FileRelation
+from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, shared_folder
+from geoskip.sources.parquet_schema import spark_schema
+from geoskip.sources.spark_defaults import PARQUET, default_settings, spark_version
+from geoskip.stores.log_files import local_path
+
+_TABLES = (("_delta_log", "Delta Lake"), (".hoodie", "Hudi"))
+_SUMMARIES = ("_common_metadata", "_metadata")
+_NEEDS_SPARK = ("EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
+"""Keys of a field's metadata by which Spark changes what it reads."""
+_TICK = 0.05
+"""Seconds by which the time of a folder may lag behind the clock."""
+
+
+@dataclass(frozen=True)
+class ParquetPaths:
+    """Paths of a dataset: what was given, and the folders and files that it means.
+
+    Attributes
+    ----------
+    given
+        The paths or globs, absolute.
+    roots
+        The folders and files that they mean.
+    """
+
+    given: tuple[str, ...]
+    roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> ParquetPaths:
+        """Paths as a user gives them.
+
+        Raises DatasetNotFoundError for a path that is not there, InvalidSpecificationError for one that is not local.
+        """
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        if not paths:
+            raise DatasetNotFoundError("geoskip.build() got an empty list of paths")
+        given = tuple(map(_absolute, paths))
+        roots: dict[str, None] = {}
+        for one in given:
+            found = [one] if os.path.exists(one) else _expanded(one) if is_glob(one) else []
+            if not found:
+                raise DatasetNotFoundError(f"there is no file or folder {one}")
+            roots |= dict.fromkeys(found)
+        return cls(given, tuple(roots))
+
+    @property
+    def globs(self) -> list[str]:
+        """Those of the paths that are globs."""
+        return [one for one in self.given if is_glob(one) and one not in self.roots]
+
+    @cached_property
+    def root(self) -> str:
+        """Folder that identifies the dataset, as Spark's handle has it."""
+        if not self.globs and len(self.roots) == 1:
+            return self.roots[0] if os.path.isdir(self.roots[0]) else os.path.dirname(self.roots[0])
+        return shared_folder([*self.roots, *map(literal_head, self.globs)])
+
+    def sees(self, uris: Iterable[str]) -> list[bool]:
+        """Test which files these paths mean."""
+        patterns = [glob_pattern(f"file:{glob}") for glob in self.globs]
+        roots = [f"file:{root}" for root in self.roots]
+        return [
+            any(uri == root or uri.startswith(root.rstrip("/") + "/") for root in roots)
+            or any(pattern.fullmatch(uri) for pattern in patterns)
+            for uri in uris
+        ]
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidSpecificationError(f"a path of a dataset is a text, got {path!r}")
+    local = local_path(text) if text.startswith("file:") else text
+    if local is None or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", local):
+        raise InvalidSpecificationError(
+            f"{text} is not a local path: geoskip.build() reads local and mounted folders; mount it, or build with "
+            "geoskip.dataset(spark, path)"
+        )
+    return os.path.abspath(os.path.expanduser(local))
+
+
+def _expanded(glob: str) -> list[str]:
+    """Folders and files that a glob of Hadoop's means, without hidden ones."""
+    pattern, deepest = glob_pattern(glob), glob.count("/")
+    found: list[str] = []
+    waiting = [literal_head(glob)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if pattern.fullmatch(entry.path):
+                if not _is_hidden(entry.name):
+                    found.append(entry.path)
+            elif entry.is_dir() and entry.path.count("/") < deepest:
+                waiting.append(entry.path)
+    return sorted(found)
+
+
+def _is_hidden(name: str) -> bool:
+    return name[0] == "." or (name[0] == "_" and "=" not in name)
+
+
+@dataclass(frozen=True)
+class ParquetState:
+    """A dataset at one moment.
+
+    Attributes
+    ----------
+    files
+        The files, in the order of their URIs.
+    partitions
+        The names of the partition columns.
+    left_out
+        Names that are no Unicode, which no metadata can name.
+    since
+        When the listing began, in seconds since 1970.
+    """
+
+    files: FileListing
+    partitions: tuple[str, ...]
+    left_out: tuple[str, ...]
+    since: float
+
+
+def state_of(paths: ParquetPaths) -> ParquetState:
+    """List the files that Spark reads of some paths.
+
+    These are the files with data in folders of partitions, or where there are none those right in the folders.
+
+    Raises InvalidSpecificationError where Spark would find contradicting partitions.
+    """
+    since = time.time()
+    rows: list[tuple[str, int, int]] = []
+    folders: dict[str, str] = {}
+    left_out: list[str] = []
+    for root in paths.roots:
+        base = root if os.path.isdir(root) else os.path.dirname(root)
+        found = listed(root) if base == root else listed(base, os.path.basename(root))
+        left_out += [f"{base}/{name}" for name, _ in found.unnameable]
+        names, sizes, times = (column.to_pylist() for column in (found.path, found.size, found.mtime))
+        for name, size, time_ in zip(names, sizes, times, strict=True):
+            if size:
+                rows.append((f"{base.rstrip('/')}/{name}", size, time_))
+                folders.setdefault(os.path.dirname(rows[-1][0]), base)
+    columns = {folder: _columns_of(folder, base) for folder, base in folders.items()}
+    partitions = _agreed(columns)
+    if partitions:
+        rows = [row for row in rows if columns[os.path.dirname(row[0])][0]]
+    else:
+        rows = [row for row in rows if row[0] in paths.roots or os.path.dirname(row[0]) in paths.roots]
+    lines = sorted({(path.replace("\n", "\0"), size, time_) for path, size, time_ in rows})
+    text = "".join(f"{size} {time_} file:{path}\n" for path, size, time_ in lines)
+    return ParquetState(FileListing(text), partitions, tuple(left_out), since)
+
+
+def _columns_of(folder: str, base: str) -> tuple[tuple[str, ...], str]:
+    """Partition columns of a folder, from the top, and the folder that holds the partitions."""
+    names: list[str] = []
+    while folder != base:
+        name, sign, value = os.path.basename(folder).partition("=")
+        if sign and name:
+            if not value:
+                raise InvalidSpecificationError(f"{folder} is a partition without a value, which Spark does not read")
+            names.append(re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), name))
+        elif names:
+            break
+        folder = os.path.dirname(folder)
+    return tuple(reversed(names)), folder
+
+
+def _agreed(columns: Mapping[str, tuple[tuple[str, ...], str]]) -> tuple[str, ...]:
+    """Partition columns of all folders."""
+    partitioned = {folder: found for folder, found in columns.items() if found[0]}
+    if not partitioned:
+        return ()
+    bases = {base if names else folder for folder, (names, base) in columns.items()}
+    kinds = {names for names, _ in partitioned.values()}
+    if len(bases) > 1 or len(kinds) > 1:
+        shown = ", ".join(sorted(columns)[:3])
+        raise InvalidSpecificationError(
+            f"the folders {shown} have no partition columns in common, so that Spark reads them as no one dataset; "
+            "build each part by itself"
+        )
+    return next(iter(kinds))
+
+
+class ParquetSource:
+    """A dataset given by paths, with its relation as Spark's default session has it."""
+
+    def __init__(self, paths: ParquetPaths) -> None:
+        self.paths = paths
+        self.root = f"file:{paths.root}"
+        for marker, name in _TABLES:
+            if os.path.exists(os.path.join(paths.root, marker)):
+                raise InvalidSpecificationError(
+                    f"{paths.root} is a table of {name}, whose log says which files are of now; build with Spark: "
+                    "geoskip.dataset(spark, path).create_index(...)"
+                )
+        if _is_iceberg(os.path.join(paths.root, "metadata")):
+            raise InvalidSpecificationError(
+                f"{paths.root} is a table of Iceberg, whose metadata say which files are of now; build with Spark: "
+                "geoskip.dataset(spark, table=...).create_index(...)"
+            )
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+        return ", ".join(self.paths.given)
+
+    def relation(self, state: ParquetState, recorded: Header | None) -> FileRelation:
+        """Relation of the dataset, by the settings that its metadata record.
+
+        Parameters
+        ----------
+        state
+            The files of now.
+        recorded
+            The header of the latest snapshot, None where there is none.
+        """
+        settings: dict[str, str | None] = {**default_settings(spark_version()), "spark.version": spark_version()}
+        source = recorded.source if recorded is not None else {}
+        settings |= {name: value for name, value in (source.get("settings") or {}).items() if value is not None}
+        schema = _with_fields_of(self._schema(state), source.get("schema"))
+        roots = tuple(f"file:{root}" for root in self.paths.roots)
+        return FileRelation(PARQUET, {}, settings, schema, roots, state.partitions, self.root)
+
+    def _schema(self, state: ParquetState) -> str:
+        """Schema of the file from which Spark takes the columns."""
+        summaries = (os.path.join(root, name) for name in _SUMMARIES for root in self.paths.roots)
+        path = next(filter(os.path.isfile, summaries), None)
+        if path is None:
+            first = state.files.schema_file()
+            path = local_path(first.uri) if first is not None else None
+        if path is None:
+            return '{"type":"struct","fields":[]}'
+        try:
+            return spark_schema(pq.ParquetFile(path))
+        except (OSError, pa.ArrowException, ValueError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InvalidSpecificationError(f"{self.name} cannot be read: {path} is not readable as Parquet: {why}; "
+                "geoskip.build() reads Parquet, other formats need Spark") from error  # fmt: skip
+
+
+def types_of(relation: FileRelation) -> dict[str, str]:
+    """Spark's names of the types of a relation's columns; of partition columns ``string``.
+
+    Columns of which Spark changes what it reads (defaults, CHAR) have the type ``unknown``.
+    """
+    found = schema_types(Header(root=relation.root, source={"schema": relation.schema}))
+    for field in json.loads(relation.schema)["fields"]:
+        if any(key in (field.get("metadata") or {}) for key in _NEEDS_SPARK):
+            found[field["name"]] = "unknown"
+    lowered = {name.lower() for name in relation.partitions}
+    stored = {name: kind for name, kind in found.items() if name.lower() not in lowered}
+    return stored | dict.fromkeys(relation.partitions, "string")
+
+
+def _with_fields_of(schema: str, recorded: Any) -> str:
+    """A schema with the fields that another one has besides, such as of columns that the first file lacks."""
+    if not isinstance(recorded, str) or recorded == schema:
+        return schema
+    here, there = json.loads(schema), json.loads(recorded)
+    names = {field["name"].lower() for field in here["fields"]}
+    more = [field for field in there.get("fields", ()) if field["name"].lower() not in names]
+    if not more:
+        return schema
+    here["fields"] += more
+    return json.dumps(here, separators=(",", ":"), ensure_ascii=False)
+
+
+def _is_iceberg(folder: str) -> bool:
+    try:
+        return any(name.endswith(".metadata.json") for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def has_grown(state: ParquetState, paths: ParquetPaths) -> bool:
+    """Test whether files may have been added since a listing; the times of the folders exclude it."""
+    top = paths.root
+    folders = {top, *(root for root in paths.roots if os.path.isdir(root))}
+    for uri in state.files.folders:
+        folder = local_path(uri) or top
+        while folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    try:
+        return any(os.stat(folder).st_mtime > state.since - _TICK for folder in folders)
+    except OSError:
+        return True
+
+
+def own_folder(root: str) -> str:
+    """Folder of the metadata beside the data."""
+    return os.path.join(root, FOLDER)

@@ -1,0 +1,392 @@
+"""Values of indexed expressions in Parquet files, as Spark reads them, where Arrow's may differ.
+
+:mod:`geoskip.sources.arrow_reader` reads what Arrow and Spark hold in one form. Here is the rest: nested fields,
+columns that a file lacks or has in a narrower type, times in Spark's older form (INT96), days of the Julian calendar,
+and calls of Python functions. A file that only Spark could read gets a problem instead of summaries: it is always read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from geoskip.indexes.base import Index
+from geoskip.indexes.stored_bounds import sharing
+from geoskip.predicates import Call, Column, Literal, Predicate, walk
+from geoskip.sources.arrow_reader import FileResult, ValueGatherer, is_encrypted, is_signed, one_array, store_summaries
+from geoskip.sources.footers import least_value
+from geoskip.sources.offered_functions import offered_by_name
+from geoskip.types import SqlType, sql_type
+
+_ROWS_AT_ONCE = 1 << 20
+_READER = "arrow"
+_GREGORIAN = -141_427
+"""The day (1582-10-15) from which both calendars agree."""
+_COMMON_ERA = -719_164
+"""The first day of the year 1 of the Julian calendar."""
+_TIMES_AGREE = -2_208_988_800 * 10**6
+"""The microsecond (1900-01-01) from which rebased timestamps agree in all zones."""
+_LAST_TIME = 253_402_300_800 * 10**6
+"""The microsecond (the year 10000) up to which readers of INT96 agree."""
+
+
+class NeedsSpark(Exception):
+    """Only Spark knows the values of a file; the message is the reason."""
+
+
+class _FunctionFailed(Exception):
+    """A function has no values that Spark would have; the indexes over it have no summary of the file."""
+
+    def __init__(self, call: Call, error: Exception) -> None:
+        super().__init__(f"{call}: {type(error).__name__}: {error}")
+        self.call = call
+
+
+@dataclass(frozen=True)
+class ReadingRules:
+    """Rules by which Spark reads Parquet: its settings, and its main version."""
+
+    case_sensitive: bool = False
+    corrected: bool = True
+    """Take times of files by unknown writers as they are; Spark 3 raises an error for old ones."""
+    widens: bool = True
+    """Read narrower types of a file as the dataset's; Spark 3 raises an error."""
+
+
+@dataclass(frozen=True)
+class ValuePlan:
+    """An index to build over expressions: its name, the index, and the expressions."""
+
+    name: str
+    index: Index
+    expressions: tuple[Predicate, ...]
+
+
+def read_values(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
+    """Summaries of one Parquet file; a file that cannot be read has a problem.
+
+    Parameters
+    ----------
+    uri, local
+        The file's URI, to report, and its local path.
+    plans
+        The indexes.
+    rules
+        How Spark reads the file.
+    """
+    failures: dict[str, str] = {}
+    left = list(plans)
+    while True:
+        try:
+            result = _summarised(uri, local, left, rules)
+        except _FunctionFailed as error:
+            failed = [plan for plan in left if any(error.call in walk(one) for one in plan.expressions)]
+            failures |= {plan.name: str(error) for plan in failed}
+            left = [plan for plan in left if plan not in failed]
+            continue
+        except NeedsSpark as error:
+            return FileResult(uri, problem=f"it needs Spark: {error}; refresh_index() of a session indexes it")
+        except Exception as error:
+            if is_encrypted(local):
+                return FileResult(uri, problem="it is encrypted, and only Spark has the keys")
+            return FileResult(uri, problem=f"unreadable: {str(error).splitlines()[0] if str(error) else repr(error)}")
+        result.failures |= failures
+        result.summaries |= dict.fromkeys(failures)
+        return result
+
+
+def _summarised(uri: str, local: str, plans: Sequence[ValuePlan], rules: ReadingRules) -> FileResult:
+    result = FileResult(uri)
+    with pa.OSFile(local) as opened:
+        file = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+        if is_signed(opened, file):
+            raise NeedsSpark("its columns may be encrypted, and only Spark has the keys")
+        result.rows, result.size = file.metadata.num_rows, opened.size()
+        parts = _gathered(file, plans, rules).finish()
+    with sharing():
+        store_summaries([(result, [(plan.name, plan.index) for plan in plans], parts)], _READER)
+    return result
+
+
+def _gathered(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRules) -> ValueGatherer:
+    expressions = list(dict.fromkeys(expression for plan in plans for expression in plan.expressions))
+    gatherer = ValueGatherer([(p.index, tuple(expressions.index(e) for e in p.expressions)) for p in plans])
+    values = _FileValues(file, rules)
+    for table in values.tables(expressions):
+        gatherer.add([values.of(expression, table) for expression in expressions], table.num_rows)
+    return gatherer
+
+
+class _FileValues:
+    """Values of expressions over the rows of one file."""
+
+    def __init__(self, file: pq.ParquetFile, rules: ReadingRules) -> None:
+        self.file, self.rules = file, rules
+        self.schema: pa.Schema = file.schema_arrow
+        self.int96 = {
+            leaf.path
+            for leaf in (file.schema.column(number) for number in range(len(file.schema)))
+            if leaf.physical_type == "INT96"
+        }
+
+    def tables(self, expressions: Sequence[Predicate]) -> Iterator[pa.Table]:
+        """Tables of some row groups each, with the columns that expressions need."""
+        columns = {v.name: v for expression in expressions for v in walk(expression) if isinstance(v, Column)}
+        needed = {self._top(parts_of_name(name)[0]) for name in columns}
+        wanted = sorted(name for name in needed if name is not None)
+        if any(a.startswith(f"{b}.") or b.startswith(f"{a}.") for a in self.schema.names for b in wanted):
+            raise NeedsSpark("the name of one of its columns is the path of a nested field")
+        groups: list[int] = []
+        rows = 0
+        if not self.file.metadata.num_row_groups:
+            yield self.schema.empty_table().select(wanted)
+        for group in range(self.file.metadata.num_row_groups):
+            groups.append(group)
+            rows += self.file.metadata.row_group(group).num_rows
+            if rows >= _ROWS_AT_ONCE or group == self.file.metadata.num_row_groups - 1:
+                yield self.file.read_row_groups(groups, columns=wanted, use_threads=False)
+                groups, rows = [], 0
+
+    def _top(self, name: str) -> str | None:
+        found = self._matching(name, self.schema.names)
+        if len(found) > 1:
+            raise NeedsSpark(f"it has several columns called {name}")
+        return found[0] if found else None
+
+    def _matching(self, name: str, names: Sequence[str]) -> list[str]:
+        if self.rules.case_sensitive:
+            return [one for one in names if one == name]
+        return [one for one in names if one.lower() == name.lower()]
+
+    def of(self, expression: Predicate, table: pa.Table) -> pa.Array:
+        """Values of an expression for the rows of a table."""
+        match expression:
+            case Column():
+                return self._column(expression, table)
+            case Call():
+                arguments = [
+                    arg if isinstance(arg, Literal) else self.of(arg, table)  # constants of functions
+                    for arg in expression.args
+                ]
+                try:
+                    return called(expression, arguments, table.num_rows)
+                except Exception as error:
+                    raise _FunctionFailed(expression, error) from error
+        raise NeedsSpark(f"{expression} is neither a column nor a function")
+
+    def _column(self, column: Column, table: pa.Table) -> pa.Array:
+        parts, of = parts_of_name(column.name), sql_type(column.type)
+        name = self._top(parts[0])
+        if name is None:
+            return pa.nulls(table.num_rows, of.arrow)
+        values, path = one_array([table[name]]), name
+        for part in parts[1:]:
+            if not pa.types.is_struct(values.type):
+                raise NeedsSpark(f"its {path} is {values.type}")
+            numbers = range(values.type.num_fields)
+            found = self._matching(part, [values.type.field(number).name for number in numbers])
+            if len(found) > 1:
+                raise NeedsSpark(f"it has several fields called {path}.{part}")
+            if not found:
+                return pa.nulls(table.num_rows, of.arrow)
+            path = f"{path}.{found[0]}"
+            values = pc.struct_field(values, values.type.get_field_index(found[0]))
+        return self._converted(values, of, path)
+
+    def _converted(self, values: pa.Array, of: SqlType, path: str) -> pa.Array:
+        """Values of a column as Spark reads them for a type."""
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        kind, target = values.type, of.arrow
+        if pa.types.is_null(kind):
+            return pa.nulls(len(values), target)
+        if of.kind == "timestamp" and path in self.int96:
+            return self._of_int96(values).cast(target)
+        if of.kind in ("timestamp", "timestamp_ntz"):
+            if not pa.types.is_timestamp(kind) or kind.unit not in ("ms", "us") or path in self.int96:
+                raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
+            if (kind.tz is not None) != (of.kind == "timestamp"):
+                raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
+            self._check_times(least_value(pa.chunked_array([values])), b"org.apache.spark.legacyDateTime", b"3.0.0")
+            return values.cast(target)
+        if of.kind == "date" and pa.types.is_date32(kind):
+            return self._days(values)
+        if kind == target or (of.kind, kind) in _WIDE:
+            return values
+        if of.kind in ("string", "binary") and (pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+            return values.cast(pa.binary()).view(target)  # a text need not be valid UTF-8
+        if self._holds(of, kind):
+            return values.cast(target)
+        raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
+
+    def _holds(self, of: SqlType, kind: pa.DataType) -> bool:
+        """Test whether Spark reads a type of a file as another one without changing a value."""
+        if kind in _UNSIGNED:
+            return _UNSIGNED[kind] == of.name or (self.rules.widens and of.widens(sql_type(_UNSIGNED[kind])))
+        if not self.rules.widens:
+            return False
+        if pa.types.is_signed_integer(kind):
+            return of.is_integral and of.values.stop >= 1 << (kind.bit_width - 1)
+        if pa.types.is_decimal(kind):
+            return of.is_decimal and of.scale == kind.scale and of.precision >= kind.precision
+        return bool(pa.types.is_float32(kind) and of.kind == "double")
+
+    def _of_int96(self, values: pa.Array) -> pa.Array:
+        numbers = values.cast(pa.int64())
+        ends = pc.min_max(numbers)
+        self._check_times(ends["min"].as_py(), b"org.apache.spark.legacyINT96", b"3.1.0")
+        if (ends["max"].as_py() or 0) >= _LAST_TIME:
+            raise NeedsSpark("it has times after the year 9999 as INT96")
+        return numbers.cast(pa.timestamp("us", "UTC"))
+
+    def _is_legacy(self, key: bytes, since: bytes) -> bool | None:
+        """Test whether Spark rebases the file's times; None where a setting decides, for an unknown writer."""
+        entries = self.file.metadata.metadata or {}
+        version = entries.get(b"org.apache.spark.version")
+        return None if version is None else key in entries or version < since
+
+    def _check_times(self, least: int | None, key: bytes, since: bytes) -> None:
+        if least is None or least >= _TIMES_AGREE:
+            return
+        legacy = self._is_legacy(key, since)
+        if legacy:
+            raise NeedsSpark("it has times before 1900, which Spark rebases from the Julian calendar")
+        if legacy is None and not self.rules.corrected:
+            raise NeedsSpark("it has times before 1900 by an unknown writer")
+
+    def _days(self, values: pa.Array) -> pa.Array:
+        least = pc.min(values.cast(pa.int32())).as_py()
+        if least is None or least >= _GREGORIAN:
+            return values
+        legacy = self._is_legacy(b"org.apache.spark.legacyDateTime", b"3.0.0")
+        if legacy is None and not self.rules.corrected:
+            raise NeedsSpark("it has days before 1582-10-15 by an unknown writer")
+        if not legacy:
+            return values
+        if least < _COMMON_ERA:
+            raise NeedsSpark("it has days before the year 1 of the Julian calendar")
+        return rebased(values)
+
+
+_WIDE = {("string", pa.large_string()), ("binary", pa.large_binary())}
+_UNSIGNED = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)"}
+"""Spark's types of Arrow's unsigned numbers."""
+
+
+def rebased(days: pa.Array) -> pa.Array:
+    """Days of the Julian calendar before 1582-10-15, as days of the same date in the Gregorian one.
+
+    A 29th of February that the Gregorian calendar lacks becomes the 1st of March, as in Spark.
+
+    >>> str(rebased(pa.array([dt.date(1582, 10, 14), dt.date(1582, 10, 15), None])).to_pylist())
+    '[datetime.date(1582, 10, 4), datetime.date(1582, 10, 15), None]'
+    """
+    numbers = np.asarray(days.cast(pa.int32()).fill_null(0)).astype(np.int64)
+    shifted = numbers + 2_440_588 + 32_082  # days since 1 March 4801 BC of the Julian calendar
+    year = (4 * shifted + 3) // 1461
+    of_year = shifted - 1461 * year // 4
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5
+    months = (month + 2) % 12 + 12 * (year - 4800 + month // 10 - 1970)
+    same = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day
+    found = np.where(numbers < _GREGORIAN, same, numbers).astype(np.int32)
+    return pa.array(found, mask=np.asarray(days.is_null())).cast(pa.date32())
+
+
+def parts_of_name(name: str) -> list[str]:
+    """Parts of a column's name in a predicate.
+
+    >>> parts_of_name("a.`b.c`.`d``e`")
+    ['a', 'b.c', 'd`e']
+    """
+    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name)
+    return [quoted.replace("``", "`") or plain for quoted, plain in parts]
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+_RESULTS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,), "binary": (bytes, bytearray), "boolean": (bool,), "double": (float,), "float": (float,),
+    "int": (int,), "bigint": (int,), "smallint": (int,), "tinyint": (int,), "date": (dt.date,),
+}  # fmt: skip
+"""Python's types of the results that Spark takes as they are."""
+
+
+def called(call: Call, arguments: Sequence[pa.Array | Literal], rows: int) -> pa.Array:
+    """Values of an offered function, as Spark gets them.
+
+    Parameters
+    ----------
+    call
+        The call, whose name is that of the function.
+    arguments
+        Values, or constants.
+    rows
+        The number of rows.
+
+    Raises
+    ------
+    NeedsSpark
+        For results of another type than declared, which Spark converts by its own rules.
+    """
+    function = offered_by_name()[call.name.lower()]
+    target = sql_type(call.type).arrow
+    if target is None:
+        raise NeedsSpark(f"{call.name} returns {call.type}")
+    if function.vectorised is not None:
+        return _of_series(function.vectorised, arguments, rows, target)
+    return _of_rows(function.function, call, arguments, rows, target)
+
+
+def _of_series(
+    function: Callable[..., Any], arguments: Sequence[pa.Array | Literal], rows: int, target: pa.DataType
+) -> pa.Array:
+    import pandas
+
+    if not rows:
+        return pa.array([], target)
+    series = [
+        pandas.Series([argument.value] * rows) if isinstance(argument, Literal) else _series(argument)
+        for argument in arguments
+    ]
+    found = function(*series)
+    return pa.Array.from_pandas(found, mask=found.isnull(), type=target, safe=False)
+
+
+def _series(values: pa.Array) -> Any:
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values.validate(full=True)  # raises for what is not UTF-8
+    return values.to_pandas(date_as_object=True)
+
+
+def _of_rows(
+    function: Callable[..., Any], call: Call, arguments: Sequence[pa.Array | Literal], rows: int, target: pa.DataType
+) -> pa.Array:
+    kinds = _RESULTS.get(sql_type(call.type).kind, ())
+    of_rows = [[one.value] * rows if isinstance(one, Literal) else one.to_pylist() for one in arguments]
+    known: dict[Any, Any] = {}
+    found = []
+    for row in zip(*of_rows, strict=True) if of_rows else [()] * rows:
+        key = tuple(map(_key, row))
+        if key not in known:
+            known[key] = function(*row)
+            if known[key] is not None and type(known[key]) not in kinds:
+                raise NeedsSpark(f"{call.name} returned {type(known[key]).__name__}, it is declared as {call.type}")
+        found.append(known[key])
+    return pa.array(found, target)
+
+
+def _key(value: Any) -> Any:
+    """Key of a value that tells apart what a function can: -0.0 from 0.0, and decimals of different scale."""
+    return repr(value) if isinstance(value, float | Decimal) else value
