@@ -95,6 +95,9 @@ def difference(one: IndexEntry, other: IndexEntry, first: str = "then", second: 
     first, second
         What the message calls the two.
     """
+    read, reads = ({name for name, _ in entry.columns} for entry in (one, other))
+    if read != reads:
+        return f"it reads {', '.join(sorted(read))} {first}, {', '.join(sorted(reads))} {second}"
     differing = [name for name, value in one.depends.items() if other.depends.get(name) != value]
     if differing:
         values = ((name, one.depends[name], other.depends.get(name)) for name in differing)

@@ -71,12 +71,13 @@ class SupportedRelations {
         if (problem != null) {
             return "left alone: " + problem;
         }
-        if (files.getClass() != HadoopFsRelation.class) {
+        TableFormat table = TableFormat.of(files.location());
+        String why = table == null ? null : table.reasonOfScan(files);
+        if (why == null && files.getClass() != HadoopFsRelation.class) {
             return "left alone: it is not a plain relation of files but a " + files.getClass().getName();
         }
-        TableFormat table = TableFormat.of(files.location());
         if (table != null) {
-            return table.reasonOfScan(files);
+            return why;
         }
         Class location = files.location().getClass();
         if (location != InMemoryFileIndex.class && location != CatalogFileIndex.class
