@@ -4,7 +4,7 @@ Made for people, for BI and for data-quality jobs, and an interface that other e
 
 =============================== ==============================================================================
 path                            string: relative to the dataset's root; a whole URI for a file outside of it
-uri                             string: as Spark's ``_metadata.file_path`` writes it, percent-encoded
+uri                             string: as ``input_file_name()`` of Spark writes it, percent-encoded
 file_size, modified             int64 bytes and timestamp (UTC) of the file when it was indexed
 row_count                       int64
 index_name, kind                string: ``minmax(temp)``, ``minmax``
@@ -39,6 +39,7 @@ of a column's name, type or meaning is another version. The format of ``details`
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -97,6 +98,9 @@ SCHEMA = pa.schema(
 _DAY = 86_400_000_000
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970."""
+
+_ENCODED = re.compile(r"[^\w/.!~*'():@&=+$,;\-\u00a1-\U0010ffff]|[\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+"""What java.net.URI percent-encodes: ASCII but letters, digits and these signs, control characters, and spaces."""
 
 Columns = dict[str, pa.Array]
 
@@ -181,15 +185,17 @@ def _files(snapshot: Snapshot) -> Columns:
 
 
 def _uri(root: str, path: str) -> str:
-    """A file as Spark's ``_metadata.file_path`` writes it.
+    """A file as ``input_file_name()`` of Spark writes it.
 
     >>> _uri("file:/data/a b", "day=1/x%.parquet"), _uri("s3a://bucket/data", "s3a://bucket/other/x.parquet")
     ('file:///data/a%20b/day=1/x%25.parquet', 's3a://bucket/other/x.parquet')
+    >>> _uri("file:/é", "a\u2003b"), _uri("file:/", "[a]")
+    ('file:///é/a%E2%80%83b', 'file:///%5Ba%5D')
     """
     whole = path if "://" in path or path.startswith("file:/") else f"{root.rstrip('/')}/{path}"
     local = local_path(whole)
     scheme, mark, rest = ("file", "://", local) if local is not None else whole.partition("://")
-    return scheme + mark + quote(rest, safe="/-_.!~*'():@&=+$,;")
+    return scheme + mark + _ENCODED.sub(lambda found: quote(found[0], safe=""), rest)
 
 
 def _table(base: Columns, columns: Mapping[str, Any]) -> pa.Table:

@@ -16,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geoskip.types import sql_type
-
 _FIELDS = ("day", "hour", "minute", "second")
 _SECOND = 1_000_000
 _EXACT = 2.0**53
@@ -30,19 +28,18 @@ def texts_of(values: pa.Array, kind: str) -> pa.Array:
     Parameters
     ----------
     values : Array
-        Values in the Arrow type of stored bounds: text as binary, intervals of months as int32, others as durations.
+        Values in the Arrow type of stored bounds: text as binary, intervals of days and times as durations.
     kind : str
         Spark's name of their type.
 
     >>> texts_of(pa.array([1e7, 0.001, -0.0, float("nan"), None]), "double").to_pylist()
     ['1.0E7', '0.001', '-0.0', 'NaN', None]
-    >>> texts_of(pa.array([-14], pa.int32()), "interval year to month").to_pylist()
-    ["INTERVAL '-1-2' YEAR TO MONTH"]
+    >>> texts_of(pa.array([5_000_000], pa.duration("us")), "interval day to second").to_pylist()
+    ["INTERVAL '0 00:00:05' DAY TO SECOND"]
     """
     stored = values.type
-    if sql_type(kind).kind.startswith("interval"):
-        plain = values.cast(pa.int64()) if pa.types.is_duration(stored) else values
-        return _each(plain, lambda value: _interval(value, kind.lower()))
+    if pa.types.is_duration(stored):
+        return _each(values.cast(pa.int64()), lambda value: _interval(value, kind.lower()))
     if pa.types.is_floating(stored):
         single = pa.types.is_float32(stored)
         return _each(values, lambda value: _real(np.float32(value) if single else np.float64(value)))
@@ -107,19 +104,15 @@ def _short(time: str) -> str:
 
 
 def _interval(value: int, kind: str) -> str:
-    """An interval of months or microseconds; ``kind`` names its fields.
+    """An interval of microseconds; ``kind`` names its fields.
 
     >>> _interval(90_061_500_000, "interval day to second"), _interval(-5_000_000, "interval second")
     ("INTERVAL '1 01:01:01.5' DAY TO SECOND", "INTERVAL '-05' SECOND")
     """
-    fields = re.findall("year|month|day|hour|minute|second", kind)
-    first, last = fields[0], fields[-1]
+    named = [field for field in _FIELDS if field in kind]
     sign, rest = "-" if value < 0 else "", abs(value)
-    if first in ("year", "month"):
-        shown = str(rest) if first == "month" else str(rest // 12) + (f"-{rest % 12}" if last == "month" else "")
-    else:
-        shown = _fields_of(rest, _FIELDS.index(first), _FIELDS.index(last))
-    return f"INTERVAL '{sign}{shown}' {' TO '.join(dict.fromkeys((first, last))).upper()}"
+    shown = _fields_of(rest, _FIELDS.index(named[0]), _FIELDS.index(named[-1]))
+    return f"INTERVAL '{sign}{shown}' {' TO '.join(named).upper()}"
 
 
 def _fields_of(rest: int, first: int, last: int) -> str:

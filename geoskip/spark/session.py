@@ -35,6 +35,7 @@ from geoskip.registry.installed import load_mappings
 from geoskip.spark.catalog import KEYS, DatasetCatalog
 from geoskip.spark.rule.bridge import Bridge
 from geoskip.spark.st_functions import candidates, register_functions
+from geoskip.spark.statistics_function import register_statistics
 from geoskip.stores.keyring import KeyKeeper
 
 ENABLED = "spark.geoskip.enabled"
@@ -100,7 +101,7 @@ def configure(builder: SparkSession.Builder, *, sedona: bool | None = None) -> S
 
 
 def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
-    """Switch geoskip on for a live session; idempotent.
+    """Switch geoskip on for a live session, and register ``geoskip_statistics``; idempotent.
 
     Parameters
     ----------
@@ -125,6 +126,7 @@ def enable(spark: SparkSession, *, keys: KeyKeeper | None = None) -> None:
     else:
         known.unlock(keys, key_ring)
     java(spark).geoskip.install(spark._jsparkSession)
+    register_statistics(spark)
     spark.conf.set(ENABLED, "true")
 
 

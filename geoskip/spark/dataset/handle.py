@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from geoskip.engines.statistics import statistics_of
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.indexes.base import Index
 from geoskip.layout.layout_report import LayoutReport
@@ -32,6 +33,7 @@ from geoskip.spark.dataset.rewrite_files import RewriteReport, rewrite
 from geoskip.spark.dataset.source import RESTRICTING, DatasetSource, SparkData, table_format
 from geoskip.spark.dataset.verify import VerifyResult
 from geoskip.spark.session import check_session, java, known
+from geoskip.spark.statistics_function import statistics_frame
 from geoskip.stores.base import Store
 from geoskip.stores.encryption import Encryption
 
@@ -389,6 +391,15 @@ class Dataset:
             For an unknown column and for a type without an order; without columns where there are no default ones.
         """
         return report_layout(self._source, columns)
+
+    def statistics(self) -> DataFrame:
+        """DataFrame of what the indexes store, a row a file and index: least and greatest values, counts, boxes.
+
+        Its columns are those of :func:`geoskip.statistics`, an interface with a version; null is unknown. In SQL,
+        ``SELECT * FROM geoskip_statistics('path')`` reads the same where the metadata are in a folder that the
+        workers can reach, without protection.
+        """
+        return statistics_frame(self.spark, statistics_of(self._store()))
 
     def history(self) -> DataFrame:
         """DataFrame of the operations, a row each, the oldest first.
