@@ -26,11 +26,8 @@ _TOKEN = re.compile(
     r"|(?P<sign>[(),.]))",
     re.ASCII,
 )
-_WORDS = {
-    "null", "true", "false", "date", "timestamp", "interval", "case", "cast", "not", "and", "or", "in", "like",
-    "between", "is", "distinct", "struct", "array", "map",
-}  # fmt: skip
-"""Words that are no columns or functions in SQL."""
+_WORDS = frozenset(["null", "true", "false", "case", "not", "cast", "interval", "exists"])
+"""Words that SQL does not take for a column."""
 _PASSED = frozenset(["timestamp", "timestamp_ntz"])
 """Types whose values reach Python functions in the session's time zone."""
 

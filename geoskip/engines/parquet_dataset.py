@@ -164,9 +164,10 @@ def state_of(paths: ParquetPaths) -> ParquetState:
         left_out += [f"{base}/{name}" for name, _ in found.unnameable]
         names, sizes, times = (column.to_pylist() for column in (found.path, found.size, found.mtime))
         for name, size, time_ in zip(names, sizes, times, strict=True):
+            path = f"{base.rstrip('/')}/{name}"
+            folders.setdefault(os.path.dirname(path), base)
             if size:
-                rows.append((f"{base.rstrip('/')}/{name}", size, time_))
-                folders.setdefault(os.path.dirname(rows[-1][0]), base)
+                rows.append((path, size, time_))
     columns = {folder: _columns_of(folder, base) for folder, base in folders.items()}
     partitions = _agreed(columns)
     if partitions:
