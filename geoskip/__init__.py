@@ -101,6 +101,8 @@ if TYPE_CHECKING:
     from geoskip.engines.build import build
     from geoskip.engines.files import File, KeptFiles, files, listing
     from geoskip.engines.geoparquet import read_geoparquet
+    from geoskip.engines.polars_scan import scan_polars
+    from geoskip.engines.pyarrow_dataset import pyarrow_dataset
     from geoskip.engines.statistics import statistics
     from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.advisor.recommend import recommend
@@ -166,6 +168,7 @@ __all__ = [
     "listing",
     "mappings",
     "maps",
+    "pyarrow_dataset",
     "quarantined",
     "read_geoparquet",
     "recommend",
@@ -173,6 +176,7 @@ __all__ = [
     "release",
     "report",
     "reports",
+    "scan_polars",
     "session",
     "statistics",
     "wait_for_audits",
@@ -185,6 +189,8 @@ __all__ = [
 _ENGINES = {
     **dict.fromkeys(("File", "KeptFiles", "files", "listing"), "files"),
     "read_geoparquet": "geoparquet",
+    "pyarrow_dataset": "pyarrow_dataset",
+    "scan_polars": "polars_scan",
     "statistics": "statistics",
     "build": "build",
 }
@@ -203,7 +209,12 @@ _SPARK = {
 
 
 def report(df: DataFrame) -> Report:
-    """Report what a DataFrame's query read, or will read: see :func:`geoskip.spark.reports.report`."""
+    """Report what a DataFrame's query read, or will read: see :func:`geoskip.spark.reports.report`.
+
+    Of a dataset or frame that :func:`pyarrow_dataset` or :func:`scan_polars` returned, report what it leaves out.
+    """
+    if type(df).__module__.partition(".")[0] in ("polars", "pyarrow"):
+        return import_module("geoskip.engines.scan_reports").report_of(df)  # type: ignore[no-any-return]
     found: Report = import_module("geoskip.spark.reports").report(df)  # by hand: geoskip.report is a module too
     return found
 

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.engines.constant_bounds import Constant, Engine
-from geoskip.engines.implied_conditions import Builder, Condition
+from geoskip.engines.implied_conditions import Builder, EngineCondition
 from geoskip.predicates import Column, Contains, EndsWith, Like, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
@@ -163,7 +163,7 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
     return builder.unknown(f"{name} of Arrow is not used", *arguments)
 
 
-def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> Condition:
+def _is_in(child: Any, given: Mapping[str, Any], builder: Builder) -> EngineCondition:
     """A test for a value in a set, which Arrow has as an option."""
     values = given["value_set"].values
     found = [constant_of(value, builder) for value in values]
@@ -187,7 +187,7 @@ def _widens(target: pa.DataType, column: Column) -> bool:
 _BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 
 
-def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | Condition:
+def constant_of(scalar: pa.Scalar, builder: Builder) -> Constant | EngineCondition:
     """A literal; unknown for types without a counterpart."""
     kind = scalar.type
     if not scalar.is_valid:

@@ -416,7 +416,7 @@ class _Question:
             return [None] * len(kept)
         match = _Match.of(self.snapshot, self.found)
         rows = self.snapshot.files.column("rows")
-        if not match.everything:
+        if not match.everything or len(match.unknown):
             where = self.snapshot.files.cached(("row", self.found.token), lambda: _inverse(match, len(self.found.path)))
             kept = where[kept]
         found: list[int | None] = rows.take(pa.array(kept, mask=kept < 0)).to_pylist()

@@ -1,8 +1,8 @@
 """Conditions in Spark's meaning that the conditions of another engine imply.
 
-A translator of an engine's expressions builds a :class:`Condition` from the bottom up. It holds two predicates: one
-that Spark finds TRUE (or that is unknown) for each row for which the engine's condition is TRUE, and one for each row
-for which it is FALSE. A negation exchanges the two, so that nothing is ever negated that was weakened:
+A translator of an engine's expressions builds an :class:`EngineCondition` from the bottom up. It holds two predicates:
+one that Spark finds TRUE (or that is unknown) for each row for which the engine's condition is TRUE, and one for each
+row for which it is FALSE. A negation exchanges the two, so that nothing is ever negated that was weakened:
 
 ============ ==================================== ====================================
 condition    where it is TRUE                     where it is FALSE
@@ -48,16 +48,16 @@ _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True)
-class Condition:
+class EngineCondition:
     """Predicates that Spark finds TRUE of each row for which an engine finds a condition TRUE, and FALSE."""
 
     true: Predicate
     false: Predicate
     size: int = 1
 
-    def negated(self) -> Condition:
+    def negated(self) -> EngineCondition:
         """NOT."""
-        return Condition(self.false, self.true, self.size)
+        return EngineCondition(self.false, self.true, self.size)
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Builder:
     engine: Engine
     reasons: list[str] = field(default_factory=list)
 
-    def column(self, *path: str) -> Column | Condition:
+    def column(self, *path: str) -> Column | EngineCondition:
         """A column, or a nested field by its path; unknown where the dataset has none of that name."""
         kind = self.columns.get(path[0])
-        found: Column | Condition
+        found: Column | EngineCondition
         if kind is None:
             return self.unknown(f"{path[0]} is no column with a known type")
         found = Column(quoted(path[0]), kind)
@@ -89,52 +89,52 @@ class Builder:
             found = self.nested(found, name)
         return found
 
-    def nested(self, part: object, name: str) -> Column | Condition:
+    def nested(self, part: object, name: str) -> Column | EngineCondition:
         """A field of a column of structs."""
         kind = dict(sql_type(part.type).fields).get(name) if isinstance(part, Column) else None
         if kind is None or not isinstance(part, Column):
             return self.unknown(f"the field {name} of {_shown(part)} has no known type", part)
         return Column(f"{part.name}.{quoted(name)}", kind.name)
 
-    def unknown(self, reason: str, *parts: object) -> Condition:
+    def unknown(self, reason: str, *parts: object) -> EngineCondition:
         """A condition of which nothing is known."""
         if reason not in self.reasons:
             self.reasons.append(reason)
         read = chain.from_iterable(map(_read_by, parts))
         opaque = Opaque(reason, tuple(sorted(set(read))))
-        return Condition(opaque, opaque)
+        return EngineCondition(opaque, opaque)
 
-    def condition(self, part: object) -> Condition:
+    def condition(self, part: object) -> EngineCondition:
         """An operand as a condition: a condition, a boolean column or a boolean constant."""
         match part:
-            case Condition():
+            case EngineCondition():
                 return part
             case Column(_, "boolean"):
-                return Condition(part, Not(part))
+                return EngineCondition(part, Not(part))
             case Constant("boolean", value):
-                return Condition(TRUE, FALSE) if value else Condition(FALSE, TRUE)
+                return EngineCondition(TRUE, FALSE) if value else EngineCondition(FALSE, TRUE)
             case Constant("null"):
-                return Condition(FALSE, FALSE)
+                return EngineCondition(FALSE, FALSE)
         return self.unknown(f"{_shown(part)} is used as a condition", part)
 
-    def both(self, parts: Iterable[object]) -> Condition:
+    def both(self, parts: Iterable[object]) -> EngineCondition:
         """AND: Kleene's, or one that is null where a part is."""
         found = list(map(self.condition, parts))
         return self._sized(conjunction([c.true for c in found]), disjunction([c.false for c in found]), found)
 
-    def either(self, parts: Iterable[object]) -> Condition:
+    def either(self, parts: Iterable[object]) -> EngineCondition:
         """OR: Kleene's, or one that is null where a part is."""
         found = list(map(self.condition, parts))
         return self._sized(disjunction([c.true for c in found]), conjunction([c.false for c in found]), found)
 
-    def differ(self, one: object, other: object) -> Condition:
+    def differ(self, one: object, other: object) -> EngineCondition:
         """XOR."""
         a, b = self.condition(one), self.condition(other)
         true = disjunction([conjunction([a.true, b.false]), conjunction([a.false, b.true])])
         false = disjunction([conjunction([a.true, b.true]), conjunction([a.false, b.false])])
         return self._sized(true, false, (a, a, b, b))
 
-    def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> Condition:
+    def choice(self, test: object, then: object, other: object, *, null_is_false: bool) -> EngineCondition:
         """One of two conditions; where the test is null, the other one with ``null_is_false``, else null."""
         t, a, b = map(self.condition, (test, then, other))
         not_taken = TRUE if null_is_false else t.false
@@ -142,52 +142,52 @@ class Builder:
         false = disjunction([conjunction([t.true, a.false]), conjunction([not_taken, b.false])])
         return self._sized(true, false, (t, t, a, b))
 
-    def _sized(self, true: Predicate, false: Predicate, parts: Sequence[Condition]) -> Condition:
+    def _sized(self, true: Predicate, false: Predicate, parts: Sequence[EngineCondition]) -> EngineCondition:
         size = 1 + sum(part.size for part in parts)
         if size > _LARGEST:
             return self.unknown("a condition that becomes too large is not used", *parts)
-        return Condition(true, false, size)
+        return EngineCondition(true, false, size)
 
-    def is_null(self, part: object, *, or_nan: bool = False) -> Condition:
+    def is_null(self, part: object, *, or_nan: bool = False) -> EngineCondition:
         """A test for null, of columns; with ``or_nan`` of NaN too."""
         if not isinstance(part, Column):
             return self.unknown(f"a test of {_shown(part)} for null is not used", part)
         null: Predicate = IsNull(part)
         if or_nan and sql_type(part.type).is_floating:
-            return Condition(disjunction([null, is_nan(part)]), Not(null))
-        return Condition(null, Not(null))
+            return EngineCondition(disjunction([null, is_nan(part)]), Not(null))
+        return EngineCondition(null, Not(null))
 
-    def is_nan(self, part: object) -> Condition:
+    def is_nan(self, part: object) -> EngineCondition:
         """A test for NaN, of columns; null for null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_numeric:
             return self.unknown(f"a test of {_shown(part)} for NaN is not used", part)
         if not sql_type(part.type).is_floating:
-            return Condition(FALSE, Not(IsNull(part)))
+            return EngineCondition(FALSE, Not(IsNull(part)))
         same = is_nan(part)
-        return Condition(same, Not(same))
+        return EngineCondition(same, Not(same))
 
-    def is_finite(self, part: object) -> Condition:
+    def is_finite(self, part: object) -> EngineCondition:
         """A test for what is neither NaN nor infinite, of columns; null for null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_floating:
             return self.unknown(f"a test of {_shown(part)} for finite numbers is not used", part)
         odd = (math.nan, math.inf, -math.inf)
-        return Condition(Not(IsNull(part)), In(part, tuple(Literal(value, part.type) for value in odd)))
+        return EngineCondition(Not(IsNull(part)), In(part, tuple(Literal(value, part.type) for value in odd)))
 
-    def is_infinite(self, part: object) -> Condition:
+    def is_infinite(self, part: object) -> EngineCondition:
         """A test for the infinities, of columns; null for null."""
         if not isinstance(part, Column) or not sql_type(part.type).is_floating:
             return self.unknown(f"a test of {_shown(part)} for infinity is not used", part)
         found = In(part, tuple(Literal(value, part.type) for value in (math.inf, -math.inf)))
-        return Condition(found, Not(found))
+        return EngineCondition(found, Not(found))
 
-    def text(self, part: object, kind: Callable[[Predicate, str], Predicate], text: object) -> Condition:
+    def text(self, part: object, kind: Callable[[Predicate, str], Predicate], text: object) -> EngineCondition:
         """A test of a column of texts by bytes: StartsWith, EndsWith or Contains."""
         if not isinstance(part, Column) or part.type != "string" or not isinstance(text, str):
             return self.unknown(f"a pattern of {_shown(part)} is not used", part)
         found = kind(part, text)
-        return Condition(found, Not(found))
+        return EngineCondition(found, Not(found))
 
-    def like(self, part: object, pattern: str, to_node: Callable[[Predicate, str], Predicate]) -> Condition:
+    def like(self, part: object, pattern: str, to_node: Callable[[Predicate, str], Predicate]) -> EngineCondition:
         """LIKE without an escape character; ``to_node`` makes what Spark finds TRUE of wildcards elsewhere."""
         inner = pattern.strip("%")
         starts, ends = pattern.startswith("%"), pattern.endswith("%")
@@ -195,13 +195,15 @@ class Builder:
             return self.unknown("LIKE with a backslash is not used", part)
         if "_" in pattern or "%" in inner:
             found = self.text(part, to_node, pattern)
-            return found if isinstance(found.true, Opaque) else Condition(found.true, Not(IsNull(part)))  # type: ignore[arg-type]
+            return found if isinstance(found.true, Opaque) else EngineCondition(found.true, Not(IsNull(part)))  # type: ignore[arg-type]
         if not (starts or ends):
             return self.compare("=", part, Constant("text", pattern))
         kind = Contains if starts and ends else EndsWith if starts else StartsWith
         return self.text(part, kind, inner)
 
-    def is_in(self, part: object, values: Sequence[Constant], *, null_is_in: bool, null_is_out: bool) -> Condition:
+    def is_in(
+        self, part: object, values: Sequence[Constant], *, null_is_in: bool, null_is_out: bool
+    ) -> EngineCondition:
         """A test for a value in a set.
 
         Parameters
@@ -242,34 +244,34 @@ class Builder:
         null = IsNull(part)
         true = disjunction([*([In(part, tuple(members))] if members else []), *ranges, *([null] if null_is_in else [])])
         out = Not(In(part, tuple(sure))) if sure else Not(null)
-        return Condition(true, disjunction([out, null]) if null_is_out else out)
+        return EngineCondition(true, disjunction([out, null]) if null_is_out else out)
 
-    def compare(self, op: str, left: object, right: object) -> Condition:
+    def compare(self, op: str, left: object, right: object) -> EngineCondition:
         """``left op right`` with op one of ``= != < <= > >=``; null where an operand is."""
         match left, right:
             case Constant("null"), _:
-                return Condition(FALSE, FALSE)
+                return EngineCondition(FALSE, FALSE)
             case _, Constant("null"):
-                return Condition(FALSE, FALSE)
+                return EngineCondition(FALSE, FALSE)
             case (Rounded(column), Constant()):
                 return self.compare(op, column, right)
             case Constant(), Column() | Rounded():
                 return self.compare(_MIRRORED[op], right, left)
             case Column(_, kind), Column(_, other):
                 return self._columns(op, left, right, sql_type(kind), sql_type(other))
-            case (Condition() | Column(_, "boolean")) as part, Constant("boolean", value) if op in ("=", "!="):
+            case (EngineCondition() | Column(_, "boolean")) as part, Constant("boolean", value) if op in ("=", "!="):
                 found = self.condition(part)
                 return found if (op == "=") is value else found.negated()
-            case Constant("boolean"), Condition() if op in ("=", "!="):
+            case Constant("boolean"), EngineCondition() if op in ("=", "!="):
                 return self.compare(op, right, left)
             case Column(), Constant():
                 pair = compared(op, left, right, self.engine)
-                return self.unknown(pair, left) if isinstance(pair, str) else Condition(*pair)
-            case (Condition(Opaque()) as unknown, _) | (_, Condition(Opaque()) as unknown):
+                return self.unknown(pair, left) if isinstance(pair, str) else EngineCondition(*pair)
+            case (EngineCondition(Opaque()) as unknown, _) | (_, EngineCondition(Opaque()) as unknown):
                 return self.unknown(str(unknown.true), left, right)
         return self.unknown(f"{_shown(left)} {op} {_shown(right)} is not used", left, right)
 
-    def equal_or_both_null(self, left: object, right: object) -> Condition:
+    def equal_or_both_null(self, left: object, right: object) -> EngineCondition:
         """``left <=> right``: never null; NaN is NaN, as polars has it."""
         if isinstance(left, Constant):
             left, right = right, left
@@ -278,10 +280,10 @@ class Builder:
                 return self.is_null(left)
             case Column(), Constant():
                 found = self.compare("=", left, right)
-                return Condition(found.true, disjunction([found.false, IsNull(left)]), found.size)
+                return EngineCondition(found.true, disjunction([found.false, IsNull(left)]), found.size)
         return self.unknown(f"{_shown(left)} <=> {_shown(right)} is not used", left, right)
 
-    def _columns(self, op: str, left: Column, right: Column, kind: SqlType, other: SqlType) -> Condition:
+    def _columns(self, op: str, left: Column, right: Column, kind: SqlType, other: SqlType) -> EngineCondition:
         """Two columns of one type; not of times or days, which Spark may shift."""
         ordered = self.engine.orders_texts or kind.kind != "string"
         plain = kind.is_exact or kind.is_floating or kind.kind in ("binary", "boolean", "string")
@@ -295,12 +297,12 @@ class Builder:
             found = Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
             return disjunction([found, *(nans if negated else [])])
 
-        return Condition(holds(op, negated=op == "!="), holds(NEGATED[op], negated=op != "!="))
+        return EngineCondition(holds(op, negated=op == "!="), holds(NEGATED[op], negated=op != "!="))
 
 
 def _read_by(part: object) -> Iterable[str]:
     match part:
-        case Condition(true, false):
+        case EngineCondition(true, false):
             return columns_of(true) | columns_of(false)
         case Predicate():
             return columns_of(part)
@@ -313,7 +315,7 @@ def _shown(part: object) -> str:
     match part:
         case Constant() | Column():
             return str(part)
-        case Condition(Opaque(text)):
+        case EngineCondition(Opaque(text)):
             return f"({text})"
         case Rounded(column):
             return f"a cast of {column}"

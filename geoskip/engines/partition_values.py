@@ -115,9 +115,12 @@ class PartitionColumns:
                 bits = IS_TRUE if value is True else IS_FALSE if value is False else IS_NULL if value is None else ANY
                 return np.full(len(self.values), bits, dtype=np.uint8)
         unknown = np.full(len(self.values), ANY, dtype=np.uint8)
-        name, *others = columns_of(node)
+        columns = columns_of(node)
+        if len(columns) != 1:
+            return unknown
+        (name,) = columns
         kind = self.types[name]
-        if others or kind is None or kind not in _TYPED or not reads_only(node, Column(name, kind)):
+        if kind is None or kind not in _TYPED or not reads_only(node, Column(name, kind)):
             return unknown
         values = pa.array([folder[name] for folder in self.values], sql_type(kind).arrow).dictionary_encode()
         distinct = outcomes(node, Column(name, kind), CandidateValues(physical(values.dictionary)))

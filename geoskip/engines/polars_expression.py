@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from geoskip.engines.arrow_expression import constant_of
 from geoskip.engines.constant_bounds import Constant, Engine
-from geoskip.engines.implied_conditions import Builder, Condition, Rounded
+from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
 from geoskip.predicates import Column, Contains, EndsWith, Predicate, StartsWith, normalise
 from geoskip.types import sql_type
 
@@ -90,7 +90,7 @@ def predicate_of_polars(
     plain = types is not None and "Enum" not in types and "Categorical" not in types
     builder = Builder(columns, Engine(ieee=False, units=_COARSEST, orders_texts=plain))
     try:
-        found = builder.condition(_Reader(builder).read(json.loads(expression.meta.serialize(format="json"))))
+        found = builder.condition(_JsonExpression(builder).read(json.loads(expression.meta.serialize(format="json"))))
     except _NotRowByRow as error:
         found = Builder(columns, builder.engine, builder.reasons).unknown(str(error))
     except (Exception, RecursionError) as error:  # of another polars, or a Python function
@@ -98,7 +98,7 @@ def predicate_of_polars(
     return normalise(found.true), builder.reasons
 
 
-class _Reader:
+class _JsonExpression:
     """Reads the JSON of an expression from the leaves up."""
 
     def __init__(self, builder: Builder) -> None:
@@ -126,7 +126,7 @@ class _Reader:
                 return self._function(function, arguments)
         raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
 
-    def _operator(self, op: str, left: Any, right: Any) -> Condition:
+    def _operator(self, op: str, left: Any, right: Any) -> EngineCondition:
         builder = self.builder
         match op:
             case "And" | "LogicalAnd":
@@ -181,15 +181,15 @@ class _Reader:
                 return builder.text(part, Contains, text)
             case {"StructExpr": {"FieldByName": name}}, [Column() as part]:
                 return builder.nested(part, name)
-            case "FillNull", [Condition() | Column(_, "boolean") as part, Constant("boolean", False)]:
+            case "FillNull", [EngineCondition() | Column(_, "boolean") as part, Constant("boolean", False)]:
                 found = builder.condition(part)
-                return Condition(found.true, builder.unknown("fill_null of polars is not used", part).false)
+                return EngineCondition(found.true, builder.unknown("fill_null of polars is not used", part).false)
         name = "/".join(_names(function))
         if name in _ROW_BY_ROW:
             return builder.unknown(f"{name} of polars is not used", *parts)
         raise _NotRowByRow(f"an expression of polars with {name} is not used: it may look at more than one row")
 
-    def _is_in(self, part: Any, values: Json, nulls_equal: bool | None) -> Condition:
+    def _is_in(self, part: Any, values: Json, nulls_equal: bool | None) -> EngineCondition:
         """A test for a value in a set, which is a series, or a list as one value."""
         match values:
             case {"Literal": {"Scalar": {"List": list() as data}}}:

@@ -52,6 +52,7 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
         [*map(Decimal, ("-99999999.99", "-1.01", "0.00", "1.00", "1.50", "1.51"))],
     ),
     "day": ("date", pa.date32(), [dt.date(1, 1, 1), dt.date(1582, 10, 4), dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
+    "late": ("date", pa.date32(), [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2024, 2, 29)]),
     "us": ("timestamp", pa.timestamp("us", "UTC"), [-1, 0, 1, 1_709_208_000_000_000, 1_709_209_815_123_456]),
     "ns": (
         "timestamp_ntz",

@@ -1,0 +1,141 @@
+"""Lazy frames of polars over the files that may hold a matching row: :func:`scan_polars`.
+
+Without a condition the frame is a source that polars asks when it is collected, with the condition that its optimizer
+has pushed down to it. The files are listed and chosen then, each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from geoskip.engines.extras import required
+from geoskip.engines.files import KeptFiles, files
+from geoskip.engines.polars_expression import predicate_of_polars
+from geoskip.engines.pyarrow_dataset import kept_files
+from geoskip.engines.scan_reports import remember
+from geoskip.errors import InvalidSpecificationError
+from geoskip.report import Scan
+from geoskip.stores.base import Store
+
+
+def scan_polars(
+    path: str | os.PathLike[str], where: Any = None, *, store: Store | None = None, metadata: str | None = None
+) -> Any:
+    """Return a ``polars.LazyFrame`` over the files that may hold a matching row.
+
+    Parameters
+    ----------
+    path
+        A local folder of Parquet files, with partitions as Hive writes them, or one file.
+    where
+        A polars expression: the frame has the matching rows. SQL's text or a predicate of :mod:`geoskip.predicates`,
+        for conditions that polars cannot evaluate: the frame has all rows of the kept files, and the caller filters
+        them. None: the frame has all rows, and a ``filter`` on it reads only the files that it needs. A Python function
+        in such a filter needs the package cloudpickle; with one in ``where`` it does not.
+    store, metadata
+        The store of the metadata, or their folder, where they are not beside the data.
+
+    Returns
+    -------
+    polars.LazyFrame
+        ``geoskip.report(frame)`` tells the files and bytes that were left out, and why not more: of this frame, also
+        where others were made of it.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidSpecificationError
+        Where there is no such path or no file in it, and for a condition that cannot be read.
+    """
+    pl = required("polars", "geoskip.scan_polars()")
+    scanned = _PolarsDataset(path, store, metadata)
+    if where is None:
+        return scanned.source()
+    kept = scanned.kept(where) if isinstance(where, pl.Expr) else files(path, where, store=store, metadata=metadata)
+    frame = scanned.frame(kept)
+    frame = frame.filter(where) if isinstance(where, pl.Expr) else frame
+    remember(frame, lambda: kept.report)
+    return frame
+
+
+class _PolarsDataset:
+    """A dataset as polars reads it: the schema and the types of partitions are those of all files."""
+
+    def __init__(self, path: str | os.PathLike[str], store: Store | None, metadata: str | None) -> None:
+        self.pl = required("polars", "geoskip.scan_polars()")
+        self.path, self.store, self.metadata = path, store, metadata
+        self.report: Scan | None = None
+        every = files(path, None, store=store, metadata=metadata)
+        if not every:
+            raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
+        self.start = os.path.abspath(os.fspath(path))
+        first: dict[str, str] = {}
+        for file in every:
+            first.setdefault(os.path.dirname(file.path), file.path)
+        self.partitions = self._partitions(every[0].path)
+        self.above = [name for name in _keys(self.start) if name not in self.partitions] if self.partitions else []
+        self.schema = self._scan(list(first.values()), None).collect_schema()
+
+    def _partitions(self, file: str) -> list[str]:
+        """The names of the partition columns in the path of a file below the folder."""
+        return _keys(os.path.relpath(os.path.dirname(file), self.start)) if os.path.isdir(self.start) else []
+
+    def _scan(self, paths: Sequence[str], schema: Any) -> Any:
+        """A frame of polars over files; partitions have the types of the schema, else inferred ones."""
+        hive = None
+        if schema is not None and self.partitions:
+            hive = dict.fromkeys(self.above, self.pl.String) | {name: schema[name] for name in self.partitions}
+        frame = self.pl.scan_parquet(paths, glob=False, hive_partitioning=bool(self.partitions), hive_schema=hive)
+        return frame.drop(self.above) if self.above else frame
+
+    def frame(self, kept: KeptFiles) -> Any:
+        """A frame over the kept files, which may be none."""
+        paths = [file.path for file in kept]
+        return self._scan(paths, self.schema) if paths else self.pl.LazyFrame(schema=self.schema)
+
+    def kept(self, where: Any) -> KeptFiles:
+        """The files that a condition needs; None needs all."""
+        if where is None:
+            return files(self.path, None, store=self.store, metadata=self.metadata)
+        arrow = self.pl.DataFrame(schema=self.schema).to_arrow().schema
+
+        def translate(where: Any, columns: Any, schema: pa.Schema) -> Any:
+            return predicate_of_polars(where, columns, self.schema)
+
+        return kept_files(self.path, where, arrow, self.store, self.metadata, translate)
+
+    def source(self) -> Any:
+        """A frame that chooses its files when it is collected."""
+        from polars.io.plugins import register_io_source
+
+        frame = register_io_source(self._rows, schema=self.schema, is_pure=False)
+        remember(frame, lambda: self.report)
+        return frame
+
+    def _rows(self, columns: list[str] | None, predicate: Any, most: int | None, batch: int | None) -> Iterator[Any]:
+        """The rows of the files that a pushed-down condition needs.
+
+        ``most`` counts rows before the condition, as in ``frame.head(most).filter(predicate)``: of the first rows no
+        file can be left out.
+        """
+        kept = self.kept(predicate if most is None else None)
+        self.report = kept.report
+        frame = self.frame(kept)
+        if most is not None:
+            frame = frame.head(most)
+        if predicate is not None:
+            frame = frame.filter(predicate)
+        if columns is not None:
+            frame = frame.select(columns)
+        if hasattr(frame, "collect_batches"):
+            yield from frame.collect_batches(chunk_size=batch)
+        else:
+            yield frame.collect()
+
+
+def _keys(path: str) -> list[str]:
+    """The names in front of the equal signs in the folders of a path."""
+    return [part.partition("=")[0] for part in path.split(os.sep) if "=" in part]

@@ -1,0 +1,151 @@
+"""Datasets of pyarrow over the files that may hold a matching row: :func:`pyarrow_dataset`.
+
+The dataset is pyarrow's own over the whole folder (schema, partitions with the types that it infers, order of the
+files), without the files that metadata rule out: what pyarrow lists and geoskip does not know stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from geoskip.engines.arrow_expression import predicate_of_arrow
+from geoskip.engines.extras import required
+from geoskip.engines.files import KeptFiles, files, listing
+from geoskip.engines.scan_reports import remember
+from geoskip.predicates import FALSE
+from geoskip.stores.base import Store
+from geoskip.types import SqlType, sql_type
+
+
+def pyarrow_dataset(
+    path: str | os.PathLike[str], where: Any = None, *, store: Store | None = None, metadata: str | None = None
+) -> ds.Dataset:
+    """Return a ``pyarrow.dataset.Dataset`` over the files that may hold a matching row.
+
+    Parameters
+    ----------
+    path
+        A local folder of Parquet files, with partitions as Hive writes them (``day=2024-01-05``), or a Delta table.
+    where
+        A ``pyarrow.compute.Expression``: the dataset has the matching rows, as with ``dataset.filter(where)``. SQL's
+        text or a predicate of :mod:`geoskip.predicates`, for conditions that pyarrow cannot evaluate: the dataset has
+        all rows of the kept files, and the caller filters them.
+    store, metadata
+        The store of the metadata, or their folder, where they are not beside the data.
+
+    Returns
+    -------
+    pyarrow.dataset.Dataset
+        ``geoskip.report(dataset)`` tells the files and bytes that it leaves out, and why not more.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidSpecificationError
+        Where there is no such path, and for a condition that cannot be read.
+    """
+    whole = _whole(path)
+    is_expression = isinstance(where, pc.Expression)
+    kept = (
+        kept_files(path, where, whole.schema, store, metadata)
+        if is_expression
+        else files(path, where, store=store, metadata=metadata)
+    )
+    skipped = set(kept.report.skipped_files())
+    folder = os.path.abspath(os.fspath(path))
+    fragments = [one for one in whole.get_fragments() if os.path.join(folder, one.path) not in skipped]
+    dataset = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+    if is_expression:
+        dataset = dataset.filter(where)
+    remember(dataset, lambda: kept.report)
+    return dataset
+
+
+def _whole(path: str | os.PathLike[str]) -> Any:
+    """The dataset as pyarrow makes it of all files, or deltalake of a table."""
+    if os.path.isdir(os.path.join(path, "_delta_log")):
+        return required("deltalake", "geoskip.pyarrow_dataset() of a Delta table").DeltaTable(path).to_pyarrow_dataset()
+    return ds.dataset(os.path.abspath(path), format="parquet", partitioning="hive")
+
+
+def kept_files(
+    path: str | os.PathLike[str],
+    where: Any,
+    schema: pa.Schema,
+    store: Store | None = None,
+    metadata: str | None = None,
+    translate: Any = predicate_of_arrow,
+) -> KeptFiles:
+    """Ask for the files of an engine's condition with the types that the engine reads.
+
+    Parameters
+    ----------
+    path, store, metadata
+        The dataset and its metadata.
+    where
+        The engine's condition.
+    schema
+        The types that the engine reads, as Arrow's. Columns of which it reads other values than Spark are not used.
+    translate
+        The translator of the engine's conditions, given the condition, Spark's types by column, and the schema.
+    """
+    found = listing(path, store=store, metadata=metadata)
+    about = files(path, FALSE, store=store, metadata=metadata, listing=found)
+    predicate, reasons = translate(where, agreed_columns(about.columns, schema, about.partition_columns), schema)
+    kept = files(path, predicate, store=store, metadata=metadata, listing=found)
+    kept.report = replace(kept.report, reasons=tuple(dict.fromkeys([*reasons, *kept.report.reasons])))
+    return kept
+
+
+def agreed_columns(
+    columns: Mapping[str, str | None], schema: pa.Schema, partitions: Collection[str] = ()
+) -> dict[str, str]:
+    """Spark's types of the columns of which an engine with this schema reads the same values.
+
+    Whole numbers in the names of ``partitions`` are the same ones in a wider type.
+
+    >>> schema = pa.schema([("a", pa.int32()), ("x", pa.float32()), ("day", pa.string())])
+    >>> agreed_columns({"a": "bigint", "x": "double", "day": "date", "other": "int"}, schema)
+    {'a': 'bigint'}
+    """
+    found = {}
+    for name, kind in columns.items():
+        if kind is not None and schema.names.count(name) == 1:
+            arrow, known = schema.field(name).type, sql_type(kind)
+            in_path = name in partitions and pa.types.is_integer(arrow) and known.is_integral
+            if in_path or _agrees(arrow, known):
+                found[name] = kind
+    return found
+
+
+def _agrees(arrow: pa.DataType, kind: SqlType) -> bool:
+    """True if each value of Spark's type is read as the same value of Arrow's type, or not at all."""
+    if pa.types.is_dictionary(arrow):
+        return _agrees(arrow.value_type, kind)
+    if pa.types.is_integer(arrow):
+        bits = arrow.bit_width + pa.types.is_unsigned_integer(arrow)
+        return kind.is_integral and bits <= (kind.values.stop - 1).bit_length() + 1
+    if pa.types.is_decimal(arrow):
+        return kind.is_decimal and arrow.scale == kind.scale and arrow.precision <= kind.precision
+    if pa.types.is_struct(arrow):
+        fields = dict(kind.fields)
+        return set(fields) >= {field.name for field in arrow} and all(_agrees(f.type, fields[f.name]) for f in arrow)
+    name = str(arrow)
+    if pa.types.is_timestamp(arrow):
+        return kind.kind in ("timestamp", "timestamp_ntz")
+    if pa.types.is_fixed_size_binary(arrow):
+        return kind.kind == "binary"
+    return kind.kind == _KINDS.get(name)
+
+
+_KINDS = {
+    "float": "float", "double": "double", "bool": "boolean", "date32[day]": "date",
+    **dict.fromkeys(("string", "large_string", "string_view"), "string"),
+    **dict.fromkeys(("binary", "large_binary", "binary_view"), "binary"),
+}  # fmt: skip

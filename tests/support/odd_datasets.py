@@ -1,0 +1,48 @@
+"""A folder of files with the values on which engines and Spark differ, indexed: for readers of whole datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import geoskip
+from geoskip.indexes.base import Index
+from tests.support.engine_rows import TYPES, table
+from tests.support.indexed_files import write_indexed
+
+FILES = 12
+_ROWS = 8
+_UNREAD = ("ns", "st", "u8")
+"""Nanoseconds, nested fields and unsigned bytes have no metadata here."""
+
+
+def odd_dataset(folder: Path) -> Path:
+    """Write twelve files of the rows of :func:`table`, with their ``number``, in partitions by number and day.
+
+    Every other file has one value or null in all rows of a column, so that bounds differ from file to file.
+    """
+    rows = table(FILES * _ROWS)
+    tables: dict[str, pa.Table] = {}
+    for number in range(FILES):
+        some = rows.slice(number * _ROWS, _ROWS)
+        if number % 2:
+            some = pa.table({name: _one_value(some[name], number) for name in some.column_names})
+        some = some.append_column("number", pa.array([number] * _ROWS, pa.int32()))
+        tables[f"part={number % 3}/day=2024-01-0{1 + number % 2}/{number}.parquet"] = some
+    types = {**TYPES, "number": "int", "part": "int", "day": "date"}
+    # a partition's column of the name of one in the files would hide it
+    tables = {name: data.drop_columns(["day"]) for name, data in tables.items()}
+    types = {name: kind for name, kind in types.items() if name not in _UNREAD}
+    plain = [name for name in types if name not in ("part", "day")]
+    indexes: list[Index] = [geoskip.MinMax(name) for name in plain]
+    indexes += [geoskip.ValueList(name) for name in ("s", "a", "x", "f", "i8")]
+    indexes += [geoskip.BloomFilter(name) for name in ("t", "n", "y")]
+    write_indexed(folder, tables, types, indexes, partitions=("part", "day"))
+    return folder
+
+
+def _one_value(column: pa.ChunkedArray, number: int) -> pa.Array:
+    """A column with one of its values in all rows, which may be null."""
+    values = column.combine_chunks()
+    return values.take(pa.array([number % len(values)] * len(values)))

@@ -1,0 +1,145 @@
+"""geoskip.scan_polars: polars' own rows, from fewer files, with conditions where polars pushes them down."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from polars.testing import assert_frame_equal
+
+import geoskip
+from geoskip import predicates as p
+from geoskip.errors import InvalidSpecificationError
+from tests.support.engine_rows import conditions
+from tests.support.indexed_files import write_indexed
+from tests.support.odd_datasets import FILES, odd_dataset
+from tests.unit.engines.test_polars_expression import rendered
+
+F = pl.col
+Query = Callable[[pl.LazyFrame], pl.LazyFrame]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of adversarial values below a folder whose name looks like a partition."""
+    return odd_dataset(tmp_path_factory.mktemp("odd") / "env=test" / "odd")
+
+
+def alone(folder: Path) -> pl.LazyFrame:
+    """The rows by polars alone: its glob leaves out metadata, and the folder's own name is no partition."""
+    return pl.scan_parquet(f"{folder}/part=*/**/*.parquet", hive_partitioning=True).drop("env")
+
+
+left_out = []
+
+
+@given(conditions())
+def test_rows_are_those_of_all_files(odd: Path, condition: tuple[Any, ...]) -> None:
+    try:
+        where = rendered(condition)
+        expected = alone(odd).filter(where).collect()
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):  # types that polars does not compare
+        return
+    pushed = geoskip.scan_polars(odd)
+    assert_frame_equal(pushed.filter(where).collect(), expected)
+    left_out.append(geoskip.report(pushed).scans[0].files_skipped)
+    given_before = geoskip.scan_polars(odd, where)
+    assert_frame_equal(given_before.collect(), expected)
+    left_out.append(geoskip.report(given_before).scans[0].files_skipped)
+
+
+def test_random_conditions_leave_files_out() -> None:
+    if len(left_out) > 30:  # not where the test above was left out
+        assert sum(left_out) > len(left_out)
+
+
+QUERIES: dict[str, tuple[Query, int | None]] = {
+    "a filter": (lambda frame: frame.filter(F("number") == 3), 1),
+    "two filters, columns": (lambda frame: frame.filter(F("number") > 3).filter(F("part") == 2).select("a", "part"), 3),
+    "a filter by date": (lambda frame: frame.filter(F("day") == dt.date(2024, 1, 2)), 6),
+    "no row": (lambda frame: frame.filter(F("number") > 100), 0),
+    "no row, counted": (lambda frame: frame.filter(F("number") > 100).select(pl.len()), 0),
+    "no row, grouped": (lambda frame: frame.filter(F("number") > 100).group_by("s").agg(F("a").sum()), 0),
+    "counted": (lambda frame: frame.filter(F("number") == 3).select(pl.len()), 1),
+    "first rows of a filter": (lambda frame: frame.filter(F("number") > 3).head(11), 8),
+    "a filter of first rows": (lambda frame: frame.head(11).filter(F("number") > 3), FILES),
+    "last rows": (lambda frame: frame.tail(3), FILES),
+    "all": (lambda frame: frame, FILES),
+    "a column above its mean": (lambda frame: frame.filter(F("number") > F("number").mean()), FILES),
+    "a column above the mean of a filter": (
+        lambda frame: frame.filter(F("number") > 9).filter(F("number") > F("number").mean()), 2,
+    ),
+    "a join": (lambda frame: frame.filter(F("number") == 3).join(frame.select("a", "part"), on="a", how="semi"), None),
+    "sorted": (lambda frame: frame.filter(F("number") == 3).sort("n", maintain_order=True), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_read_only_files_that_they_need(odd: Path, query: str, engine: Any) -> None:
+    asked, kept = QUERIES[query]
+    frame = geoskip.scan_polars(odd)
+    assert frame.collect_schema() == alone(odd).collect_schema()
+    assert_frame_equal(asked(frame).collect(engine=engine), asked(alone(odd)).collect(engine=engine))
+    assert kept in (None, geoskip.report(frame).files_kept)
+
+
+def test_where_is_a_filter_before_the_others(odd: Path) -> None:
+    frame = geoskip.scan_polars(odd, F("number") == 3)
+    assert geoskip.report(frame).files_kept == 1
+    assert_frame_equal(frame.head(2).collect(), alone(odd).filter(F("number") == 3).head(2).collect())
+    empty = geoskip.scan_polars(odd, F("number") > 100)
+    assert (empty.collect().height, empty.collect_schema()) == (0, alone(odd).collect_schema())
+
+
+def test_a_condition_on_more_than_one_row_reads_all_files(odd: Path) -> None:
+    where = (F("number") > 3) & (F("number") > F("number").mean())
+    frame = geoskip.scan_polars(odd, where)
+    assert geoskip.report(frame).files_kept == FILES
+    assert "more than one row" in str(geoskip.report(frame))
+    assert_frame_equal(frame.collect(), alone(odd).filter(where).collect())
+
+
+def test_a_python_function_is_polars_own_affair(odd: Path) -> None:
+    where = F("number").map_batches(lambda values: values > 3, return_dtype=pl.Boolean)
+    frame = geoskip.scan_polars(odd, where)
+    assert_frame_equal(frame.collect(), alone(odd).filter(F("number") > 3).collect())
+
+
+def test_a_predicate_chooses_files_and_filters_nothing(odd: Path) -> None:
+    frame = geoskip.scan_polars(odd, p.Comparison("=", p.Column("number", "int"), p.Literal(3, "int")))
+    assert_frame_equal(frame.collect(), alone(odd).filter(F("number") == 3).collect())
+
+
+def test_an_enumeration_is_ordered_by_its_places(tmp_path: Path) -> None:
+    kind = pl.Enum(["low", "high", "alarm"])
+    for number, value in enumerate(kind.categories):
+        pl.DataFrame({"level": [value]}, schema={"level": kind}).write_parquet(tmp_path / f"{number}.parquet")
+    geoskip.build(tmp_path, [geoskip.MinMax("level")])
+    frame = geoskip.scan_polars(tmp_path)
+    assert frame.filter(F("level") > "low").collect()["level"].to_list() == ["high", "alarm"]
+    assert frame.filter(F("level") == "low").collect()["level"].to_list() == ["low"]
+    assert geoskip.report(frame).files_kept == 1
+
+
+def test_files_are_listed_when_the_frame_is_collected(tmp_path: Path) -> None:
+    tables = {f"{n}.parquet": pa.table({"a": pa.array([n], pa.int32())}) for n in range(3)}
+    write_indexed(tmp_path, tables, {"a": "int"}, [geoskip.MinMax("a")])
+    frame = geoskip.scan_polars(tmp_path)
+    assert "nothing was collected" in str(geoskip.report(frame))
+    above = frame.filter(F("a") > 0)
+    assert above.collect()["a"].to_list() == [1, 2]
+    pl.DataFrame({"a": pl.Series([7], dtype=pl.Int32)}).write_parquet(tmp_path / "3.parquet")
+    assert above.collect()["a"].to_list() == [1, 2, 7]
+    assert (geoskip.report(frame).files_kept, geoskip.report(frame).files_total) == (3, 4)
+
+
+def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpecificationError, match="there are no files"):
+        geoskip.scan_polars(tmp_path)

@@ -1,0 +1,131 @@
+"""geoskip.pyarrow_dataset: pyarrow's own rows and schema, from fewer files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given
+
+import geoskip
+from geoskip import predicates as p
+from geoskip.errors import InvalidSpecificationError
+from tests.support.engine_rows import conditions
+from tests.support.indexed_files import write_indexed
+from tests.support.odd_datasets import FILES, odd_dataset
+from tests.unit.engines.test_arrow_expression import rendered
+
+F = pc.field
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of adversarial values in two levels of partitions, with indexes over most columns."""
+    return odd_dataset(tmp_path_factory.mktemp("odd"))
+
+
+def alone(folder: Path, where: pc.Expression | None = None) -> pa.Table:
+    """The rows by pyarrow alone."""
+    whole = ds.dataset(folder, partitioning="hive")
+    return (whole if where is None else whole.filter(where)).to_table()
+
+
+def is_same(one: pa.Table, other: pa.Table) -> bool:
+    """True for equal schemas and rows, where NaN is itself and -0.0 is not 0.0."""
+    return one.schema.equals(other.schema, check_metadata=True) and repr(one.to_pydict()) == repr(other.to_pydict())
+
+
+left_out = []
+
+
+@given(conditions(texts=("starts", "ends", "contains", "like")))
+def test_rows_are_those_of_all_files(odd: Path, condition: tuple[Any, ...]) -> None:
+    try:
+        where = rendered(condition)
+        expected = alone(odd, where)
+    except (
+        pa.ArrowException,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # types that do not compare, values that overflow
+        return
+    dataset = geoskip.pyarrow_dataset(odd, where)
+    assert is_same(dataset.to_table(), expected)
+    left_out.append(geoskip.report(dataset).scans[0].files_skipped)
+
+
+def test_random_conditions_leave_files_out() -> None:
+    if len(left_out) > 15:  # not where the test above was left out
+        assert sum(left_out) > len(left_out)
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        (F("small") > 10_000, 0),
+        (F("number") == 3, 1),
+        (F("part") == 2, FILES // 3),
+        ((F("part") == 2) & (F("number") < 6), 2),
+        (F("day") == "2024-01-01", FILES),  # a date for Spark, a text for pyarrow, which prunes by itself
+        (F("number").isin([1, 4, 7]), 3),
+        (~(F("number") < FILES - 1), 1),
+        (F("nowhere") > 1, FILES),
+    ],
+    ids=str,
+)
+def test_files_that_cannot_match_are_left_out(odd: Path, where: pc.Expression, kept: int) -> None:
+    dataset = geoskip.pyarrow_dataset(odd, where)
+    assert geoskip.report(dataset).files_kept == kept
+    assert geoskip.report(dataset).files_total == FILES
+    if "nowhere" not in str(where):
+        assert is_same(dataset.to_table(), alone(odd, where))
+        assert dataset.schema.equals(ds.dataset(odd, partitioning="hive").schema, check_metadata=True)
+
+
+def test_without_a_condition_or_with_a_predicate_there_is_no_filter(odd: Path) -> None:
+    assert is_same(geoskip.pyarrow_dataset(odd).to_table(), alone(odd))
+    dataset = geoskip.pyarrow_dataset(odd, p.Comparison("=", p.Column("number", "int"), p.Literal(3, "int")))
+    assert dataset.to_table()["number"].unique().to_pylist() == [3]
+    assert len(dataset.to_table()) == len(alone(odd)) // FILES
+    assert geoskip.report(dataset).files_kept == 1
+
+
+def test_a_file_that_came_later_is_read(odd: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(odd, folder, copy_function=shutil.copy2)
+    shutil.copytree(odd / "part=1", folder / "part=9")
+    where = F("number") == 1
+    assert len(geoskip.pyarrow_dataset(folder, where).to_table()) == len(alone(folder, where)) > 0
+
+
+def test_a_column_that_pyarrow_reads_as_another_type_decides_nothing(tmp_path: Path) -> None:
+    single = pa.table({"f": pa.array([0.5], pa.float32())})
+    double = pa.table({"f": pa.array([0.1], pa.float64())})
+    write_indexed(tmp_path, {"b.parquet": double, "c.parquet": double}, {"f": "double"}, [geoskip.MinMax("f")])
+    write_indexed(tmp_path / "other", {"a.parquet": single}, {"f": "float"}, [])
+    (tmp_path / "other" / "a.parquet").rename(tmp_path / "a.parquet")
+    where = F("f") > 0.1  # of what was 0.1 and is cast to 32 bits, as the first file has it
+    dataset = geoskip.pyarrow_dataset(tmp_path, where)
+    assert len(dataset.to_table()) == len(alone(tmp_path, where)) == 3
+    assert "f is no column with a known type" in str(geoskip.report(dataset))
+
+
+def test_one_file_and_a_folder_below_are_datasets_too(odd: Path) -> None:
+    where = F("number") == 4
+    below = geoskip.pyarrow_dataset(odd / "part=1", where)
+    assert is_same(below.to_table(), alone(odd / "part=1", where))
+    assert geoskip.report(below).files_kept == 1
+    (file,) = (odd / "part=1").rglob("4.parquet")
+    assert len(geoskip.pyarrow_dataset(file, where).to_table()) > 0
+    assert len(geoskip.pyarrow_dataset(file, F("number") == 5).to_table()) == 0
+
+
+def test_an_object_of_others_has_no_report(odd: Path) -> None:
+    with pytest.raises(InvalidSpecificationError, match=r"geoskip\.pyarrow_dataset\(\)"):
+        geoskip.report(ds.dataset(odd))  # type: ignore[arg-type]
