@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -37,6 +38,8 @@ CONFIG = {
     # than 48 MB for compiled code, which half of the run fills; garbage is young, and no class is unloaded
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC "
     "-Xms1g -Xmn512m -XX:MetaspaceSize=512m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    # Hadoop's configuration is copied for each job and read by each task: no defaults of YARN and MapReduce are in it
+    "spark.driver.extraClassPath": str(Path(__file__).parent / "support" / "hadoop"),
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.ui.explainMode": "simple",  # of a listener that nobody asks
     "spark.broadcast.compress": "false",
@@ -71,6 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") or not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.jvm)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made out of the garbage collector's rounds, which are the rarer the more is allocated."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 SAID = pytest.StashKey[list[str]]()

@@ -19,7 +19,8 @@ from geoskip import BloomFilter, Formatted, GapList, Hybrid, Index, MetricDist, 
 from geoskip.errors import GeoskipError
 from geoskip.metadata import IndexEntry
 from geoskip.predicates import Column
-from geoskip.spark.build import arrow_reader, distinct_values
+from geoskip.sources import arrow_reader
+from geoskip.spark.build import distinct_values
 from geoskip.spark.build import job as build_module
 from geoskip.stores.base import MemoryStore
 from tests.spark.test_build import ALL_TYPES, jobs_of, table_of

@@ -14,8 +14,8 @@ import pytest
 import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import InvalidSpecificationError
+from geoskip.sources import settings as sql_settings
 from geoskip.sources.settings import kind_of
-from geoskip.spark import settings as sql_settings
 from tests.conftest import same_as_off
 from tests.spark.test_readers import settings
 from tests.support.planting import function

@@ -30,10 +30,16 @@ from geoskip.clauses import any_of
 from geoskip.errors import EnvironmentProblem, MappingError
 from geoskip.geometry import Point
 from geoskip.predicates import Call, Comparison, EndsWith, In, IsNull, Literal, Not, StartsWith
+from tests.conftest import SOAK
 
-pytestmark = pytest.mark.usefixtures("processor_time")
+pytestmark = [pytest.mark.usefixtures("processor_time"), pytest.mark.hypothesis]
 
 Rule = Callable[[Any, Any], Any]
+
+
+def enough(seconds: float) -> float:
+    """Seconds to look for what is not there: a quarter of them in the ordinary run."""
+    return seconds if SOAK else seconds / 4
 
 
 def fahrenheit(celsius: float | None) -> float | None:
@@ -255,7 +261,7 @@ def test_what_is_true_is_not_complained_of() -> None:
         denotes(place)(lambda call: Point(*call.args))
         declare(double, null_in_null_out=True)
         for function in (fahrenheit, place, double):
-            found = check_mapping(function, seconds=1)
+            found = check_mapping(function, seconds=enough(1))
             assert found.ok, str(found)
             assert found.trials > 100
             assert found.skipped or function is place
@@ -284,7 +290,7 @@ def test_a_mapping_of_several_indexes_is_given_one_of_each() -> None:
     rows = {"lng": "longitude", "lat": "latitude", "temp": "double"}
     with mappings():
         maps(is_hot_inside, index=(GeoBox, MinMax))(hot_box)
-        found = check_mapping(is_hot_inside, rows=rows, seconds=2)
+        found = check_mapping(is_hot_inside, rows=rows, seconds=enough(2))
         assert found.ok, str(found)
         assert found.skipped
         maps(is_hot_inside, index=(GeoBox, MinMax))(cold_box)
@@ -297,7 +303,7 @@ def test_a_mapping_of_several_indexes_is_given_one_of_each() -> None:
 def check(function: Any, rule: Rule, index: type = MinMax) -> MappingCheck:
     with mappings():
         maps(function, index=index)(rule)
-        return check_mapping(function, seconds=1)
+        return check_mapping(function, seconds=enough(1))
 
 
 def test_a_mapping_that_never_skips_is_said_to_be_useless() -> None:
@@ -348,11 +354,11 @@ def test_arguments_are_guessed_said_or_asked_for() -> None:
     with mappings():
         for function in (days_before, untyped):
             declare(function, null_in_null_out=False)
-            assert check_mapping(function, seconds=0.3).ok
+            assert check_mapping(function, seconds=enough(0.3)).ok
         declare(math.floor, monotone="increasing")
         with pytest.raises(MappingError, match="there is no argument 'y'; the function has x"):
             check_mapping(math.floor, rows={"y": "double"})
-        assert check_mapping(math.floor, rows=[[1.5, 2.5, -3.0]], returns="bigint", seconds=0.3).ok
+        assert check_mapping(math.floor, rows=[[1.5, 2.5, -3.0]], returns="bigint", seconds=enough(0.3)).ok
         with pytest.raises(MappingError, match="says of 2 arguments; the function has x"):
             check_mapping(math.floor, rows=["double", "double"])
         with pytest.raises(MappingError, match="no values of 'colours' to try; give a type"):
@@ -372,7 +378,7 @@ def test_results_are_taken_as_spark_takes_them() -> None:
 
     with mappings():
         declare(rounded, null_in_null_out=True)
-        found = check_mapping(rounded, returns="double", rows=[[1.5, 2.5]], seconds=0.3)
+        found = check_mapping(rounded, returns="double", rows=[[1.5, 2.5]], seconds=enough(0.3))
     assert "it returns an int where double is declared, of which Spark makes NULL" in str(found)
 
 
@@ -405,7 +411,7 @@ def test_a_box_that_is_too_narrow_on_one_side(side: str) -> None:
 
 
 def test_a_box_that_is_wide_enough_is_not_complained_of() -> None:
-    assert within_ten(BOX, 2).counter_example is None
+    assert within_ten(BOX, enough(2)).counter_example is None
 
 
 def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
