@@ -66,6 +66,13 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
     metadata/file_table.py          the table with a row a file and a column an index
     stores/parts.py                 writes it as a part of the next snapshot
+
+Without Spark, ``geoskip.build(path, MinMax("city"))`` takes other steps until the log is compared, and to read::
+
+    engines/build.py                binds, reads by threads, and hands over to sources/build_verbs.py
+    engines/parquet_dataset.py      paths, files, partitions and columns, as Spark finds them
+    engines/index_texts.py          the indexed expressions that need no Spark
+    engines/parquet_values.py       values that Arrow reads otherwise than Spark, and Python functions
 """
 
 from __future__ import annotations

@@ -129,6 +129,12 @@ def build(
     source = ParquetSource(ParquetPaths.of(path))
     data = ParquetData(source, _store(source, store, metadata), metadata is None and store is None, threads or _cores())
     if wanted:
+        encryption = getattr(data.store, "encryption", None)
+        if encryption is not None and encryption.key is None and data.store.latest() is None:
+            raise InvalidSpecificationError(
+                f"the metadata of {source.name} would be in clear: with what they are to be protected says "
+                "Encryption(keys, 'name of a key')"
+            )
         if (why := reason_not_indexable(source.name, data.state.files)) is not None:
             raise DatasetNotFoundError(why)
         create_indexes(data, data.bind(wanted), by=_ENGINE, choose=data.choose)

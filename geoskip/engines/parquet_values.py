@@ -224,8 +224,10 @@ class _FileValues:
             return self._days(values)
         if kind == target or (of.kind, kind) in _WIDE:
             return values
-        if of.kind in ("string", "binary") and (pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-            return values.cast(pa.binary()).view(target)  # a text need not be valid UTF-8
+        if of.kind == "string" and pa.types.is_binary(kind):
+            return values.view(target)  # a text need not be valid UTF-8
+        if of.kind == "binary" and pa.types.is_fixed_size_binary(kind):
+            return values.cast(target)
         if self._holds(of, kind):
             return values.cast(target)
         raise NeedsSpark(f"its {path} is {kind}, the dataset has {of.name}")
@@ -233,7 +235,8 @@ class _FileValues:
     def _holds(self, of: SqlType, kind: pa.DataType) -> bool:
         """Test whether Spark reads a type of a file as another one without changing a value."""
         if kind in _UNSIGNED:
-            return _UNSIGNED[kind] == of.name or (self.rules.widens and of.widens(sql_type(_UNSIGNED[kind])))
+            held = sql_type(_UNSIGNED[kind])
+            return held == of or (self.rules.widens and of.is_integral and of.widens(held))
         if not self.rules.widens:
             return False
         if pa.types.is_signed_integer(kind):

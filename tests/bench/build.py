@@ -37,6 +37,10 @@ def run() -> None:
             ("1,000,000 readings in 10,000 files", readings(10_000), READINGS),
         ):
             shown.add_row(f"[bold]{what}[/]")
+            status.update(f"building without Spark, {what}")
+            both = [building_without(folder, indexes), building(folder, indexes)]
+            without, built = interleaved(both, times=3, of=min)
+            _row(shown, "  all of them, without Spark", without, "by Spark", built, at_most(without / built, 1.5))
             for chosen in (*((index,) for index in indexes if index != MinMax("distance")), indexes):
                 named = " and ".join(map(str, chosen))
                 status.update(f"building {named}, {what}")
@@ -58,6 +62,16 @@ def building(folder: Path, indexes: Sequence[Index]) -> Any:
     def build(_: int) -> geoskip.BuildReport:
         shutil.rmtree(folder / "_geoskip", ignore_errors=True)
         return geoskip.dataset(session(), str(folder)).create_index(*indexes)
+
+    return build
+
+
+def building_without(folder: Path, indexes: Sequence[Index]) -> Any:
+    """A run that builds these indexes anew in the threads of this process."""
+
+    def build(_: int) -> geoskip.BuildReport:
+        shutil.rmtree(folder / "_geoskip", ignore_errors=True)
+        return geoskip.build(folder, indexes)
 
     return build
 

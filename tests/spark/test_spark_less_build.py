@@ -170,7 +170,9 @@ def test_spark_uses_and_continues_what_was_built_without_it(spark: Any, tmp_path
 def test_files_and_columns_are_those_that_spark_reads(spark: Any, tmp_path: Path) -> None:
     one = pa.table({"n": [1]})
     for name, files in {
-        "flat": {"a.parquet": one, "sub/a.parquet": one, "_hidden/a.parquet": one, ".b.parquet": one},
+        "flat": dict.fromkeys(
+            ["a.parquet", "b c%20+ä?.parquet", "sub/a.parquet", "_hidden/a.parquet", ".b.parquet"], one
+        ),
         "partitions": {
             "a.parquet": one,
             "x=1/y=2/a.parquet": one,

@@ -26,6 +26,8 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotI
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
 from geoskip.stores import ParquetStore
+from geoskip.stores.encryption import Encryption
+from geoskip.stores.keyring import KeyRing
 from tests.support.indexed_files import SETTINGS, write_files, write_indexed
 
 
@@ -165,6 +167,17 @@ def test_pyspark_is_not_imported(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["2", "[]"]
+
+
+def test_protected_metadata(folder: Path, tmp_path: Path) -> None:
+    keys = KeyRing({"k": b"0" * 32})
+    with pytest.raises(InvalidSpecificationError, match="would be in clear"):
+        geoskip.build(folder, [MinMax("n")], store=ParquetStore(tmp_path / "m", encryption=Encryption(keys)))
+    store = ParquetStore(tmp_path / "m", encryption=Encryption(keys, "k"))
+    assert geoskip.build(folder, [MinMax("n")], store=store).files == 2
+    assert geoskip.build(folder, store=store).read == 0
+    texts = [path.read_bytes() for path in (tmp_path / "m").rglob("*") if path.is_file()]
+    assert not any(b"day=1" in text for text in texts)
 
 
 # --- paths and partitions ---------------------------------------------------------------------------------------------
