@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from geoskip.advisor.advice import Advice
     from geoskip.advisor.query_estimates import WhatIf
     from geoskip.engines.build import build
+    from geoskip.engines.duckdb_connection import duckdb
     from geoskip.engines.files import File, KeptFiles, files, listing
     from geoskip.engines.geoparquet import read_geoparquet
     from geoskip.engines.polars_scan import scan_polars
@@ -165,6 +166,7 @@ __all__ = [
     "denotes",
     "disable",
     "disabled",
+    "duckdb",
     "enable",
     "explain",
     "files",
@@ -194,6 +196,7 @@ __all__ = [
 ]
 
 _ENGINES = {
+    "duckdb": "duckdb_connection",
     **dict.fromkeys(("File", "KeptFiles", "files", "listing"), "files"),
     "read_geoparquet": "geoparquet",
     "pyarrow_dataset": "pyarrow_dataset",

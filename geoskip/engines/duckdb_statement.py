@@ -103,32 +103,6 @@ def parsed(query: str, run: Run) -> Json:
     return node
 
 
-def printed(conditions: Sequence[Json], template: Json, run: Run) -> str:
-    """Return the SQL text of conditions, each in parentheses; ``template`` is the tree of ``SELECT 1``."""
-    parts = list(map(_exact, conditions))
-    where = {
-        "class": "CONJUNCTION", "type": "CONJUNCTION_AND", "alias": "", "query_location": 0,
-        "children": parts,
-    }  # fmt: skip
-    node = {**template, "where_clause": where if len(parts) > 1 else parts[0]}
-    tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
-    text = str(run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0])
-    return text.partition(" WHERE ")[2]
-
-
-def _exact(node: Any) -> Any:
-    """A tree whose doubles are printed as such: DuckDB prints 1e3 as 1000.0, which it reads as a decimal."""
-    if isinstance(node, list):
-        return [_exact(part) for part in node]
-    if not isinstance(node, dict):
-        return node
-    if node.get("class") == "CONSTANT" and node["value"]["type"]["id"] == "DOUBLE" and not node["value"]["is_null"]:
-        return _cast(_constant("VARCHAR", repr(float(node["value"]["value"]))), "DOUBLE")
-    if node.get("class") == "FUNCTION" and node.get("schema") == "main" and not node.get("catalog"):
-        node = {**node, "schema": ""}
-    return {key: _exact(part) for key, part in node.items()}
-
-
 def _constant(kind: str, value: Any) -> Json:
     typed = {"type": {"id": kind, "type_info": None}, "is_null": value is None}
     return {

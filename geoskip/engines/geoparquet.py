@@ -17,9 +17,9 @@ import shapely
 
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files
+from geoskip.engines.spatial_calls import spatial_call
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
-from geoskip.predicates import Call, Column, Literal, Predicate
-from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
+from geoskip.predicates import Column, Literal, Predicate
 from geoskip.stores.base import Store
 
 if TYPE_CHECKING:
@@ -87,11 +87,15 @@ def read_geoparquet(
         seen: Predicate = Column(geometry, "binary")
     else:
         geometry, target = "", crs
-        seen = _call("ST_Point", *(Column(name, every.columns.get(name)) for name in _existing(points, dataset.schema)))
+        seen = spatial_call(
+            "ST_Point", *(Column(name, every.columns.get(name)) for name in _existing(points, dataset.schema))
+        )
     region = _region(mask, target, geopandas)
     kept = every
     if region is not None:
-        kept = files(path, _call("ST_Intersects", seen, Literal(region, "geometry")), store=store, metadata=metadata)
+        kept = files(
+            path, spatial_call("ST_Intersects", seen, Literal(region, "geometry")), store=store, metadata=metadata
+        )
         if geometry and not any(count for _, count in kept.report.clauses()):
             kept = _with_box_in(kept, geometry, region)
     names = [file.path for file in kept]
@@ -108,13 +112,6 @@ def read_geoparquet(
         found = found.reset_index(drop=True) if numbered else found
     found.attrs["geoskip"] = kept.report.to_dict()
     return found
-
-
-def _call(name: str, *arguments: Predicate) -> Call:
-    """A call of the shapely-backed function of a name."""
-    offered = offered_by_name()[name.lower()]
-    implementation, flags = implementation_of_offered(offered)
-    return Call(name, arguments, implementation, flags, offered.returns)
 
 
 def _existing(points: tuple[str, str], schema: pa.Schema) -> tuple[str, str]:

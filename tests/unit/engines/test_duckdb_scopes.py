@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 
 from geoskip.engines.duckdb_scopes import alias_of, find_scans
-from geoskip.engines.duckdb_statement import parsed, printed
+from geoskip.engines.duckdb_statement import parsed
 
 COLUMNS = {"t": ["a", "b", "s"], "u": ["a", "c"], "x*.parquet": ["a", "b"], "t2": ["d"]}
 
@@ -26,21 +27,26 @@ def usable(query: str) -> dict[str, str]:
         lambda ref: COLUMNS.get(ref.get("table_name", "")),
         lambda name: name in ("+", "abs", "lower"),
     )
-    template = parsed("SELECT 1", run)
-    return {alias_of(scan.ref): printed(scan.conditions, template, run) if scan.conditions else "" for scan in scans}
+    return {alias_of(scan.ref): " ".join(printed(condition, run) for condition in scan.conditions) for scan in scans}
+
+
+def printed(condition: Any, run: Any) -> str:
+    """A condition as DuckDB prints it."""
+    tree = {"error": False, "statements": [{"node": {**parsed("SELECT 1", run), "where_clause": condition}}]}
+    tree["statements"][0]["named_param_map"] = []
+    return run("SELECT json_deserialize_sql(?)", [json.dumps(tree)])[0][0].partition(" WHERE ")[2]
 
 
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        pytest.param("FROM t WHERE a > 5 AND b = 'x'", {"t": "((a > 5) AND (b = 'x'))"}, id="where"),
+        pytest.param("FROM t WHERE a > 5 AND b = 'x'", {"t": "(a > 5) (b = 'x')"}, id="where"),
         pytest.param("FROM t WHERE a > 5 OR b = 'x'", {"t": "((a > 5) OR (b = 'x'))"}, id="or"),
         pytest.param("FROM t WHERE T.A > 5", {"t": "(A > 5)"}, id="names in any case"),
         pytest.param("FROM t z WHERE z.a > 5", {"z": "(a > 5)"}, id="an alias"),
         pytest.param("FROM t WHERE z > 5", {"t": ""}, id="a column that the table does not have"),
         pytest.param("SELECT a + 1 AS z FROM t WHERE z > 5", {"t": ""}, id="an alias of SELECT"),
         pytest.param("FROM t WHERE s.f > 5", {"t": ""}, id="a field of a struct"),
-        pytest.param("FROM t WHERE a > 1e3", {"t": "(a > CAST('1000.0' AS DOUBLE))"}, id="a double stays one"),
         pytest.param("FROM t WHERE a IN (SELECT c FROM u WHERE c > 3)", {"t": "", "u": "(c > 3)"}, id="a subquery"),
         pytest.param("FROM t WHERE EXISTS (FROM u WHERE c = t.a AND c > 3)", {"t": "", "u": "(c > 3)"}, id="exists"),
         pytest.param("FROM t JOIN u ON t.a = u.a AND u.c > 3 WHERE b < 2", {"t": "(b < 2)", "u": "(c > 3)"}, id="join"),
@@ -94,7 +100,7 @@ def usable(query: str) -> dict[str, str]:
         pytest.param("WITH c AS (FROM t) FROM c JOIN c d ON c.a > 5", {"t": ""}, id="a CTE used twice"),
         pytest.param("WITH c(z) AS (SELECT a FROM t) FROM c WHERE z > 5", {"t": ""}, id="a CTE with names"),
         pytest.param("WITH c AS (FROM t), d AS (FROM c WHERE a > 5) FROM d WHERE b > 2",
-                     {"t": "((a > 5) AND (b > 2))"}, id="a CTE of a CTE"),
+                     {"t": "(a > 5) (b > 2)"}, id="a CTE of a CTE"),
         pytest.param("WITH t AS (FROM u) FROM t WHERE c > 5", {"u": "(c > 5)"}, id="a CTE that hides a table"),
         pytest.param("WITH RECURSIVE c AS (FROM t WHERE b > 1 UNION ALL FROM c WHERE a < 5) FROM c WHERE a > 7",
                      {"t": "(b > 1)"}, id="a recursive CTE"),
@@ -111,8 +117,7 @@ def test_a_condition_is_used_where_it_cannot_change_the_result(query, expected):
 
 def test_the_tree_is_not_changed_by_looking_at_it():
     con = duckdb.connect()
-    tree = json.loads(con.execute("SELECT json_serialize_sql('FROM t z WHERE z.a > 5')").fetchone()[0])
-    node = tree["statements"][0]["node"]
-    before = json.dumps(node)
-    find_scans(node, lambda ref: ["a"], lambda name: False)
-    assert json.dumps(node) == before
+    tree = parsed("FROM t z WHERE z.a > 5", lambda text, parameters: con.execute(text, parameters).fetchall())
+    before = copy.deepcopy(tree)
+    find_scans(tree, lambda ref: ["a"], lambda name: False)
+    assert tree == before

@@ -1,0 +1,389 @@
+"""DuckDB over the files that may hold a matching row: ``geoskip.duckdb(connection).sql(...)``.
+
+DuckDB's Python API has no table functions, and its replacement scans do not see the conditions of a query; so the text
+of a query is narrowed before it runs. Its tables of Parquet files are found in DuckDB's own parse tree
+(:mod:`geoskip.engines.duckdb_scopes`), the conditions over each of them alone are translated
+(:mod:`geoskip.engines.duckdb_expression`), and the words that name the files are replaced by the list of files that may
+match.
+What is not understood runs as it is written, with a reason in the report.
+
+A condition is used only where the connection has DuckDB's default settings of collation, division and casts, and where
+no macro of the user's has the name of a function in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from geoskip.engines.duckdb_expression import predicate_of_duckdb
+from geoskip.engines.duckdb_files import ParquetFiles
+from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, lowered
+from geoskip.engines.duckdb_statement import (
+    NotUnderstoodError,
+    Parquet,
+    functions_of,
+    head_and_query,
+    literal,
+    parquet_of,
+    parsed,
+    quoted,
+    spliced,
+    token,
+    with_parameters,
+)
+from geoskip.engines.extras import required
+from geoskip.engines.folder_listing import located
+from geoskip.errors import InvalidSpecificationError
+from geoskip.predicates import TRUE, Predicate
+from geoskip.report import Report, Scan
+from geoskip.stores.base import Store
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+_DEFAULTS = {
+    "Calendar": "gregorian", "binary_as_string": "false", "default_collation": "", "file_search_path": "",
+    "ieee_floating_point_ops": "true", "integer_division": "false", "old_implicit_casting": "false",
+}  # fmt: skip
+"""Settings that change what a condition or a path means, with DuckDB's own values."""
+_VIEW = re.compile(r'CREATE (?:TEMP |TEMPORARY )?VIEW (?:(?:"(?:[^"]|"")*"|[^\s(".]+)\.?)+ AS (.*?);?\s*', re.DOTALL)
+_BY_FILE = re.compile(r"filename|file_row_number", re.IGNORECASE)
+
+
+def duckdb(connection: DuckDBPyConnection | None = None) -> NarrowedConnection:
+    """Return a DuckDB connection whose queries read only the Parquet files that may hold a matching row.
+
+    Sources are paths in FROM (``FROM 'folder/*.parquet'``), ``read_parquet`` with literal arguments, views over these,
+    and names that :meth:`NarrowedConnection.register_dataset` gives to folders. Without a connection, it is DuckDB's
+    default one, as for ``duckdb.sql``. Needs ``pip install 'geoskip[duckdb]'``.
+    """
+    module = required("duckdb", "geoskip.duckdb()")
+    return NarrowedConnection(module.default_connection() if connection is None else connection)
+
+
+class NarrowedConnection:
+    """A thin wrapper of a DuckDB connection; what it does not have itself is the connection's.
+
+    Queries on the connection run before each statement to parse it, so that a streaming result of the same connection
+    ends with the next statement, as it does with DuckDB's own ``execute``.
+    """
+
+    def __init__(self, connection: DuckDBPyConnection) -> None:
+        self.connection = connection
+        self._own = connection.cursor()
+        self._files = ParquetFiles(self._run)
+        self._names: dict[str, str] = {}
+        self._report = Report(())
+        # a query's Python variables are the caller's, some frames up
+        self._session("SET python_scan_all_frames = true", [])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+    def __enter__(self) -> NarrowedConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._own.close()
+        self.connection.close()
+
+    @property
+    def report(self) -> Report:
+        """Report of the last statement: a scan for each table of Parquet files, and reasons."""
+        return self._report
+
+    def sql(self, query: str, *, alias: str = "", params: Any = None) -> DuckDBPyRelation:
+        """Return the relation of a query, over the files that may hold a matching row at this moment."""
+        found: DuckDBPyRelation = self._either(
+            query, params, lambda text: self.connection.sql(text, alias=alias, params=params)
+        )
+        return found
+
+    query = sql
+
+    def execute(self, query: Any, parameters: Any = None) -> NarrowedConnection:
+        """Run a statement over the files that may hold a matching row; fetch the result from this wrapper."""
+        self._either(query, parameters, lambda text: self.connection.execute(text, parameters))
+        return self
+
+    def register_dataset(
+        self, name: str, path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | None = None
+    ) -> None:
+        """Give a folder of Parquet files a name for queries: a temporary view, with the files of each moment.
+
+        Parameters
+        ----------
+        name
+            The name; a temporary view of this name is replaced.
+        path
+            The local folder, with the files that Spark would read: not those whose names begin with ``_`` or ``.``.
+        store, metadata
+            The store of the metadata, or their folder, where they are not beside the data.
+
+        Raises InvalidSpecificationError for an empty name or a folder without files, DatasetNotFoundError for none.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidSpecificationError(f"register_dataset() takes a name for the folder, got {name!r}")
+        root, below = located(path)
+        folder = os.path.join(root, below).rstrip("/")
+        if store is not None or metadata is not None:
+            self._files.datasets[folder] = (store, metadata)
+        self._make_view(name, folder)
+        self._names[lowered(name)] = folder
+
+    def _make_view(self, name: str, folder: str) -> None:
+        names = self._files.of_folder(folder)
+        if not names:
+            raise InvalidSpecificationError(f"there are no files in {folder}; give the folder of a Parquet dataset")
+        call = Parquet((), "", frozenset(), 0, 0, "").text(names)
+        self._session(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT * FROM {call}", [])
+
+    # ---- running
+
+    def _run(self, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a query of our own apart from the session, whose transaction it cannot abort."""
+        return list(self._own.execute(text, list(parameters)).fetchall())
+
+    def _session(self, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a query of our own in the session, as its views and macros are."""
+        return list(self.connection.execute(text, list(parameters)).fetchall())
+
+    def _either(self, query: Any, parameters: Any, run: Callable[[Any], Any]) -> Any:
+        """Run the narrowed text, or the original where DuckDB cannot bind the narrowed one."""
+        import duckdb as module
+
+        text = self._narrowed(query, parameters) if isinstance(query, str) else None
+        if not isinstance(query, str):
+            self._report = Report((), ("only statements given as texts are narrowed",))
+        if text is not None:
+            try:
+                return run(text)
+            except (module.BinderException, module.CatalogException, module.ParserException) as error:
+                why = str(error).partition("\n")[0]
+                self._report = Report((), (f"the statement runs as it is written: over fewer files, {why}",))
+        for name, folder in self._names.items():
+            if isinstance(query, str) and name in lowered(query):
+                self._make_view(name, folder)
+        return run(query)
+
+    def _narrowed(self, query: str, parameters: Any) -> str | None:
+        """The text over fewer files, and the report; None for a statement that runs as it is."""
+        import duckdb as module
+
+        started = time.perf_counter()
+        self._files.listings.clear()
+        try:
+            head, body = head_and_query(query)
+            statement = _Statement(self._run, self._session, self._files, self._names, query, _named(parameters))
+            text = head + statement.narrowed(body)
+        except (NotUnderstoodError, module.Error) as error:
+            why = str(error).partition("\n")[0]
+            self._report = Report((), (f"the statement runs as it is written: {why}",))
+            return None
+        scans = statement.scans
+        seconds = (time.perf_counter() - started) / max(len(scans), 1)
+        self._report = Report(tuple(replace(scan, planning_seconds=seconds) for scan in scans), tuple(statement.notes))
+        return text if text != query else None
+
+
+def _named(parameters: Any) -> dict[str, Any]:
+    """Parameters by their names, or by their numbers from 1."""
+    if isinstance(parameters, Mapping):
+        return {str(name): value for name, value in parameters.items()}
+    return {str(number): value for number, value in enumerate(parameters or (), 1)}
+
+
+Query = Callable[[str, Sequence[Any]], "list[tuple[Any, ...]]"]
+
+
+@dataclass
+class _Statement:
+    """One statement, while it is narrowed."""
+
+    run: Query
+    session: Query
+    files: ParquetFiles
+    names: Mapping[str, str]
+    whole: str
+    values: Mapping[str, Any]
+    scans: list[Scan] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _cache: dict[str, Any] = field(default_factory=dict)
+
+    def narrowed(self, query: str, above: list[Json] | None = None) -> str:
+        """The text of a query over fewer files, given conditions on its output."""
+        import duckdb as module
+
+        tree: Json = with_parameters(parsed(query, self.run), self.values)
+        tokens = [start for start, _ in module.tokenize(query)]
+        known: dict[int, Parquet | None] = {}
+
+        def parquet(ref: Json) -> Parquet | None:
+            if id(ref) not in known:
+                known[id(ref)] = self._parquet(ref, query, tokens)
+            return known[id(ref)]
+
+        def columns(ref: Json) -> list[str] | None:
+            try:
+                found = parquet(ref)
+                if found is not None:
+                    return [name for name, _ in self.files.columns(found, self.files.found(found))]
+            except NotUnderstoodError:
+                return None
+            return self._columns_of_table(ref)
+
+        pieces = []
+        for scan in find_scans(tree, columns, self._is_scalar, above):
+            try:
+                found = parquet(scan.ref)
+                text = self._view(scan) if found is None else self._answer(found, scan)
+                if text is not None:
+                    start, stop = (found.start, found.stop) if found else self._place(scan.ref, query, tokens)
+                    pieces.append((start, stop, text))
+            except NotUnderstoodError as error:
+                self.notes.append(f"a table of the query is left as it is: {error}")
+        return spliced(query, pieces) if pieces else query
+
+    # ---- tables
+
+    def _parquet(self, ref: Json, query: str, tokens: Sequence[int]) -> Parquet | None:
+        found = parquet_of(ref, query, tokens)
+        name = lowered(ref.get("table_name", ""))
+        if found is None and name in self.names and self._view_text(ref) is not None:
+            start, stop = self._place(ref, query, tokens)
+            alias = "" if ref.get("alias") else ref["table_name"]
+            folder = self.names[name]
+            return Parquet((folder,), "", frozenset(), start, stop, alias, folder=folder)
+        return found
+
+    def _answer(self, parquet: Parquet, scan: TableScan) -> str | None:
+        names = self.files.found(parquet)
+        predicate, reasons = self._predicate(parquet, names, scan)
+        if predicate is None:
+            self.scans.append(self.files.all(parquet, names, reasons))
+            return parquet.text(names) if parquet.folder else None
+        answer = self.files.narrowed(parquet, names, predicate, by_file=bool(_BY_FILE.search(self.whole)))
+        self.scans.append(replace(answer.scan, reasons=(*reasons, *answer.scan.reasons)))
+        return None if answer.scan.files_kept == len(names) and not parquet.folder else answer.text
+
+    def _predicate(self, parquet: Parquet, names: Sequence[str], scan: TableScan) -> tuple[Predicate | None, list[str]]:
+        """The usable conditions with Spark's meaning; None where there are none."""
+        if not scan.conditions:
+            return None, scan.reasons
+        if "file_index" in self.whole.lower():
+            return None, ["file_index numbers the files that are read: all are"]
+        if why := self._unusual_settings():
+            return None, [why]
+        usable, reasons = [], list(scan.reasons)
+        called = functions_of(scan.conditions)
+        for condition in scan.conditions:
+            own = functions_of(condition) & self._macros() if called else None
+            if own:
+                reasons.append(f"{min(own)} is a macro in this database")
+            else:
+                usable.append(condition)
+        if not usable:
+            return None, reasons
+        types = self.files.types(parquet, names)
+        zone = self._settings().get("TimeZone")
+        spatial = any(name.startswith("st_") for name in called) and self._has_spatial()
+        predicate, said = predicate_of_duckdb(usable, types, zone, spatial=spatial)
+        return (None if predicate == TRUE else predicate), [*reasons, *said]
+
+    def _view(self, scan: TableScan) -> str | None:
+        """The text of a view over Parquet files in place of its name; None for another table."""
+        if scan.ref["type"] != "BASE_TABLE":
+            return None
+        body = self._view_text(scan.ref)
+        if body is None or (".parquet" not in body and "read_parquet" not in body.lower()):
+            return None
+        before = len(self.scans)
+        try:
+            text = self.narrowed(body, scan.conditions)
+        except NotUnderstoodError as error:
+            del self.scans[before:]
+            self.notes.append(f"the view {scan.ref['table_name']} is left as it is: {error}")
+            return None
+        alias = "" if scan.ref.get("alias") else f" AS {quoted(scan.ref['table_name'])}"
+        return None if text == body else f"({text}){alias}"
+
+    @staticmethod
+    def _place(ref: Json, query: str, tokens: Sequence[int]) -> tuple[int, int]:
+        return token(ref["query_location"], tokens, query.encode())
+
+    def _view_text(self, ref: Json) -> str | None:
+        """The query of the view that an unqualified name means with certainty."""
+        if ref["type"] != "BASE_TABLE" or ref["schema_name"] or ref["catalog_name"]:
+            return None
+        name = lowered(ref["table_name"])
+        named = [row for row in self._tables() if lowered(row[2]) == name]
+        temporary = [row for row in named if row[0] == "temp"]
+        if temporary:
+            named = temporary
+        if len(named) != 1 or named[0][3] is None or not (temporary or named[0][4]):
+            return None
+        found = _VIEW.fullmatch(named[0][3])
+        return found[1] if found else None
+
+    def _columns_of_table(self, ref: Json) -> list[str] | None:
+        if ref["type"] != "BASE_TABLE" or ref["schema_name"] or ref["catalog_name"]:
+            return None
+        name = lowered(ref["table_name"])
+        named = [row for row in self._tables() if lowered(row[2]) == name]
+        if len(named) != 1 or named[0][3] is not None:
+            return None
+        rows = self.session(
+            "SELECT column_name FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+            list(named[0][:3]),
+        )
+        return [str(row[0]) for row in rows]
+
+    # ---- the session
+
+    def _once(self, key: str, query: str) -> list[tuple[Any, ...]]:
+        if key not in self._cache:
+            self._cache[key] = self.session(query, [])
+        rows: list[tuple[Any, ...]] = self._cache[key]
+        return rows
+
+    def _tables(self) -> list[tuple[Any, ...]]:
+        """Database, schema, name, text of a view, and True in the current schema, of all tables and views."""
+        here = "database_name = current_database() AND schema_name = current_schema()"
+        return self._once(
+            "tables",
+            f"SELECT database_name, schema_name, view_name, sql, {here} FROM duckdb_views() WHERE NOT internal "
+            f"UNION ALL SELECT database_name, schema_name, table_name, NULL, {here} FROM duckdb_tables()",
+        )
+
+    def _macros(self) -> frozenset[str]:
+        """The names of functions that are not DuckDB's."""
+        rows = self._once("macros", "SELECT function_name FROM duckdb_functions() WHERE database_name <> 'system'")
+        return frozenset(lowered(row[0]) for row in rows)
+
+    def _is_scalar(self, name: str) -> bool:
+        """True for a function that has one value a row, the same one for the same row."""
+        rows = self._once(
+            "scalars",
+            "SELECT lower(function_name) FROM duckdb_functions() GROUP BY ALL HAVING bool_and(function_type = 'scalar' "
+            "AND stability IN ('CONSISTENT', 'CONSISTENT_WITHIN_QUERY'))",
+        )
+        return (lowered(name),) in rows
+
+    def _has_spatial(self) -> bool:
+        return bool(self._once("spatial", "FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"))
+
+    def _settings(self) -> dict[str, str]:
+        wanted = ", ".join(map(literal, ("TimeZone", *_DEFAULTS)))
+        return dict(self._once("settings", f"SELECT name, value FROM duckdb_settings() WHERE name IN ({wanted})"))
+
+    def _unusual_settings(self) -> str | None:
+        found = self._settings()
+        for name, value in _DEFAULTS.items():
+            if (now := found.get(name, value)) is not None and str(now).lower() != value:
+                return f"the setting {name} is {now!r}: conditions are used only where it is {value!r}"
+        return None

@@ -1,0 +1,257 @@
+"""The Parquet files of a DuckDB query, their columns, and those that may hold rows for a condition.
+
+DuckDB takes the columns of many files from the first one, and the types of columns in paths from all. So a reader of
+fewer files is used only if DuckDB describes it as the reader of all of them, else the first file is read beside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from geoskip.engines.duckdb_scopes import GLOB_MARKS, lowered
+from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run
+from geoskip.engines.files import KeptFiles, files
+from geoskip.engines.folder_listing import FolderListing, listed, located
+from geoskip.errors import DatasetNotFoundError
+from geoskip.predicates import Predicate
+from geoskip.report import Scan
+from geoskip.stores.base import Store
+
+_SPARK_TYPES = {
+    "BOOLEAN": "boolean", "TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int", "BIGINT": "bigint",
+    "FLOAT": "float", "DOUBLE": "double", "VARCHAR": "string", "BLOB": "binary", "DATE": "date",
+    "TIMESTAMP": "timestamp_ntz", "TIMESTAMP WITH TIME ZONE": "timestamp",
+}  # fmt: skip
+"""Spark's types of the same values; an index over a column of another type is not asked."""
+_MOST_DESCRIPTIONS = 256
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer to one reader of Parquet files."""
+
+    text: str
+    """The text to write in its place."""
+    scan: Scan
+
+
+@dataclass
+class ParquetFiles:
+    """The files of readers, asked through one connection."""
+
+    run: Run
+    datasets: dict[str, tuple[Store | None, str | None]] = field(default_factory=dict)
+    """The store and the metadata folder of datasets by their folder, where they are not beside the data."""
+    listings: dict[str, FolderListing] = field(default_factory=dict)
+    """The files of datasets by their folder; cleared with each statement."""
+    _described: OrderedDict[Any, list[tuple[str, str]]] = field(default_factory=OrderedDict)
+
+    def found(self, parquet: Parquet) -> list[str]:
+        """The files of a reader in DuckDB's order; raises NotUnderstoodError for anything but local paths."""
+        if parquet.folder:
+            return self.of_folder(parquet.folder)
+        names: list[str] = []
+        for pattern in parquet.patterns:
+            if "://" in pattern or pattern.startswith(("file:", "~")):
+                raise NotUnderstoodError(f"{pattern} is not a plain path of a local file")
+            if ".." in re.sub(r"^(\.\./)+", "", pattern).split("/"):
+                raise NotUnderstoodError(f"{pattern} goes up in the middle of a path")
+            rows = self.run("SELECT file FROM glob(?)", [pattern])
+            if not rows:
+                raise NotUnderstoodError(f"no file matches {pattern}; name those of a folder as 'folder/*.parquet'")
+            names += [str(row[0]) for row in rows]
+        if any(mark in name for name in names for mark in GLOB_MARKS):
+            raise NotUnderstoodError("the name of a file has a sign of globs, one of * ? [")
+        return names
+
+    def of_folder(self, folder: str) -> list[str]:
+        """The files of a registered dataset, in the order of their paths."""
+        root, below = located(folder)
+        found = listed(root, below) if below else self._listed(root)
+        head = found.root.rstrip("/") + "/"
+        names = [head + path for path in found.path.to_pylist()]
+        if any(mark in name for name in names for mark in GLOB_MARKS) or found.unnameable:
+            raise NotUnderstoodError(f"the name of a file in {folder} is not Unicode, or has one of * ? [")
+        return names
+
+    def columns(self, parquet: Parquet, names: Sequence[str]) -> list[tuple[str, str]]:
+        """Names and types of the columns that DuckDB gives a reader of these files, in order."""
+        return self._describe(parquet, names)
+
+    def _describe(
+        self, parquet: Parquet, names: Sequence[str], hive: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        by_all = "union_by_name" in parquet.named
+        if not by_all and not any("=" in name for name in names):
+            names = names[:1]
+        dated = [_stamp(name) for name in (names if by_all else names[:1])]
+        key = (parquet.options, tuple(names), tuple(dated), tuple((hive or {}).items()))
+        if (known := self._described.get(key)) is not None:
+            self._described.move_to_end(key)
+            return known
+        call = dataclasses.replace(parquet, alias="").text(names, hive)
+        found = [(str(row[0]), str(row[1])) for row in self.run(f"DESCRIBE SELECT * FROM {call}", [])]
+        self._described[key] = found
+        while len(self._described) > _MOST_DESCRIPTIONS:
+            self._described.popitem(last=False)
+        return found
+
+    def types(self, parquet: Parquet, names: Sequence[str]) -> dict[str, str]:
+        """Spark's types of the columns that conditions may use: those in the files, not in their paths."""
+        left_out = {"file_row_number", lowered(parquet.filename), *map(lowered, path_keys(names))}
+        types = ((name, _spark_type(kind)) for name, kind in self.columns(parquet, names))
+        return {name: kind for name, kind in types if kind is not None and lowered(name) not in left_out}
+
+    def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str], predicate: str = "") -> Scan:
+        """The report of a reader of all its files."""
+        size = sum(map(_size, names))
+        return _scan(parquet, names, names, size, size, predicate, reasons)
+
+    def narrowed(self, parquet: Parquet, names: list[str], predicate: Predicate, by_file: bool) -> Answer:
+        """Return the reader of the files that may hold a row for which a predicate is TRUE.
+
+        Parameters
+        ----------
+        parquet
+            The reader.
+        names
+            All its files.
+        predicate
+            The condition with Spark's meaning.
+        by_file
+            True where the statement may use DuckDB's columns on files, which a relation without files has not.
+        """
+        answers = self._asked(names, predicate)
+        skipped = {path for answer in answers for path in answer.report.skipped_files()}
+        kept = [name for name in names if os.path.abspath(name) not in skipped]
+        reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.report.reasons))
+        text, kept = self._text(parquet, names, kept, by_file, reasons)
+        sizes = {name: _size(name) for name in names}
+        scan = _scan(
+            parquet, names, kept, sum(sizes.values()), sum(sizes[name] for name in kept), str(predicate), reasons
+        )
+        effects = [answer.report.effects for answer in answers]
+        decisions = [answer.report.decisions for answer in answers]
+        scan = dataclasses.replace(
+            scan,
+            effects=lambda: tuple(effect for one in effects for effect in one()),
+            decisions=lambda: tuple(decision for one in decisions for decision in one()),
+            files_unindexed=sum(answer.report.files_unindexed for answer in answers),
+        )
+        return Answer(text, scan)
+
+    def _asked(self, names: Sequence[str], predicate: Predicate) -> list[KeptFiles]:
+        """The answers of the datasets in which the files lie."""
+        answers: dict[str, KeptFiles] = {}
+        for folder in dict.fromkeys(map(os.path.dirname, map(os.path.abspath, names))):
+            if any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in answers):
+                continue
+            root = next((known for known in self.datasets if f"{folder}/".startswith(f"{known}/")), None)
+            try:
+                root = root or located(folder)[0]
+                store, metadata = self.datasets.get(root, (None, None))
+                answers[root] = files(root, predicate, store=store, metadata=metadata, listing=self._listed(root))
+            except DatasetNotFoundError:  # gone since: DuckDB says so
+                continue
+        return list(answers.values())
+
+    def _listed(self, root: str) -> FolderListing:
+        """The files of a dataset, listed once a statement."""
+        if root not in self.listings:
+            self.listings[root] = listed(root)
+        return self.listings[root]
+
+    def _text(
+        self, parquet: Parquet, names: list[str], kept: list[str], by_file: bool, reasons: list[str]
+    ) -> tuple[str, list[str]]:
+        """The reader's text over the kept files, with the columns of all files, and the files that it reads."""
+        if len(kept) == len(names):
+            return parquet.text(names), names
+        columns = self._describe(parquet, names)
+        keys = {lowered(key) for key in path_keys(names)}
+        hive = {name: kind for name, kind in columns if lowered(name) in keys}
+        if not kept:
+            if self._describe(parquet, names[:1], hive) == columns:
+                return parquet.text(names[:1], hive, empty=not by_file), names[:1] if by_file else []
+        elif self._describe(parquet, kept, hive) == columns:
+            return parquet.text(kept, hive), kept
+        kept = kept if kept[:1] == names[:1] else [names[0], *kept]
+        if self._describe(parquet, kept, hive) == columns:
+            reasons.append("the first file is read, since DuckDB takes the columns from it")
+            return parquet.text(kept, hive), kept
+        reasons.append("all files are read: their columns differ, and DuckDB takes them from all of them")
+        return parquet.text(names), names
+
+
+def _scan(
+    parquet: Parquet,
+    names: Sequence[str],
+    kept: Sequence[str],
+    bytes_total: int,
+    bytes_kept: int,
+    predicate: str,
+    reasons: Sequence[str],
+) -> Scan:
+    """Report one reader.
+
+    Parameters
+    ----------
+    parquet, names, kept
+        The reader, its files, and those of them that are read.
+    bytes_total, bytes_kept
+        Their bytes.
+    predicate, reasons
+        The condition as geoskip understood it, and sentences on what could not be used.
+    """
+
+    def paths(chosen: Sequence[str], every: Sequence[str], are_kept: bool) -> list[str]:
+        read = set(chosen)
+        return [name for name in every if (name in read) is are_kept]
+
+    return Scan(
+        ", ".join(parquet.patterns[:3]), predicate, len(names), len(kept), bytes_total, bytes_kept,
+        reasons=tuple(reasons), paths=partial(paths, kept, names),
+    )  # fmt: skip
+
+
+def _stamp(name: str) -> tuple[int, int]:
+    """The size and modification time of a file; zeros where it is gone."""
+    try:
+        found = os.stat(name)
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def _size(name: str) -> int:
+    return _stamp(name)[0]
+
+
+def path_keys(names: Sequence[str]) -> set[str]:
+    """The names of columns in the folders of paths.
+
+    >>> path_keys(["d/p=1/f.parquet"])
+    {'p'}
+    """
+    keys: set[str] = set()
+    for folder in {os.path.dirname(name) for name in names}:
+        keys.update(part.partition("=")[0] for part in folder.split("/") if "=" in part)
+    return keys
+
+
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+
+
+def _spark_type(kind: str) -> str | None:
+    if kind.startswith("GEOMETRY"):
+        return "geometry"
+    if found := _DECIMAL.fullmatch(kind):
+        return f"decimal({found[1]},{found[2]})"
+    return _SPARK_TYPES.get(kind)
