@@ -1,4 +1,4 @@
-"""The statistics table in Spark: as a DataFrame, and as the table function ``geoskip_statistics`` of SQL.
+"""The statistics table in Spark: a DataFrame, and the table function ``geoskip_statistics`` of SQL.
 
 The function reads the metadata in a Python worker, from a folder that the worker can reach, and never with keys: those
 of protected metadata stay with the driver, where ``Dataset.statistics()`` reads. Python registers no function under a

@@ -393,7 +393,7 @@ class Dataset:
         return report_layout(self._source, columns)
 
     def statistics(self) -> DataFrame:
-        """DataFrame of what the indexes store, a row a file and index: least and greatest values, counts, boxes.
+        """DataFrame of what the indexes store, a row a file and index: bounds, counts, values, boxes.
 
         Its columns are those of :func:`geoskip.statistics`, an interface with a version; null is unknown. In SQL,
         ``SELECT * FROM geoskip_statistics('path')`` reads the same where the metadata are in a folder that the
