@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from geoskip.engines.extras import required
-from geoskip.engines.files import KeptFiles, files
+from geoskip.engines.files import KeptFiles, files, listing
+from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.polars_expression import predicate_of_polars
 from geoskip.engines.pyarrow_dataset import kept_files
 from geoskip.engines.scan_reports import remember
@@ -54,7 +55,7 @@ def scan_polars(
     scanned = _PolarsDataset(path, store, metadata)
     if where is None:
         return scanned.source()
-    kept = scanned.kept(where) if isinstance(where, pl.Expr) else files(path, where, store=store, metadata=metadata)
+    kept = scanned.kept(where, scanned.found)
     frame = scanned.frame(kept)
     frame = frame.filter(where) if isinstance(where, pl.Expr) else frame
     remember(frame, lambda: kept.report)
@@ -68,16 +69,18 @@ class _PolarsDataset:
         self.pl = required("polars", "geoskip.scan_polars()")
         self.path, self.store, self.metadata = path, store, metadata
         self.report: Scan | None = None
-        every = files(path, None, store=store, metadata=metadata)
-        if not every:
-            raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
         self.start = os.path.abspath(os.fspath(path))
+        self.found = listing(path, store=store, metadata=metadata)
+        if not len(self.found):
+            raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
+        paths = [os.path.join(self.found.root, name) for name in self.found.path.to_pylist()]
         first: dict[str, str] = {}
-        for file in every:
-            first.setdefault(os.path.dirname(file.path), file.path)
-        self.partitions = self._partitions(every[0].path)
+        for file in paths or [os.path.join(self.found.root, name) for name, _ in self.found.unnameable]:
+            first.setdefault(os.path.dirname(file), file)
+        sample = list(first.values())
+        self.partitions = self._partitions(sample[0])
         self.above = [name for name in _keys(self.start) if name not in self.partitions] if self.partitions else []
-        self.schema = self._scan(list(first.values()), None).collect_schema()
+        self.schema = self._scan(sample, None).collect_schema()
 
     def _partitions(self, file: str) -> list[str]:
         """The names of the partition columns in the path of a file below the folder."""
@@ -96,16 +99,16 @@ class _PolarsDataset:
         paths = [file.path for file in kept]
         return self._scan(paths, self.schema) if paths else self.pl.LazyFrame(schema=self.schema)
 
-    def kept(self, where: Any) -> KeptFiles:
-        """The files that a condition needs; None needs all."""
-        if where is None:
-            return files(self.path, None, store=self.store, metadata=self.metadata)
+    def kept(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
+        """The files that a condition needs, of a listing or of one made now; None needs all."""
+        if not isinstance(where, self.pl.Expr):
+            return files(self.path, where, store=self.store, metadata=self.metadata, listing=found)
         arrow = self.pl.DataFrame(schema=self.schema).to_arrow().schema
 
         def translate(where: Any, columns: Any, schema: pa.Schema) -> Any:
             return predicate_of_polars(where, columns, self.schema)
 
-        return kept_files(self.path, where, arrow, self.store, self.metadata, translate)
+        return kept_files(self.path, where, arrow, self.store, self.metadata, found=found, translate=translate)
 
     def source(self) -> Any:
         """A frame that chooses its files when it is collected."""

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from geoskip.engines.arrow_expression import predicate_of_arrow
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
+from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.scan_reports import remember
 from geoskip.predicates import FALSE
 from geoskip.stores.base import Store
@@ -80,6 +81,8 @@ def kept_files(
     schema: pa.Schema,
     store: Store | None = None,
     metadata: str | None = None,
+    *,
+    found: FolderListing | None = None,
     translate: Any = predicate_of_arrow,
 ) -> KeptFiles:
     """Ask for the files of an engine's condition with the types that the engine reads.
@@ -92,10 +95,12 @@ def kept_files(
         The engine's condition.
     schema
         The types that the engine reads, as Arrow's. Columns of which it reads other values than Spark are not used.
+    found
+        The listing of the dataset, if it was made.
     translate
         The translator of the engine's conditions, given the condition, Spark's types by column, and the schema.
     """
-    found = listing(path, store=store, metadata=metadata)
+    found = found or listing(path, store=store, metadata=metadata)
     about = files(path, FALSE, store=store, metadata=metadata, listing=found)
     predicate, reasons = translate(where, agreed_columns(about.columns, schema, about.partition_columns), schema)
     kept = files(path, predicate, store=store, metadata=metadata, listing=found)
