@@ -16,7 +16,7 @@ from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing
 from geoskip.engines.polars_expression import predicate_of_polars
-from geoskip.engines.pyarrow_dataset import kept_files
+from geoskip.engines.pyarrow_dataset import is_delta, kept_files, whole_dataset, without_skipped
 from geoskip.engines.scan_reports import remember
 from geoskip.errors import InvalidSpecificationError
 from geoskip.report import Scan
@@ -31,7 +31,7 @@ def scan_polars(
     Parameters
     ----------
     path
-        A local folder of Parquet files, with partitions as Hive writes them, or one file.
+        A local folder of Parquet files, with partitions as Hive writes them, one file, or a Delta table.
     where
         A polars expression: the frame has the matching rows. SQL's text or a predicate of :mod:`geoskip.predicates`,
         for conditions that polars cannot evaluate: the frame has all rows of the kept files, and the caller filters
@@ -52,7 +52,7 @@ def scan_polars(
         Where there is no such path or no file in it, and for a condition that cannot be read.
     """
     pl = required("polars", "geoskip.scan_polars()")
-    scanned = _PolarsDataset(path, store, metadata)
+    scanned = (_PolarsDeltaTable if is_delta(path) else _PolarsDataset)(path, store, metadata)
     if where is None:
         return scanned.source()
     kept = scanned.kept(where, scanned.found)
@@ -73,6 +73,10 @@ class _PolarsDataset:
         self.found = listing(path, store=store, metadata=metadata)
         if not len(self.found):
             raise InvalidSpecificationError(f"there are no files in {os.fspath(path)}; give the folder of a dataset")
+        self.schema = self._read_schema()
+
+    def _read_schema(self) -> Any:
+        """The schema of one file of each folder, with the types that polars infers for all partitions."""
         paths = [os.path.join(self.found.root, name) for name in self.found.path.to_pylist()]
         first: dict[str, str] = {}
         for file in paths or [os.path.join(self.found.root, name) for name, _ in self.found.unnameable]:
@@ -80,7 +84,7 @@ class _PolarsDataset:
         sample = list(first.values())
         self.partitions = self._partitions(sample[0])
         self.above = [name for name in _keys(self.start) if name not in self.partitions] if self.partitions else []
-        self.schema = self._scan(sample, None).collect_schema()
+        return self._scan(sample, None).collect_schema()
 
     def _partitions(self, file: str) -> list[str]:
         """The names of the partition columns in the path of a file below the folder."""
@@ -137,6 +141,17 @@ class _PolarsDataset:
             yield from frame.collect_batches(chunk_size=batch)
         else:
             yield frame.collect()
+
+
+class _PolarsDeltaTable(_PolarsDataset):
+    """A Delta table as polars reads it through pyarrow: the files and the partitions of its log."""
+
+    def _read_schema(self) -> Any:
+        return self.pl.scan_pyarrow_dataset(whole_dataset(self.path, "geoskip.scan_polars()")).collect_schema()
+
+    def frame(self, kept: KeptFiles) -> Any:
+        whole = whole_dataset(self.path, "geoskip.scan_polars()")
+        return self.pl.scan_pyarrow_dataset(without_skipped(whole, self.path, kept))
 
 
 def _keys(path: str) -> list[str]:

@@ -18,8 +18,9 @@ import pyarrow.dataset as ds
 from geoskip.engines.arrow_expression import predicate_of_arrow
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files, listing
-from geoskip.engines.folder_listing import FolderListing
+from geoskip.engines.folder_listing import FolderListing, located
 from geoskip.engines.scan_reports import remember
+from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import FALSE
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
@@ -51,28 +52,46 @@ def pyarrow_dataset(
     DatasetNotFoundError, InvalidSpecificationError
         Where there is no such path, and for a condition that cannot be read.
     """
-    whole = _whole(path)
+    whole = whole_dataset(path, "geoskip.pyarrow_dataset()")
     is_expression = isinstance(where, pc.Expression)
     kept = (
         kept_files(path, where, whole.schema, store, metadata)
         if is_expression
         else files(path, where, store=store, metadata=metadata)
     )
-    skipped = set(kept.report.skipped_files())
-    folder = os.path.abspath(os.fspath(path))
-    fragments = [one for one in whole.get_fragments() if os.path.join(folder, one.path) not in skipped]
-    dataset = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+    dataset = without_skipped(whole, path, kept)
     if is_expression:
         dataset = dataset.filter(where)
     remember(dataset, lambda: kept.report)
     return dataset
 
 
-def _whole(path: str | os.PathLike[str]) -> Any:
+def is_delta(path: str | os.PathLike[str]) -> bool:
+    """True for the folder of a Delta table, whose log says which of its files are of now."""
+    return os.path.isdir(os.path.join(path, "_delta_log"))
+
+
+def whole_dataset(path: str | os.PathLike[str], caller: str) -> Any:
     """The dataset as pyarrow makes it of all files, or deltalake of a table."""
-    if os.path.isdir(os.path.join(path, "_delta_log")):
-        return required("deltalake", "geoskip.pyarrow_dataset() of a Delta table").DeltaTable(path).to_pyarrow_dataset()
-    return ds.dataset(os.path.abspath(path), format="parquet", partitioning="hive")
+    located(path)  # or an error that says what is wrong with the path
+    if not is_delta(path):
+        return ds.dataset(os.path.abspath(os.fspath(path)), format="parquet", partitioning="hive")
+    table = required("deltalake", f"{caller} of a Delta table").DeltaTable
+    try:
+        return table(os.fspath(path)).to_pyarrow_dataset()
+    except Exception as error:  # deletion vectors and other features that need a Delta reader
+        raise InvalidSpecificationError(
+            f"{os.fspath(path)} is a Delta table that the package deltalake cannot give to pyarrow: {error}; read it "
+            "through Spark, or run OPTIMIZE and REORG TABLE ... APPLY (PURGE) where it has deletion vectors"
+        ) from error
+
+
+def without_skipped(whole: Any, path: str | os.PathLike[str], kept: KeptFiles) -> Any:
+    """The dataset without the files that need not be read."""
+    skipped = set(kept.report.skipped_files())
+    folder = os.path.abspath(os.fspath(path))
+    fragments = [one for one in whole.get_fragments() if os.path.join(folder, one.path) not in skipped]
+    return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
 
 
 def kept_files(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 
 import geoskip
@@ -40,6 +41,15 @@ def odd_dataset(folder: Path) -> Path:
     indexes += [geoskip.BloomFilter(name) for name in ("t", "n", "y")]
     write_indexed(folder, tables, types, indexes, partitions=("part", "day"))
     return folder
+
+
+def make_delta(folder: Path, **partitions: str) -> None:
+    """Make a Delta table of an indexed folder, with the types of its partition columns as Delta names them."""
+    aside = (folder / "_geoskip").rename(folder.parent / f"{folder.name} aside")
+    schema = deltalake.Schema([deltalake.Field(name, kind) for name, kind in partitions.items()])
+    by = {"partition_by": schema, "partition_strategy": "hive"} if partitions else {}
+    deltalake.convert_to_deltalake(folder, **by)
+    aside.rename(folder / "_geoskip")
 
 
 def _one_value(column: pa.ChunkedArray, number: int) -> pa.Array:

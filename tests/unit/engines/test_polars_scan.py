@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from geoskip import predicates as p
 from geoskip.errors import InvalidSpecificationError
 from tests.support.engine_rows import conditions
 from tests.support.indexed_files import write_indexed
-from tests.support.odd_datasets import FILES, odd_dataset
+from tests.support.odd_datasets import FILES, make_delta, odd_dataset
 from tests.unit.engines.test_polars_expression import rendered
 
 F = pl.col
@@ -143,3 +144,17 @@ def test_files_are_listed_when_the_frame_is_collected(tmp_path: Path) -> None:
 def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpecificationError, match="there are no files"):
         geoskip.scan_polars(tmp_path)
+
+
+def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
+    tables = {f"{n}.parquet": pa.table({"a": pa.array(range(10 * n, 10 * n + 10), pa.int32())}) for n in range(6)}
+    write_indexed(tmp_path, tables, {"a": "int"}, [geoskip.MinMax("a")])
+    make_delta(tmp_path)
+    deltalake.DeltaTable(tmp_path).delete("a >= 20 AND a < 30")
+    own = pl.scan_delta(tmp_path)
+    for where in (F("a") > 45, F("a") < 25, F("a") > 1000):
+        frame = geoskip.scan_polars(tmp_path)
+        expected = own.filter(where).collect().sort("a")
+        assert_frame_equal(frame.filter(where).collect().sort("a"), expected)
+        assert geoskip.report(frame).files_kept < 4
+        assert_frame_equal(geoskip.scan_polars(tmp_path, where).collect().sort("a"), expected)

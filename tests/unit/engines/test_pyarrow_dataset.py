@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -17,7 +19,7 @@ from geoskip import predicates as p
 from geoskip.errors import InvalidSpecificationError
 from tests.support.engine_rows import conditions
 from tests.support.indexed_files import write_indexed
-from tests.support.odd_datasets import FILES, odd_dataset
+from tests.support.odd_datasets import FILES, make_delta, odd_dataset
 from tests.unit.engines.test_arrow_expression import rendered
 
 F = pc.field
@@ -129,3 +131,37 @@ def test_one_file_and_a_folder_below_are_datasets_too(odd: Path) -> None:
 def test_an_object_of_others_has_no_report(odd: Path) -> None:
     with pytest.raises(InvalidSpecificationError, match=r"geoskip\.pyarrow_dataset\(\)"):
         geoskip.report(ds.dataset(odd))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    """A Delta table of six files with metadata, one of which a DELETE has taken out of the table."""
+    folder = tmp_path / "delta"
+    tables = {
+        f"part={n % 2}/{n}.parquet": pa.table({"a": pa.array(range(10 * n, 10 * n + 10), pa.int32())}) for n in range(6)
+    }
+    write_indexed(folder, tables, {"a": "int", "part": "int"}, [geoskip.MinMax("a")], partitions=("part",))
+    make_delta(folder, part="integer")
+    deltalake.DeltaTable(folder).delete("a >= 20 AND a < 30")
+    return folder
+
+
+def test_a_delta_table_is_read_by_its_log(delta: Path) -> None:
+    own = deltalake.DeltaTable(delta).to_pyarrow_dataset()
+    for where, kept in ((F("a") > 45, 1), (F("a") < 25, 3), ((F("part") == 1) & (F("a") < 25), 1)):
+        dataset = geoskip.pyarrow_dataset(delta, where)
+        assert is_same(dataset.to_table().sort_by("a"), own.filter(where).to_table().sort_by("a"))
+        assert geoskip.report(dataset).files_kept <= kept + 1  # and what DELETE wrote, which has no metadata
+
+
+def test_a_delta_table_of_features_that_deltalake_lacks_is_refused(tmp_path: Path) -> None:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    protocol["writerFeatures"] = protocol["readerFeatures"]
+    fields = {"type": "struct", "fields": []}
+    about = {"id": "1", "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(fields)}
+    about |= {"partitionColumns": [], "configuration": {}}
+    (tmp_path / "_delta_log").mkdir()
+    log = tmp_path / "_delta_log" / f"{0:020}.json"
+    log.write_text("\n".join(json.dumps(action) for action in ({"protocol": protocol}, {"metaData": about})))
+    with pytest.raises(InvalidSpecificationError, match="deltalake cannot give to pyarrow"):
+        geoskip.pyarrow_dataset(tmp_path)
