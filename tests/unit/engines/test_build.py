@@ -6,6 +6,7 @@ import datetime as dt
 import struct
 import subprocess
 import sys
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,13 @@ from hypothesis import strategies as st
 import geoskip
 from geoskip import BloomFilter, Formatted, GeoBox, Hybrid, MinMax, Prefix, ValueList
 from geoskip.engines import build as build_module
-from geoskip.engines.parquet_values import rebased
+from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values, rebased
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
+from geoskip.predicates import Column
+from geoskip.sources.arrow_reader import read_files
+from geoskip.sources.footers import IndexPlan
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
@@ -358,6 +362,45 @@ def test_unreadable_and_encrypted_files(tmp_path: Path) -> None:
     (tmp_path / "0.parquet").write_bytes(b"PAR1 no Parquet PAR1")
     with pytest.raises(InvalidSpecificationError, match=r"cannot be read: .*0.parquet is not readable as Parquet"):
         geoskip.build(tmp_path, [ValueList("n")])
+
+
+# texts of at most 32 bytes: of longer ones a footer says less, that bounds may be shortened
+_VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "tinyint": (pa.int8(), st.integers(-128, 127)),
+    "bigint": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "double": (pa.float64(), st.floats()),
+    "float": (pa.float32(), st.floats(width=32)),
+    "boolean": (pa.bool_(), st.booleans()),
+    "decimal(18,3)": (pa.decimal128(18, 3), st.integers(-(10**15), 10**15).map(lambda n: Decimal(n).scaleb(-3))),
+    "date": (pa.date32(), st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))),
+    "timestamp": (pa.timestamp("us", "UTC"), st.integers(-(2**60), 2**60)),
+    "timestamp_ntz": (pa.timestamp("ms"), st.integers(-(2**50), 2**50)),
+    "binary": (pa.binary(), st.binary(max_size=32)),
+    "string": (pa.string(), st.text(max_size=8)),
+}
+
+
+@given(st.data(), st.sampled_from(sorted(_VALUES)), st.integers(1, 5), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_both_readers_make_the_same_summaries(data: st.DataObject, kind: str, group: int, dictionary: bool) -> None:
+    """The fast reader of plain columns, and the one for odd files, whose part of Spark's is compared elsewhere."""
+    arrow, values = _VALUES[kind]
+    rows = data.draw(st.lists(st.none() | values, max_size=8))
+    with tempfile.TemporaryDirectory() as place:
+        path = f"{place}/a.parquet"
+        metadata = {b"org.apache.spark.version": b"4.0.0"}  # whose times are those of today's calendar
+        table = pa.table({"c": pa.array(rows, arrow)}).replace_schema_metadata(metadata)
+        pq.write_table(table, path, row_group_size=group, use_dictionary=dictionary)
+        column = Column("c", kind)
+        indexes = {str(index): index.bind([column]) for index in (MinMax("c"), ValueList("c"), BloomFilter("c"))}
+        fast = [IndexPlan(name, index, (("c", kind),)) for name, index in indexes.items()]
+        (one,) = read_files([(path, path)], fast, False)
+        slow = [ValuePlan(name, index, (column,)) for name, index in indexes.items()]
+        other = read_values(path, path, slow, ReadingRules())
+    assert (one.problem, other.problem, one.rows, other.rows) == (None, None, len(rows), len(rows))
+    assert {name: repr(found) for name, found in one.summaries.items()} == {
+        name: repr(found) for name, found in other.summaries.items()
+    }
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
