@@ -290,7 +290,18 @@ def _delta_version(loader: Any) -> str:
     return str(loader.loadClass("io.delta.package$").getField("MODULE$").get(None).VERSION())
 
 
-_TABLE_FORMATS = (_TableFormat("Delta", "org.apache.spark.sql.delta.", "DeltaFormat", _delta_version, ("4.0.",)),)
+def _iceberg_version(loader: Any) -> str:
+    loader.loadClass("org.apache.iceberg.spark.source.SparkTable")  # Iceberg may be there without Spark's part
+    build = loader.loadClass("org.apache.iceberg.IcebergBuild")
+    return str(
+        build.getMethods()[[method.getName() for method in build.getMethods()].index("version")].invoke(None, None)
+    )
+
+
+_TABLE_FORMATS = (
+    _TableFormat("Delta", "org.apache.spark.sql.delta.", "DeltaFormat", _delta_version, ("4.0.",)),
+    _TableFormat("Iceberg", "org.apache.iceberg.spark.", "IcebergFormat", _iceberg_version, ("1.10.",)),
+)
 
 
 class JvmBridge:

@@ -178,7 +178,9 @@ def _evaluation_error(state: SourceState, files: Sequence[ListedFile], texts: Se
 
 
 def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[ListedFile]) -> list[FileResult]:
-    chosen, path = with_path(restricted_to(state, files))
+    chosen = restricted_to(state, files)
+    of_table = state.relation.is_of("iceberg")  # which names files as they are, and has no column `_metadata`
+    chosen, path = _with_file_name(chosen) if of_table else with_path(chosen)
     of_json = state.relation.is_of("Json")
     texts: dict[str, int] = {}
     for entry in entries:
@@ -190,7 +192,8 @@ def _one_job(state: SourceState, entries: Sequence[IndexEntry], files: Sequence[
     selected = chosen.select(*first, *arrow_columns(chosen, list(texts)))
     plans = [(entry.index, tuple(texts[text] for text in state.relation.texts_of(entry.index))) for entry in entries]
     tasks = tasks_for(state.spark, files)
-    job = selected.coalesce(tasks).mapInArrow(_summarising_task(plans, len(first)), _SCHEMA)
+    task = _summarising_task(plans, len(first), str if of_table else unquote)
+    job = selected.coalesce(tasks).mapInArrow(task, _SCHEMA)
     with show_progress(state.spark, f"indexing {len(files):,} files", tasks), explain_worker_errors():
         found = [pickle.loads(row["payload"]) for row in job.collect()]
     nothing = [pa.array([], arrow_type(field)) for field in selected.schema.fields[len(first) :]]
@@ -214,9 +217,12 @@ def with_path(frame: DataFrame) -> tuple[DataFrame, Column]:
         with without_error_log():
             frame.select(path)
     except AnalysisException:
-        named = frame.withColumn("_geoskip_file", F.input_file_name())
-        return named, F.col("_geoskip_file")
+        return _with_file_name(frame)
     return frame, path
+
+
+def _with_file_name(frame: DataFrame) -> tuple[DataFrame, Column]:
+    return frame.withColumn("_geoskip_file", F.input_file_name()), F.col("_geoskip_file")
 
 
 def _path_of(frame: DataFrame) -> Column:
@@ -246,10 +252,13 @@ def arrow_columns(frame: DataFrame, texts: Sequence[str]) -> list[Column]:
 Plans = Sequence[tuple[Any, tuple[int, ...]]]
 
 
-def _summarising_task(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _summarising_task(
+    plans: Plans, first: int, decoded: Callable[[str], str]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Task that summarises each run of one file's rows; a file in several tasks has several runs.
 
-    The values follow ``first`` columns: the file's path, and for JSON the records that could not be converted.
+    The values follow ``first`` columns: the file's path, to be decoded, and for JSON the records that could not be
+    converted.
     """
 
     def collect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -264,7 +273,7 @@ def _summarising_task(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordB
                     gatherer = ValueGatherer(plans)
                 path = found
                 if first > 1 and not all(map(_is_json, rows.column(1).drop_null())):
-                    done.append(pickle.dumps((plain_uri(unquote(path)), _MALFORMED)))
+                    done.append(pickle.dumps((plain_uri(decoded(path)), _MALFORMED)))
                 gatherer.add(rows.columns[first:], rows.num_rows)
             if len(done) >= _PAYLOADS_AT_ONCE:
                 yield payload_batch(done)
@@ -275,7 +284,7 @@ def _summarising_task(plans: Plans, first: int) -> Callable[[Iterable[pa.RecordB
 
     def finished(path: str, gatherer: ValueGatherer) -> bytes:
         with sharing():
-            return pickle.dumps((plain_uri(unquote(path)), gatherer.finish()))
+            return pickle.dumps((plain_uri(decoded(path)), gatherer.finish()))
 
     return collect
 
@@ -320,7 +329,9 @@ def _results(
     """
     results = {plain_uri(file.uri): FileResult(file.uri, size=file.size) for file in files}
     parts: dict[str, list[RowSummaries]] = {}
-    for path, found in rows:
+    paths = {_path_only(path): path for path in results}
+    for name, found in rows:
+        path = name if name in results else paths.get(_path_only(name), name)  # Iceberg may name files without a scheme
         if path not in results:
             raise GeoskipError(f"Spark read rows of {path}, which is not among the files to index")
         if isinstance(found, str):

@@ -64,15 +64,15 @@ class _LastFrame(NamedTuple):
     is_table: bool
 
 
-_LOGS = {"delta": "_delta_log"}
-"""Folders of table formats' logs, by Spark's names of the formats."""
+_LOGS = {"delta": ("_delta_log", ".json"), "iceberg": ("metadata", "version-hint.text")}
+"""Folders of table formats' logs and ends of names in them, by Spark's names of the formats."""
 
 
 def table_format(spark: SparkSession, path: str) -> str | None:
     """Spark's name of the table format whose log a folder has, None where it has none."""
     folder = HadoopFolder(qualified(spark, path))
     return next(
-        (name for name, log in _LOGS.items() if any(file.endswith(".json") for file in folder.names(log))), None
+        (name for name, (log, end) in _LOGS.items() if any(file.endswith(end) for file in folder.names(log))), None
     )
 
 

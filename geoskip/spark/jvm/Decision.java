@@ -174,6 +174,49 @@ class Decision {
         return false;
     }
 
+    /** Which files of a table are kept. */
+    BitSet kept(TableScan scan) {
+        BitSet kept = new BitSet();
+        for (int i = 0; i < scan.paths.length; i++) {
+            boolean isSkipped = false;
+            for (int t = 0; t < tables.size() && !isSkipped; t++) {
+                int number = ((FileTable) tables.get(t)).number(scan.paths[i], scan.sizes[i], scan.times[i]);
+                isSkipped = number >= 0 && ((BitSet[]) bits.get(t))[0].get(number);
+            }
+            kept.set(i, !isSkipped);
+        }
+        return kept;
+    }
+
+    /** The files of a table that the clauses speak about: lines as those of the files of partitions. */
+    String listed(TableScan scan) {
+        StringBuilder lines = new StringBuilder();
+        for (FileTable table : tables) {
+            BitSet found = new BitSet();
+            for (int i = 0; i < scan.paths.length; i++) {
+                int number = table.number(scan.paths[i], scan.sizes[i], scan.times[i]);
+                if (number >= 0) {
+                    found.set(number);
+                }
+            }
+            lines.append(Base64.getEncoder().encodeToString(found.toByteArray())).append(" 0 ").append(table.root).append('\n');
+        }
+        return lines.toString();
+    }
+
+    /** How many files of a table no snapshot that was asked knows. */
+    long unknown(TableScan scan) {
+        long count = 0;
+        for (int i = 0; i < scan.paths.length; i++) {
+            boolean isKnown = tables.isEmpty();
+            for (FileTable table : tables) {
+                isKnown |= table.number(scan.paths[i], scan.sizes[i], scan.times[i]) >= 0;
+            }
+            count += isKnown ? 0 : 1;
+        }
+        return count;
+    }
+
     /** The number of a listed file in a table, or -1 where it is another one by now. */
     private int number(int table, FileStatusWithMetadata file) {
         int number = ((FileTable) tables.get(table)).number(file);
@@ -300,7 +343,7 @@ class QueryDecisions {
     }
 
     /** Question and conditions; null where a condition holds a plan, which would have to be compared as well. */
-    static List scan(String question, List conditions, LogicalRelation relation) {
+    static List scan(String question, List conditions, LogicalPlan relation) {
         final Map places = new HashMap();
         for (Attribute column : ScalaInterop.list(relation.output())) {
             places.put(column.exprId(), places.size());
@@ -320,6 +363,14 @@ class QueryDecisions {
             })).canonicalized());
         }
         return scan;
+    }
+
+    /** What a table is read under. */
+    synchronized String environment(TableScan scan, SparkSession session) {
+        if (settings == null) {
+            settings = SupportedRelations.ofSession(session.sessionState().conf());
+        }
+        return scan.environment(settings).toString();
     }
 
     /** What a relation is read under, as JSON: format, options, schema where it counts, settings. */

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Product;
@@ -326,9 +327,10 @@ class Names {
                 && ((LogicalRelation) relation).relation() instanceof HadoopFsRelation;
         HadoopFsRelation files = ofFiles ? (HadoopFsRelation) ((LogicalRelation) relation).relation() : null;
         TableFormat format = ofFiles ? TableFormat.of(files.location()) : null;
-        StructType schema = format == null ? null : format.mappedSchema(files);
+        StructType schema = relation instanceof DataSourceV2Relation ? TableScan.lastingNames((DataSourceV2Relation) relation)
+                : format == null ? null : format.mappedSchema(files);
         for (Object id : schema == null ? new ArrayList() : new ArrayList(names.keySet())) {
-            key = format.physicalKey();
+            key = format == null ? TableScan.LASTING_NAME : format.physicalKey();
             if (Arrays.asList(schema.fieldNames()).contains(names.get(id))) {
                 mapped.put(id, schema.apply((String) names.get(id)));
             }

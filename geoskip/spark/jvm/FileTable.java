@@ -65,15 +65,14 @@ class FileTable {
 
     /** The number of a listed file, or -1 when it is not in the snapshot as it is now. */
     int number(FileStatusWithMetadata file) {
-        Integer number = (Integer) numbers.get(file.getPath().toString());
-        if (number == null) {
-            return -1;
-        }
-        int n = number;
-        if (sizes[n] != file.getLen() || times[n] != file.getModificationTime()) {
-            return -1;
-        }
-        return etags == null || agree(etags[n], etag(file.fileStatus())) ? n : -1;
+        int number = number(file.getPath().toString(), file.getLen(), file.getModificationTime());
+        return number < 0 || etags == null || agree(etags[number], etag(file.fileStatus())) ? number : -1;
+    }
+
+    /** The number of a file by path, size and time alone. */
+    int number(String path, long size, long time) {
+        Integer number = (Integer) numbers.get(path);
+        return number != null && sizes[number] == size && times[number] == time ? number : -1;
     }
 
     /** Is a local file another one now than when it was indexed? False for one that is gone or has no etag. */

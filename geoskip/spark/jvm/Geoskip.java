@@ -38,6 +38,7 @@ import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.util.ThreadUtils;
 import py4j.ClientServerConnection;
@@ -229,6 +230,9 @@ public final class Geoskip {
     /** Takes in what touches the tables of a format. */
     public void add(TableFormat format) { TableFormat.add(format); }
 
+    /** The same of a format whose scans are those of DataSource V2. */
+    public void add(DataSourceV2Format format) { TableScan.add(format); }
+
     /** Says why relations of classes with a beginning of their names are left alone. */
     public void missing(String packageName, String reason) { TableFormat.missing(packageName, reason); }
 
@@ -299,7 +303,12 @@ public final class Geoskip {
 
     /** The file relation that a frame reads, as an index must know it: JSON; null where there is not just one. */
     public String relation(Dataset frame) throws Exception {
-        LogicalRelation relation = onlyRelation(frame.queryExecution().analyzed());
+        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
+        if (read instanceof DataSourceV2Relation) {
+            Map session = SupportedRelations.ofSession(frame.sparkSession().sessionState().conf());
+            return TableScan.relation((DataSourceV2Relation) read, session);
+        }
+        LogicalRelation relation = (LogicalRelation) read;
         if (relation == null) {
             return null;
         }
@@ -316,14 +325,21 @@ public final class Geoskip {
 
     /** The files that older versions of a table have, and the latest one no more: paths, joined by line feeds. */
     public String removed(Dataset frame) throws Exception {
-        FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
+        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
+        if (read instanceof DataSourceV2Relation) {
+            return String.join("\n", TableScan.removed((DataSourceV2Relation) read));
+        }
+        FileIndex location = ((HadoopFsRelation) ((LogicalRelation) read).relation()).location();
         return String.join("\n", TableFormat.of(location).removed(location));
     }
 
     /** The relation whose rows are the plan's, one by one: a view may rename columns, not choose rows. */
-    private static LogicalRelation onlyRelation(LogicalPlan plan) {
+    private static LogicalPlan onlyRelation(LogicalPlan plan) {
         if (plan instanceof LogicalRelation) {
-            return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? (LogicalRelation) plan : null;
+            return ((LogicalRelation) plan).relation() instanceof HadoopFsRelation ? plan : null;
+        }
+        if (plan instanceof DataSourceV2Relation) {
+            return plan;
         }
         boolean keepsRows = plan instanceof Project || plan instanceof SubqueryAlias || plan instanceof View;
         List children = ScalaInterop.list(plan.children());
@@ -331,8 +347,12 @@ public final class Geoskip {
     }
 
     /** The files that a frame reads, listed anew or as they were, as lines: see FileTable. */
-    public String listing(Dataset frame, boolean anew) {
-        FileIndex location = ((HadoopFsRelation) onlyRelation(frame.queryExecution().analyzed()).relation()).location();
+    public String listing(Dataset frame, boolean anew) throws Exception {
+        LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());
+        if (read instanceof DataSourceV2Relation) {
+            return TableScan.listing((DataSourceV2Relation) read, anew);
+        }
+        FileIndex location = ((HadoopFsRelation) ((LogicalRelation) read).relation()).location();
         if (anew) {
             location.refresh();
         }
@@ -349,7 +369,14 @@ public final class Geoskip {
      */
     public Dataset only(Dataset frame, String lines) throws Exception {
         LogicalPlan plan = frame.queryExecution().analyzed();
-        final LogicalRelation relation = onlyRelation(plan);
+        final LogicalPlan read = onlyRelation(plan);
+        if (read instanceof DataSourceV2Relation) {
+            final LogicalPlan some = TableScan.only((DataSourceV2Relation) read, lines);
+            return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
+                Object of(Object node) { return node == read ? some : null; }
+            }));
+        }
+        final LogicalRelation relation = (LogicalRelation) read;
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
         List listed = ScalaInterop.list(ScalaInterop.unpruned(files.location()));
         final Object chosen = ScalaInterop.relocated(

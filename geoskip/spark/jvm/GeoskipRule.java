@@ -14,8 +14,10 @@ import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.execution.datasources.*;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import @SparkSession@;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
@@ -46,8 +48,14 @@ class ScanQuestion {
     ScanQuestion(
             LogicalRelation relation, List directories, List datasets, List conditions, List barriers, long budget,
             QueryDecisions planned, SparkSession session) {
-        Names names = new Names(relation);
-        slots = new Slots(((HadoopFsRelation) relation.relation()).partitionSchema(), names);
+        this(new Names(relation), ((HadoopFsRelation) relation.relation()).partitionSchema(), directories, datasets,
+                conditions, barriers, budget, planned.environment(relation, session));
+    }
+
+    ScanQuestion(
+            Names names, StructType partitions, List directories, List datasets, List conditions, List barriers,
+            long budget, String environment) {
+        slots = new Slots(partitions, names);
         List written = new ArrayList();
         for (Expression condition : conditions) {
             written.add(ExpressionJson.expression(condition, names, slots));
@@ -57,7 +65,7 @@ class ScanQuestion {
         }
         Json asked = new Json().with("datasets", datasets).with("conditions", written).with("vectors", slots.vectors())
                 .with("barriers", barriers).with("budget", budget / 1000.0);
-        text = asked + "\n" + planned.environment(relation, session);
+        text = asked + "\n" + environment;
     }
 }
 
@@ -124,7 +132,7 @@ class GeoskipRule extends Rule {
             expressions = below;
             node = project.child();
         }
-        if (expressions != null && (node instanceof LogicalRelation || node instanceof Range)) {
+        if (expressions != null && (node instanceof LogicalRelation || node instanceof DataSourceV2Relation || node instanceof Range)) {
             Names names = new Names(node);
             for (Expression expression : expressions) {
                 ((List) Geoskip.captured.get()).add(ExpressionJson.expression(expression, names, null));
@@ -147,7 +155,7 @@ class GeoskipRule extends Rule {
                 return true;
             }
         }
-        return false;
+        return TableScan.concerns(plan, session);
     }
 
     /**
@@ -229,6 +237,9 @@ class GeoskipRule extends Rule {
             List datasets = indexed(original);
             return datasets.isEmpty() ? plan : skip(relation, original, datasets, conditions, barriers);
         }
+        if (plan instanceof DataSourceV2Relation && recorded == null) {
+            return TableScan.narrowed((DataSourceV2Relation) plan, conditions, barriers, this, session);
+        }
         List below = new ArrayList();
         String barrier = null;
         if (plan instanceof Filter) {
@@ -287,21 +298,10 @@ class GeoskipRule extends Rule {
         }
         List directories = ScalaInterop.list(ScalaInterop.unpruned(listed));
         long started = System.nanoTime();
-        Decision decision;
-        if (conditions.isEmpty()) {
-            decision = Decision.none(barriers);
-        } else {
-            try {
-                decision = decide(relation, directories, datasets, conditions, barriers);
-            } catch (InterruptedException cancelled) {
-                throw cancelled;
-            } catch (Exception failure) {
-                LOG.warn("geoskip could not decide", failure);
-                decision = Decision.none("no decision, so every file is read: " + failure);
-            } catch (StackOverflowError deep) {
-                decision = Decision.none("the condition is nested too deeply: every file is read");
-            }
-        }
+        QueryDecisions planned = QueryDecisions.current();
+        long budget = budget(session.sessionState().conf());
+        Decision decision = conditions.isEmpty() ? Decision.none(barriers) : decide(relation, new ScanQuestion(
+                relation, directories, datasets, conditions, barriers, budget, planned, session), datasets, conditions);
         decision.planningNanos = System.nanoTime() - started;
         decision.relation = relation;
         decision.conditions = conditions;
@@ -310,13 +310,34 @@ class GeoskipRule extends Rule {
                 relation, TableFormat.narrowed(index), table(relation.catalogTable(), index));
     }
 
-    private Decision decide(
-            LogicalRelation relation, List directories, List datasets, List conditions, List barriers)
+    /** The decision on a scan of a table, which reads some columns of a relation. */
+    Decision decide(LogicalPlan relation, TableScan scan, List datasets, List conditions, List barriers)
+            throws Exception {
+        String environment = QueryDecisions.current().environment(scan, session);
+        return decide(relation, new ScanQuestion(
+                new Names(relation), new StructType(), new ArrayList(), datasets, conditions, barriers,
+                budget(session.sessionState().conf()), environment), datasets, conditions);
+    }
+
+    /** The answer to a question; one that keeps all files, with the reason, where there is none. */
+    private Decision decide(LogicalPlan relation, ScanQuestion asked, List datasets, List conditions)
+            throws InterruptedException {
+        try {
+            return answered(relation, asked, datasets, conditions);
+        } catch (InterruptedException cancelled) {
+            throw cancelled;
+        } catch (Exception failure) {
+            LOG.warn("geoskip could not decide", failure);
+            return Decision.none("no decision, so every file is read: " + failure);
+        } catch (StackOverflowError deep) {
+            return Decision.none("the condition is nested too deeply: every file is read");
+        }
+    }
+
+    private Decision answered(LogicalPlan relation, ScanQuestion asked, List datasets, List conditions)
             throws Exception {
         long budget = budget(session.sessionState().conf());
         QueryDecisions planned = QueryDecisions.current();
-        ScanQuestion asked = new ScanQuestion(
-                relation, directories, datasets, conditions, barriers, budget, planned, session);
         String question = asked.text;
         List scan = QueryDecisions.scan(question, conditions, relation);
         Decision first = planned.decision(scan);

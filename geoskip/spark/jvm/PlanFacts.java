@@ -13,6 +13,7 @@ import @SparkSession@;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.execution.CommandResultExec;
 import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.LeafExecNode;
 import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -31,7 +32,7 @@ import org.apache.spark.sql.util.QueryExecutionListener;
 class PlanFacts {
     final List scans = new ArrayList(); // of ScanFacts
     final List notes = new ArrayList(); // why leaves that are no scans of files were left alone
-    private final List found = new ArrayList(); // of FileSourceScanExec
+    private final List found = new ArrayList(); // of FileSourceScanExec, and of BatchScanExec of table formats
     private final List subqueries = new ArrayList();
     private final HashSet met = new HashSet(); // ids of cached plans
     private final SparkSession session;
@@ -84,8 +85,20 @@ class PlanFacts {
         for (SparkPlan leaf : ScalaInterop.list(plan.collectLeaves())) {
             if (leaf instanceof FileSourceScanExec && ScalaInterop.isNew(leaf, found)) {
                 scans.add(new ScanFacts((FileSourceScanExec) leaf, session).finished());
+            } else if (leaf instanceof BatchScanExec && !isFound(((BatchScanExec) leaf).scan())) {
+                isOfTable((BatchScanExec) leaf);
             }
         }
+    }
+
+    /** Is there a node with this very scan? Joins by partition give nodes other partitions after they were planned. */
+    private boolean isFound(Scan scan) {
+        for (Object node : found) {
+            if (node instanceof BatchScanExec && ((BatchScanExec) node).scan() == scan) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private void leaf(SparkPlan plan) {
@@ -103,12 +116,27 @@ class PlanFacts {
             }
         } else if (plan instanceof BatchScanExec && ((BatchScanExec) plan).scan() instanceof FileScan) {
             scans.add(new ScanFacts((FileScan) ((BatchScanExec) plan).scan(), session));
+        } else if (plan instanceof BatchScanExec && isOfTable((BatchScanExec) plan)) {
+            found.add(plan);
         } else if (plan instanceof BatchScanExec) {
-            notes.add("left alone: a DataSource V2 scan, " + ((BatchScanExec) plan).scan().description());
+            String problem = TableFormat.problem(((BatchScanExec) plan).scan().getClass().getName());
+            notes.add("left alone: " + (problem != null ? problem
+                    : "a DataSource V2 scan, " + ((BatchScanExec) plan).scan().description()));
         } else if (plan instanceof LeafExecNode && plan.getClass().getName().startsWith("org.apache.spark.sql.")
                 && !plan.nodeName().startsWith("Execute ") && !isEmpty(plan)) {
             notes.add("left alone: " + plan.nodeName() + " reads no files that geoskip knows");
         }
+    }
+
+    /** Is it a scan of a table format, of which facts are added? */
+    private boolean isOfTable(BatchScanExec plan) {
+        TableScan table = TableScan.of(plan.scan(), plan.table());
+        if (table != null && table.reason != null && table.paths.length == 0) {
+            notes.add(table.reason);
+        } else if (table != null) {
+            scans.add(new TableScanFacts(table, plan.scan(), session));
+        }
+        return table != null;
     }
 
     /** Is a cache full, and not by this query? The first one that is seen to find it full has filled it. */

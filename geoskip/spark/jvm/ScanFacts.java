@@ -53,6 +53,19 @@ class ScanFacts {
         reason = index != null ? null : SupportedRelations.reason(scan.relation());
     }
 
+    /** Of a scan that finds its files itself: see TableScanFacts. */
+    ScanFacts(SparkSession session) {
+        this.session = session;
+        location = null;
+        index = null;
+        partitionFilters = null;
+        dataFilters = null;
+        readFiles = 0;
+        readBytes = 0;
+        isCounted = false;
+        enabled = true;
+    }
+
     ScanFacts(FileScan scan, SparkSession session) {
         this.session = session;
         location = scan.fileIndex();
@@ -206,18 +219,23 @@ class ScanFacts {
 
     /** Why a scan that geoskip did not touch was left so. */
     private String reason() {
-        if (reason == null && !enabled) {
-            String value = session.sessionState().conf().getConfString(SupportedRelations.ENABLED, "false");
-            boolean odd = !"false".equalsIgnoreCase(value);
-            reason = "geoskip is switched off in this session (" + SupportedRelations.ENABLED + (odd ? "=" + value : "") + ")";
-        }
         if (reason == null) {
-            boolean indexed = !MetadataLocator.datasets(ScalaInterop.list(location.rootPaths()), session).isEmpty();
-            reason = indexed ? "no filter of the query reaches its files"
-                    : "it has no metadata in " + root() + "/_geoskip, nor in a folder above; "
-                            + "geoskip.dataset(spark, ...).create_index(...) makes them";
+            reason = reason(ScalaInterop.list(location.rootPaths()), root(), enabled);
         }
         return reason;
+    }
+
+    /** Why nothing was decided on a scan that geoskip may touch. */
+    String reason(List roots, String root, boolean enabled) {
+        if (!enabled) {
+            String value = session.sessionState().conf().getConfString(SupportedRelations.ENABLED, "false");
+            boolean odd = !"false".equalsIgnoreCase(value);
+            return "geoskip is switched off in this session (" + SupportedRelations.ENABLED + (odd ? "=" + value : "") + ")";
+        }
+        return MetadataLocator.datasets(roots, session).isEmpty()
+                ? "it has no metadata in " + root + "/_geoskip, nor in a folder above; "
+                        + "geoskip.dataset(spark, ...).create_index(...) makes them"
+                : "no filter of the query reaches its files";
     }
 
     private String root() { return ScalaInterop.rootOf(location); }

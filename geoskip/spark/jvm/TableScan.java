@@ -1,0 +1,245 @@
+package geoskip;
+
+import java.util.BitSet;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.hadoop.fs.Path;
+import @SparkSession@;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A scan of a table format that lists and reads its files itself, by DataSource V2: what geoskip has to know of it.
+ *
+ * A format's class is compiled on its own, where the format is on the class path, so that what it uses is public.
+ * A data file of such a table never changes: path, size and a number of when it was added identify it.
+ */
+public abstract class TableScan {
+    private static final List formats = new CopyOnWriteArrayList(); // of DataSourceV2Format
+
+    /** Under which a field's metadata have its lasting name. */
+    public static final String LASTING_NAME = "geoskip.name";
+
+    public String reason; // why the scan is left alone; null where it may be narrowed
+    public String root; // the URI of the table's folder
+    public String[] paths = new String[0]; // the URIs of the files that the format's own skipping has left
+    public long[] sizes = new long[0];
+    public long[] times = new long[0];
+    public final Map fieldIds = new LinkedHashMap(); // by the lasting names of columns in lower case
+    public TableDecision made; // null where nothing was decided
+
+    /** The numbers of the files that a scan reads by now: filters at run time may have left out some. */
+    public abstract BitSet read(Scan scan);
+
+    /** Finds the files. */
+    public abstract void plan() throws Exception;
+
+    /** The files and the bytes of the table's whole version. */
+    public abstract long[] totals();
+
+    /** The URIs of the files of the table's whole version. */
+    public abstract List allPaths();
+
+    static void add(DataSourceV2Format format) { formats.add(format); }
+
+    /** What is known of a scan; null where no format knows it. */
+    static TableScan of(Scan scan, Table table) {
+        for (DataSourceV2Format format : formats) {
+            try {
+                TableScan found = format.scan(scan, table);
+                if (found != null) {
+                    return found;
+                }
+            } catch (Exception failure) {
+                LoggerFactory.getLogger("geoskip").warn("geoskip left a table's scan as it was", failure);
+            } catch (LinkageError unfit) {
+                LoggerFactory.getLogger("geoskip").warn("geoskip does not fit this table format", unfit);
+            }
+        }
+        return null;
+    }
+
+    /** Is there a scan in a plan of a table with metadata? */
+    static boolean concerns(LogicalPlan plan, SparkSession session) {
+        for (Object leaf : formats.isEmpty() ? Collections.emptyList() : ScalaInterop.list(plan.collectLeaves())) {
+            DataSourceV2Format format = leaf instanceof DataSourceV2Relation ? format((DataSourceV2Relation) leaf) : null;
+            if (format != null && !datasets(format.root(((DataSourceV2Relation) leaf).table()), session).isEmpty()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** The format that may narrow a relation's scan; null where there is none. */
+    private static DataSourceV2Format format(DataSourceV2Relation relation) {
+        for (DataSourceV2Format format : formats) {
+            if (format.root(relation.table()) != null) {
+                return format;
+            }
+        }
+        return null;
+    }
+
+    private static List datasets(String root, SparkSession session) {
+        return MetadataLocator.datasets(Collections.singletonList(new Path(root)), session);
+    }
+
+    /**
+     * A relation whose scan will read the files that may hold a matching row; the relation itself where it is left alone.
+     * Spark has not given the format its filters yet: all of them are still in the plan.
+     */
+    static LogicalPlan narrowed(
+            DataSourceV2Relation relation, List conditions, List barriers, GeoskipRule rule, SparkSession session)
+            throws Exception {
+        DataSourceV2Format format = conditions.isEmpty() && barriers.isEmpty() ? null : format(relation);
+        List datasets = format == null ? Collections.emptyList() : datasets(format.root(relation.table()), session);
+        if (datasets.isEmpty()) {
+            return relation;
+        }
+        long started = System.nanoTime();
+        Decision decision = conditions.isEmpty() ? Decision.none(barriers)
+                : rule.decide(relation, format.table(relation, false), datasets, conditions, barriers);
+        decision.planningNanos = System.nanoTime() - started;
+        return (LogicalPlan) ScalaInterop.with(
+                relation, 0, format.narrowed(relation.table(), new TableDecision(decision, conditions, relation)));
+    }
+
+    /** What an index must know of the table that a relation reads, as JSON; null where no format knows it. */
+    static String relation(DataSourceV2Relation relation, Map session) throws Exception {
+        TableScan table = table(relation, false);
+        String problem = table == null ? TableFormat.problem(relation.table().getClass().getName()) : null;
+        return problem != null ? new Json().with("reason", "left alone: " + problem).toString()
+                : table == null ? null : table.environment(session).with("reason", table.reason)
+                .with("roots", Collections.singletonList(table.root)).with("partitions", Collections.emptyList())
+                .with("schema", relation.schema().json()).with("table", table.name())
+                .with("names", new Names(relation).inFiles()).with("byId", true).toString();
+    }
+
+    /** The columns of a relation with their lasting names, null where these are their names. */
+    static StructType lastingNames(DataSourceV2Relation relation) {
+        try {
+            TableScan table = table(relation, false);
+            return table == null ? null : table.lastingNames(relation.schema());
+        } catch (Exception unknown) {
+            throw new IllegalStateException(unknown);
+        }
+    }
+
+    static List removed(DataSourceV2Relation relation) throws Exception { return table(relation, true).removed(); }
+
+    private static TableScan table(DataSourceV2Relation relation, boolean anew) throws Exception {
+        for (DataSourceV2Format format : formats) {
+            TableScan table = format.table(relation, anew);
+            if (table != null) {
+                return table;
+            }
+        }
+        return null;
+    }
+
+    /** The files of the table that a relation reads, as lines: see FileTable. */
+    static String listing(DataSourceV2Relation relation, boolean anew) throws Exception {
+        TableScan table = table(relation, anew);
+        table.plan();
+        StringBuilder lines = new StringBuilder();
+        for (int i = 0; i < table.paths.length; i++) {
+            String path = table.paths[i].replace('\n', '\0');
+            lines.append(table.sizes[i]).append(' ').append(table.times[i]).append(' ').append(path).append('\n');
+        }
+        return lines.toString();
+    }
+
+    /** A relation over some of its table's files, given as lines: see FileTable. */
+    static LogicalPlan only(DataSourceV2Relation relation, String lines) throws Exception {
+        HashSet paths = new HashSet();
+        for (String line : lines.split("\n")) {
+            paths.add(line.split(" ", 3)[2].replace('\0', '\n'));
+        }
+        for (DataSourceV2Format format : formats) {
+            if (format.table(relation, false) != null) {
+                return format.only(relation, paths);
+            }
+        }
+        return relation;
+    }
+
+    /** What the table is read under: see SupportedRelations. */
+    Json environment(Map session) {
+        Json settings = new Json();
+        settings.putAll(session);
+        for (Object name : fieldIds.keySet()) {
+            settings.put("field id of " + name, fieldIds.get(name));
+        }
+        return new Json().with("format", format()).with("options", new Json()).with("settings", settings);
+    }
+
+    /** The format's name, for people. */
+    public abstract String name();
+
+    /** The same as metadata record it. */
+    public abstract String format();
+
+    /**
+     * The columns with names that stay when they are renamed, and that no later column has, in each field's metadata; null
+     * where these are their names.
+     */
+    public abstract StructType lastingNames(StructType columns) throws Exception;
+
+    /** The URIs of files that the latest version of the table has no more, and an older one has. */
+    public abstract List removed() throws Exception;
+}
+
+/** What was decided on one scan of a table. */
+public class TableDecision {
+    final Decision decision;
+    final List conditions;
+    final LogicalPlan relation; // with all of its columns
+
+    TableDecision(Decision decision, List conditions, LogicalPlan relation) {
+        this.decision = decision;
+        this.conditions = conditions;
+        this.relation = relation;
+    }
+
+    /** The numbers of the files of a scan that are kept. */
+    public BitSet kept(TableScan scan) {
+        long started = System.nanoTime();
+        BitSet kept = decision.kept(scan);
+        decision.planningNanos += System.nanoTime() - started;
+        return kept;
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof TableDecision && decision.equals(((TableDecision) other).decision)
+                && conditions.equals(((TableDecision) other).conditions);
+    }
+
+    public int hashCode() { return decision.hashCode(); }
+}
+
+/** A table format whose scans are those of DataSource V2. */
+public abstract class DataSourceV2Format {
+    /** The URI of a table's folder; null for a table whose scans are left alone, or of another format. */
+    public abstract String root(Table table);
+
+    /** The same table, with scans that read the files which a decision keeps. */
+    public abstract Table narrowed(Table table, TableDecision decision) throws Exception;
+
+    /** What a planned scan reads, or why it was left alone; null for a scan of another format. */
+    public abstract TableScan scan(Scan scan, Table table) throws Exception;
+
+    /** The whole table that a relation reads, or why it cannot be indexed; null for one of another format. */
+    public abstract TableScan table(DataSourceV2Relation relation, boolean anew) throws Exception;
+
+    /** The same relation over some of the table's files, with all the rows that they hold, deleted ones too. */
+    public abstract LogicalPlan only(DataSourceV2Relation relation, Set paths) throws Exception;
+}
