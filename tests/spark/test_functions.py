@@ -235,10 +235,10 @@ def differing_of(
     spark: Any, numbers: str, functions: dict[str, Any], holding: dict[str, set[str]], *, want_skips: bool
 ) -> set[str]:
     """The functions of which a condition or its negation skips a file with a row that it holds for."""
-    found, every = set(), {"5", "6", "7", "200"}
+    found, every, frame = set(), {"5", "6", "7", "200"}, spark.read.parquet(numbers)
     for name, function in functions.items():
         holds = function("n")
-        read = [{*kept(geoskip.explain(spark.read.parquet(numbers).where(c))).split()} for c in (holds, ~holds)]
+        read = [{*kept(geoskip.explain(frame.where(c))).split()} for c in (holds, ~holds)]
         if not (read[0] >= holding[name] and read[1] >= every - holding[name]):
             found.add(name)
         assert not want_skips or (len(read[0]) + len(read[1]) == len(every)), name

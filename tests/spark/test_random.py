@@ -30,8 +30,8 @@ from tests.support.random_queries import WORDS, Queries, Tree, shrunk
 pytestmark = pytest.mark.spark
 
 SEED = int(os.environ.get("GEOSKIP_SEED", "20210"))
-QUERIES = int(os.environ.get("GEOSKIP_QUERIES", "120"))
-A_BATCH = 20
+QUERIES = int(os.environ.get("GEOSKIP_QUERIES", "60"))
+A_BATCH = min(20, QUERIES // 6)  # the first is compiled too
 FLOOR = 0.3
 FILES = 24
 COMPILED, INTERPRETED = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import geoskip
+from tests.conftest import SOAK
 from tests.support.readme import GUIDES, README, blocks, matches, run
 
 PAGES = (README, *GUIDES)
@@ -33,7 +34,11 @@ def test_the_readme_prints_what_it_shows(names: dict[str, Any]) -> None:
 @pytest.mark.spark
 @pytest.mark.usefixtures("processor_time")
 @pytest.mark.parametrize("guide", [page for page in GUIDES if any(blocks(page))], ids=lambda page: page.stem)
-def test_a_guide_prints_what_it_shows_after_the_readme(guide: Path, names: dict[str, Any]) -> None:
+def test_a_guide_prints_what_it_shows_after_the_readme(
+    guide: Path, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a guide checks a mapping, a second is enough for what is wrong in it."""
+    monkeypatch.setitem(geoskip.check_mapping.__kwdefaults__, "seconds", 5.0 if SOAK else 1.0)
     with geoskip.mappings():
         run(guide, after=names)
 

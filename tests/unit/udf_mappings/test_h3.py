@@ -26,7 +26,7 @@ from geoskip.indexes.geobox.index import GeoBox
 from geoskip.indexes.minmax import MinMax
 from geoskip.indexes.valuelist import ValueList
 from geoskip.predicates import Column, Comparison, In, Literal, Predicate
-from tests.conftest import same_as_off
+from tests.conftest import SOAK, same_as_off
 from tests.support.geobox_oracle import call
 from tests.support.mapped import files_kept, kept, metadata, python, spark
 from tests.support.strategies import some_of
@@ -311,18 +311,22 @@ def test_conditions_on_cells_read_few_files(spark: Any, airports: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_packages_own_functions_decide_a_hundred_thousand_listed_cells(
+def test_the_packages_own_functions_decide_many_listed_cells(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are called in the driver, within the budget, and where no process can be asked as workers would."""
-    draw = np.random.default_rng(7)
-    found = {h3.latlng_to_cell(*place, 9) for place in draw.uniform((-60, -180), (60, 180), (101_000, 2))}
-    cells = [cell.upper() if number % 1000 == 0 else cell for number, cell in enumerate(sorted(found)[:100_000])]
+    """They are called in the driver, within the budget, and where no process can be asked as workers would.
+
+    Of 20,000 cells in the ordinary run, of 100,000 in ``make soak``.
+    """
+    draw, many = np.random.default_rng(7), 100_000 if SOAK else 20_000
+    part = many // 20
+    found = {h3.latlng_to_cell(*place, 9) for place in draw.uniform((-60, -180), (60, 180), (many + 1000, 2))}
+    cells = [cell.upper() if number % (part // 5) == 0 else cell for number, cell in enumerate(sorted(found)[:many])]
     place = tmp_path / "cells"
     place.mkdir()
     for number in range(20):
-        part = cells[5_000 * number : 5_000 * number + 5_000]
-        pq.write_table(pa.table({"cell": part, "line": [f"{one},x" for one in part]}), place / f"{number:02}.parquet")
+        here = cells[part * number : part * number + part]
+        pq.write_table(pa.table({"cell": here, "line": [f"{one},x" for one in here]}), place / f"{number:02}.parquet")
     first = "substring_index({}, ',', 1)"
     geoskip.dataset(spark, str(place)).create_index(ValueList("cell"), Formatted("line", extract=first))
     spark.udf.register("parent", h3.cell_to_parent, "string")
@@ -330,9 +334,9 @@ def test_the_packages_own_functions_decide_a_hundred_thousand_listed_cells(
     spark.udf.register("another", lambda cell, at: h3.cell_to_parent(cell, at), "string")
     spark.read.parquet(str(place)).createOrReplaceTempView("cells")
     monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")
-    one = cells[62_000]  # in upper case
+    one = cells[62 * many // 100]  # in upper case
     ancestor, middle = h3.cell_to_parent(one, 3), h3.cell_to_center_child(one, 11)
-    within = sorted({number // 5_000 for number, cell in enumerate(cells) if h3.cell_to_parent(cell, 3) == ancestor})
+    within = sorted({number // part for number, cell in enumerate(cells) if h3.cell_to_parent(cell, 3) == ancestor})
     asked = {
         f"parent(cell, 3) = '{ancestor}'": len(within),
         f"parent(substring_index(line, ',', 1), 3) IN ('{ancestor}', 'x')": len(within),
