@@ -4,7 +4,7 @@
       _identity.json                     {"format": 1, "identity": "<32 hex digits>", "crc": n}: names the current log
       _log/_<identity>/_00000001.json    a snapshot: its header; the highest number is the latest
       _log/_<identity>/_00000002.json
-      _parts/_<32 hex digits>.parquet    rows of the files table; immutable, named by the headers
+      _parts/_<32 hex digits>.part       rows of the files table, as Parquet; immutable, named by the headers
       _operations/_<identity>/_00000001.json    an entry of the operation log, see geoskip.lifecycle.log
 
 Every name begins with an underscore, which hides it from Spark: a query of ``data/*`` or ``data/*/*`` takes each match
@@ -74,7 +74,7 @@ from geoskip.stores.log_files import (
     operation_name,
     snapshot_name,
 )
-from geoskip.stores.parts import OWNER, PartReader, PartStore, load_columns, part_name, write_part
+from geoskip.stores.parts import OWNER, PART_SUFFIX, PartReader, PartStore, load_columns, part_name, write_part
 
 _ENTRY = re.compile(r"_([0-9]{8,18})\.json")
 
@@ -300,7 +300,7 @@ class ParquetStore(PartStore):
         return False
 
     def _write_part(self, header: Header, table: pa.Table, protection: SnapshotProtection | None) -> PartFile:
-        name = f"_parts/_{part_name(header)}.parquet"
+        name = f"_parts/_{part_name(header)}{PART_SUFFIX}"
         with tempfile.TemporaryDirectory(prefix="geoskip-") as scratch:
             path = Path(scratch) / "part.parquet"
             part = write_part(path, name, table, self._entries.keys(protection))

@@ -33,7 +33,9 @@ from geoskip.stores.base import Store, new_identity, next_header, next_snapshot
 from geoskip.stores.encryption import PartKeys
 from geoskip.stores.log_files import Folder
 
-_PART = re.compile(r"_parts/_[0-9a-f]{32}\.parquet")
+PART_SUFFIX = ".part"
+"""Not that of data, so that readers of `folder/**/*.parquet` leave metadata in the folder alone; it was once."""
+_PART = re.compile(r"_parts/_[0-9a-f]{32}\.(part|parquet)")
 _ROW_GROUP = 1 << 20
 _ROWS_A_BYTE = 64
 """Rows per byte that no valid part exceeds, since all paths differ."""

@@ -227,7 +227,7 @@ def _loading(loads: Any, made: Synthetic, scale: float) -> None:
     """Two rows: three columns read and evaluated cold, and the question whether anything changed."""
     with tempfile.TemporaryDirectory() as folder:
         ParquetStore(folder).commit(header(), made.table, expected=None)
-        part = next(Path(folder).rglob("*.parquet"))
+        part = next(Path(folder).rglob("*.part"))
         wanted = [f"i{number}" for number in range(len(COLUMNS))]
 
         def cold(number: int) -> Any:

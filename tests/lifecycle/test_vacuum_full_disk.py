@@ -51,7 +51,7 @@ def test_what_is_removed_first_is_what_nobody_may_commit(data: Numbers) -> None:
     slow = transaction.Operation(store, Verb.REFRESH, {}, None)
     with pytest.raises(ConflictError), slow:
         raise ConflictError(transaction.close(slow.log, slow.id, ROLLED_BACK, "no process carries it on"))
-    made = Path(store.location) / "_parts" / f"_{slow.id[:24]}00000000.parquet"
+    made = Path(store.location) / "_parts" / f"_{slow.id[:24]}00000000.part"
     made.write_bytes(b"")
     swept: list[bool] = []
     full = FullUntilFreed(store)

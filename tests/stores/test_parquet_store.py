@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from geoskip.errors import ConflictError, MetadataError
@@ -105,6 +106,14 @@ def test_a_crash_at_any_step_of_a_drop_is_made_good_by_the_next(tmp_path):
             assert content(ParquetStore(path)) == {"f": 1} if (path / "_identity.json").exists() else True
         ParquetStore(path).drop()
         assert [p for p in path.rglob("*") if p.is_file()] == []
+
+
+def test_readers_of_all_parquet_files_below_a_folder_leave_metadata_alone(tmp_path):
+    store = ParquetStore(tmp_path / "_geoskip")
+    store.commit(begun(store), table({"f": 2}), expected=1)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == ["data.parquet"]
+    assert content(store) == {"f": 2}
 
 
 def test_what_else_lies_in_the_log_is_ignored(tmp_path):

@@ -43,7 +43,7 @@ def snapshot_entry(header):
     return entry_text("header", header_json(header), LARGEST_SNAPSHOT)
 
 
-KINDS = ("_identity.json", "_log/*/*.json", "_parts/*.parquet")
+KINDS = ("_identity.json", "_log/*/*.json", "_parts/*.part")
 
 
 @pytest.mark.parametrize("pattern", KINDS)
@@ -179,7 +179,7 @@ def test_a_snapshot_of_several_parts_is_their_rows_in_order(tmp_path):
 def test_only_the_columns_asked_for_are_read(sound, tmp_path):
     path = tmp_path / "m"
     shutil.copytree(sound, path)
-    (file,) = path.glob("_parts/*.parquet")
+    (file,) = path.glob("_parts/*.part")
     data = bytearray(file.read_bytes())
     data[100] ^= 255  # in the paths, which come first
     file.write_bytes(data)

@@ -25,8 +25,8 @@ def bounds(path: Path) -> None:
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "the header": ("_log/*/*.json", lambda path: path.write_text("{}")),
-    "the bounds": ("_parts/*.parquet", bounds),
-    "all of a part": ("_parts/*.parquet", lambda path: path.write_bytes(b"")),
+    "the bounds": ("_parts/*.part", bounds),
+    "all of a part": ("_parts/*.part", lambda path: path.write_bytes(b"")),
 }
 
 
@@ -77,7 +77,7 @@ def test_an_index_that_only_others_know_is_not_lost(place: Path, handle: geoskip
     header = json.loads(entry.read_text())["header"]
     header["indexes"].append({"name": "later(a)", "index": {"type": "later"}})
     entry.write_bytes(entry_text("header", header, 1 << 20))
-    bounds(next((place / "_geoskip").glob("_parts/*.parquet")))
+    bounds(next((place / "_geoskip").glob("_parts/*.part")))
     assert [str(index) for index in handle.indexes] == ["minmax(a)"]
     with pytest.raises(MetadataError, match=r"cannot be read: later\(a\) is of a kind that is unknown here"):
         handle.repair()
