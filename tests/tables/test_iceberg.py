@@ -161,6 +161,37 @@ def test_deletes_updates_and_versions(spark: Any, table: str, kept: Kept, form: 
     assert kept(f"SELECT * FROM {table} VERSION AS OF {first} WHERE temp % 50 = 5") == ((2, 4) if copied else (1, 4))
 
 
+MERGE = (
+    "MERGE INTO {0} a USING (SELECT temp + 5 AS id FROM {0} WHERE temp % 50 BETWEEN 31 AND 37) b ON a.temp = b.id "
+    "WHEN MATCHED AND temp % 50 = 38 THEN DELETE WHEN MATCHED THEN UPDATE SET name = 'merged' "
+    "WHEN NOT MATCHED THEN INSERT (temp, half, name) VALUES (b.id, 0, 'new')"
+)
+
+
+@pytest.mark.parametrize(("form", "mode"), MODES)
+def test_commands_change_the_same_rows(spark: Any, table: str, form: str, mode: str) -> None:
+    modes = {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
+    twin = f"{table}twin"
+    try:
+        for name in (table, twin):
+            make(spark, name, **{"format-version": form, **modes})
+            geoskip.dataset(spark, table=name).create_index(MinMax("temp"), ODD)
+        for command in (
+            "DELETE FROM {0} WHERE temp % 50 = 15",
+            "UPDATE {0} SET name = 'changed' WHERE temp % 50 = 25 OR temp % 7 = 9",
+            MERGE,
+            "DELETE FROM {0} WHERE temp IN (SELECT temp + 1 FROM {0} WHERE temp % 50 = 3)",
+            "INSERT INTO {0} SELECT temp + 100, half, name FROM {0} WHERE temp % 50 = 11",
+            "INSERT OVERWRITE {0} SELECT * FROM {0} WHERE temp % 50 BETWEEN 8 AND 22",
+        ):
+            spark.sql(command.format(table))
+            with geoskip.disabled(spark):
+                spark.sql(command.format(twin))
+                assert rows_of(spark.table(table)) == rows_of(spark.table(twin)), command
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {twin}")
+
+
 def test_equality_deletes(spark: Any, table: str, kept: Kept) -> None:
     make(spark, table, **{"format-version": "2"})
     before = version(spark, table)
@@ -331,6 +362,22 @@ def test_joins_by_partition_and_filters_at_run_time(spark: Any, table: str, kept
         for name in settings:
             spark.conf.unset(name)
         spark.sql(f"DROP TABLE IF EXISTS {other}")
+
+
+def test_a_column_that_old_files_lack_reads_its_default(spark: Any, table: str, kept: Kept) -> None:
+    make(spark, table, **{"format-version": "3"})
+    iceberg(spark, table).updateSchema().addColumn(
+        "level",
+        spark._jvm.org.apache.iceberg.types.Types.IntegerType.get(),
+        None,
+        spark._jvm.org.apache.iceberg.expressions.Expressions.lit(5),
+    ).commit()
+    spark.sql(f"REFRESH TABLE {table}")
+    spark.sql(f"INSERT INTO {table} SELECT 40, 0, 'x', 7")
+    geoskip.dataset(spark, table=table).create_index(MinMax("level"))
+    assert kept(f"SELECT * FROM {table} WHERE level % 10 = 7") == (1, 5)
+    assert kept(f"SELECT * FROM {table} WHERE level % 10 = 5") == (4, 5)
+    assert kept(f"SELECT * FROM {table} WHERE level IS NULL")[0] == 0
 
 
 def test_names_formats_and_shapes(spark: Any, table: str, kept: Kept) -> None:

@@ -1,52 +1,32 @@
 package geoskip;
 
 import java.lang.ref.Cleaner;
-import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
-import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Base64;
-import java.util.BitSet;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.IdentityHashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.UUID;
-import java.util.function.BinaryOperator;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.iceberg.BaseFileScanTask;
 import org.apache.iceberg.BaseMetadataTable;
-import org.apache.iceberg.BatchScan;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.PartitionSpecParser;
-import org.apache.iceberg.Schema;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
-import org.apache.iceberg.TableProperties;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.ResidualEvaluator;
 import org.apache.iceberg.io.CloseableIterable;
-import org.apache.iceberg.ManifestFile;
-import org.apache.iceberg.ManifestFiles;
-import org.apache.iceberg.ManifestReader;
-import org.apache.iceberg.mapping.MappedField;
-import org.apache.iceberg.mapping.NameMapping;
-import org.apache.iceberg.mapping.NameMappingParser;
 import org.apache.iceberg.spark.ScanTaskSetManager;
 import org.apache.iceberg.spark.source.SparkScanBuilder;
 import org.apache.iceberg.spark.source.SparkTable;
-import org.apache.iceberg.types.Type;
-import org.apache.iceberg.types.Types;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
@@ -57,9 +37,6 @@ import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.MetadataBuilder;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.LoggerFactory;
@@ -291,284 +268,4 @@ class NarrowedScanBuilder
     public boolean supportCompletePushDown(Aggregation aggregation) {
         return inner.supportCompletePushDown(aggregation);
     }
-}
-
-/** A scan of a version of a table, or the table itself. */
-class IcebergScan extends TableScan {
-    private static final List KNOWN = Arrays.asList(
-            "SparkSession", "Table", "Scan", "SparkReadConf", "Schema", "List", "Supplier");
-    final Table table;
-    private final Scan scan; // null where it is the table itself
-    private Snapshot snapshot; // null where there is none, or several
-    private List tasks = new ArrayList(); // of FileScanTask
-    private IdentityHashMap numbers; // of data files
-    private Object[] whole; // paths and bytes of all files of the snapshot
-    private Schema schema;
-    private HashMap names; // the first ones of fields, by id
-    private HashMap taken; // the lowest ids of fields that were called so
-
-    IcebergScan(Scan scan, org.apache.spark.sql.connector.catalog.Table read) throws Exception {
-        this.scan = scan;
-        if (!(read instanceof SparkTable)) {
-            table = null;
-            reason = "left alone: the rows that a row-level command of Iceberg changes are found by Iceberg alone";
-            return;
-        }
-        table = ((SparkTable) read).table();
-        root = IcebergFormat.uri(table.location()).replaceAll("/+$", "");
-        reason = reason((SparkTable) read);
-        schema = scan == null ? (Schema) IcebergFormat.call(read, "snapshotSchema") : (Schema) IcebergFormat.call(scan, "expectedSchema");
-        identify();
-    }
-
-    private String reason(SparkTable read) {
-        if (table instanceof BaseMetadataTable) {
-            return "left alone: a metadata table of Iceberg";
-        }
-        if (scan == null) {
-            return read.snapshotId() != null || read.branch() != null ? IcebergFormat.OTHER_VERSION : null;
-        }
-        if (!scan.getClass().getName().equals(IcebergFormat.SCAN)) {
-            return "left alone: a " + scan.getClass().getSimpleName() + " of Iceberg";
-        }
-        List types = new ArrayList();
-        for (Class type : scan.getClass().getDeclaredConstructors()[0].getParameterTypes()) {
-            types.add(type.getSimpleName());
-        }
-        return types.equals(KNOWN) ? null : "left alone: geoskip does not know the scans of this version of Iceberg";
-    }
-
-    /** The identity of the columns: two of one name have different ids, and one that was renamed has the same. */
-    private void identify() throws Exception {
-        String mapped = (String) table.properties().get(TableProperties.DEFAULT_NAME_MAPPING);
-        NameMapping mapping = mapped == null ? null : NameMappingParser.fromJson(mapped);
-        for (Types.NestedField column : schema.columns()) {
-            MappedField named = mapping == null ? null : mapping.find(column.fieldId());
-            String name = lastingName(column, null).toLowerCase(Locale.ROOT);
-            fieldIds.put(name, fieldIds.getOrDefault(name, "") + "" + column.fieldId()
-                    + (column.type().isNestedType() ? " " + ids(column.type()) : "")
-                    + (named == null ? "" : " in files as " + named.names()) + " of " + table.uuid());
-        }
-    }
-
-    /** The ids of the fields of a type, in their order. */
-    private static String ids(Type type) {
-        StringBuilder ids = new StringBuilder();
-        for (Types.NestedField field : type.asNestedType().fields()) {
-            ids.append(field.fieldId()).append(field.type().isNestedType() ? "(" + ids(field.type()) + ") " : " ");
-        }
-        return ids.toString().trim();
-    }
-
-    /**
-     * What a column, or a field of one, was called first; with its id behind where an older one was called so too. Of two
-     * fields with one name at least one has another id in `fieldIds`, so that nothing depends on old schemas being there.
-     */
-    private String lastingName(Types.NestedField field, Types.NestedField above) {
-        if (names == null) {
-            names = new HashMap();
-            taken = new HashMap();
-            for (Object old : new TreeMap(table.schemas()).values()) {
-                learn(((Schema) old).columns(), "");
-            }
-        }
-        String first = (String) names.getOrDefault(field.fieldId(), field.name());
-        Object owner = taken.get((above == null ? "" : above.fieldId() + ".") + first);
-        return owner == null || owner.equals(field.fieldId()) ? first : first + "#" + field.fieldId();
-    }
-
-    private void learn(List fields, String above) {
-        for (Types.NestedField field : fields) {
-            names.putIfAbsent(field.fieldId(), field.name());
-            String name = above + names.get(field.fieldId());
-            taken.merge(name, field.fieldId(), new BinaryOperator() {
-                public Object apply(Object one, Object other) { return Math.min((Integer) one, (Integer) other); }
-            });
-            if (field.type().isStructType()) {
-                learn(field.type().asStructType().fields(), field.fieldId() + ".");
-            }
-        }
-    }
-
-    public StructType lastingNames(StructType columns) throws Exception {
-        boolean[] differs = new boolean[1];
-        StructType named = named(columns, schema.asStruct(), null, differs);
-        return differs[0] ? named : null;
-    }
-
-    private StructType named(StructType columns, Types.StructType fields, Types.NestedField above, boolean[] differs) {
-        StructField[] named = (StructField[]) columns.fields().clone();
-        for (int i = 0; i < named.length; i++) {
-            Types.NestedField field = fields.field(named[i].name());
-            if (field != null) { // else it is no column of the files
-                String name = lastingName(field, above);
-                differs[0] |= !name.equals(field.name());
-                DataType type = named[i].dataType() instanceof StructType && field.type().isStructType()
-                        ? named((StructType) named[i].dataType(), field.type().asStructType(), field, differs)
-                        : named[i].dataType();
-                named[i] = new StructField(named[i].name(), type, named[i].nullable(),
-                        new MetadataBuilder().putString(LASTING_NAME, name).build());
-            }
-        }
-        return new StructType(named);
-    }
-
-    public List removed() throws Exception {
-        HashSet found = new HashSet();
-        HashSet known = new HashSet(); // manifests that were read
-        Snapshot current = table.currentSnapshot();
-        for (Snapshot old : table.snapshots()) {
-            for (ManifestFile manifest : old.dataManifests(table.io())) {
-                if (known.add(manifest.path())) {
-                    addFiles(manifest, found);
-                }
-            }
-        }
-        for (ManifestFile manifest : current == null ? new ArrayList() : current.dataManifests(table.io())) {
-            HashSet now = new HashSet();
-            addFiles(manifest, now);
-            found.removeAll(now);
-        }
-        return new ArrayList(found);
-    }
-
-    private void addFiles(ManifestFile manifest, Set paths) throws Exception {
-        ManifestReader reader = ManifestFiles.read(manifest, table.io(), table.specs());
-        try {
-            for (DataFile file : (Iterable) reader.select(Collections.singletonList("file_path"))) {
-                paths.add(IcebergFormat.uri(file.location()));
-            }
-        } finally {
-            reader.close();
-        }
-    }
-
-    public String name() { return "Iceberg"; }
-
-    public String format() { return "iceberg"; }
-
-    public void plan() throws Exception {
-        Object planned = scan == null ? null : IcebergFormat.field(scan, "scan");
-        if (scan == null) {
-            snapshot = table.currentSnapshot();
-            tasks = snapshot == null ? new ArrayList() : IcebergFormat.planned(table, snapshot.snapshotId());
-        } else {
-            snapshot = planned instanceof BatchScan ? ((BatchScan) planned).snapshot() : null;
-            tasks = (List) IcebergFormat.call(scan, "tasks");
-        }
-        paths = new String[tasks.size()];
-        sizes = new long[paths.length];
-        times = new long[paths.length];
-        for (int i = 0; i < paths.length; i++) {
-            if (!(tasks.get(i) instanceof FileScanTask)) {
-                reason = "left alone: its tasks are " + tasks.get(i).getClass().getName() + ", which are no data files";
-                paths = new String[0];
-                return;
-            }
-            DataFile file = (DataFile) ((FileScanTask) tasks.get(i)).file();
-            paths[i] = IcebergFormat.uri(file.location());
-            sizes[i] = file.fileSizeInBytes();
-            times[i] = file.fileSequenceNumber() == null ? 0 : file.fileSequenceNumber().longValue();
-        }
-    }
-
-    /** The same scan of the files that a decision keeps. */
-    Scan narrowed(TableDecision decision) throws Exception {
-        BitSet kept = decision.kept(this);
-        made = decision;
-        List left = new ArrayList();
-        for (int i = kept.nextSetBit(0); i >= 0; i = kept.nextSetBit(i + 1)) {
-            left.add(tasks.get(i));
-        }
-        List filters = new ArrayList((List) IcebergFormat.call(scan, "filterExpressions"));
-        filters.add(new KeptFiles(this, left));
-        Constructor maker = scan.getClass().getDeclaredConstructors()[0];
-        maker.setAccessible(true);
-        Scan narrowed = (Scan) maker.newInstance(
-                IcebergFormat.field(scan, "spark"), table, IcebergFormat.field(scan, "scan"),
-                IcebergFormat.field(scan, "readConf"), IcebergFormat.call(scan, "expectedSchema"), filters,
-                IcebergFormat.field(scan, "scanReportSupplier"));
-        IcebergFormat.call(narrowed, "resetTasks", left);
-        return narrowed;
-    }
-
-    public BitSet read(Scan scan) {
-        BitSet read = new BitSet();
-        try {
-            List now = (List) IcebergFormat.call(scan, "tasks");
-            if (numbers == null) {
-                IdentityHashMap found = new IdentityHashMap();
-                for (int i = 0; i < tasks.size(); i++) {
-                    found.put(tasks.get(i), i);
-                }
-                numbers = found;
-            }
-            for (Object task : now) {
-                if (numbers.containsKey(task)) {
-                    read.set((Integer) numbers.get(task));
-                }
-            }
-        } catch (Exception unknown) {
-            read.set(0, paths.length);
-        }
-        return read;
-    }
-
-    public long[] totals() { return new long[] {allPaths().size(), (Long) whole[1]}; }
-
-    public synchronized List allPaths() {
-        if (whole == null) {
-            List found = new ArrayList();
-            long bytes = 0;
-            List all = tasks;
-            try {
-                all = snapshot == null || scan == null ? tasks : IcebergFormat.planned(table, snapshot.snapshotId());
-            } catch (Exception gone) { // the snapshot has expired
-                all = tasks;
-            }
-            for (FileScanTask task : all) {
-                found.add(IcebergFormat.uri(((DataFile) task.file()).location()));
-                bytes += ((DataFile) task.file()).fileSizeInBytes();
-            }
-            whole = new Object[] {found, bytes};
-        }
-        return (List) whole[0];
-    }
-}
-
-/** A member of a scan's filters that is always true, and tells the scan from others of the same table by its files. */
-class KeptFiles implements org.apache.iceberg.expressions.Expression {
-    final transient IcebergScan scan;
-    private final String text;
-
-    KeptFiles(IcebergScan scan, List tasks) throws Exception {
-        this.scan = scan;
-        MessageDigest digest = MessageDigest.getInstance("SHA-256");
-        for (FileScanTask task : tasks) {
-            digest.update(((DataFile) task.file()).location().getBytes("UTF-8"));
-            digest.update((byte) 0);
-        }
-        byte[] sum = digest.digest();
-        text = "geoskip keeps " + tasks.size() + " of " + scan.paths.length + " files (" + Base64.getEncoder().encodeToString(sum) + ")";
-    }
-
-    /** That of a scan that was narrowed, else null. */
-    static KeptFiles of(Scan scan) throws Exception {
-        for (Object filter : (List) IcebergFormat.call(scan, "filterExpressions")) {
-            if (filter instanceof KeptFiles) {
-                return (KeptFiles) filter;
-            }
-        }
-        return null;
-    }
-
-    public org.apache.iceberg.expressions.Expression.Operation op() {
-        return org.apache.iceberg.expressions.Expression.Operation.TRUE;
-    }
-
-    public org.apache.iceberg.expressions.Expression negate() { return Expressions.alwaysFalse(); }
-
-    public boolean isEquivalentTo(org.apache.iceberg.expressions.Expression other) { return this == other; }
-
-    public String toString() { return text; }
 }
