@@ -58,20 +58,25 @@ The walk of one build, ``geoskip.dataset(spark, path).create_index(MinMax("city"
     spark/dataset/source.py         which files the handle means, as Spark lists them
     spark/analysis.py               the indexed expressions, as Spark resolves them
     sources/dependencies.py         the conditions under which the summaries hold
-    sources/sampled_values.py       parameters of indexes from a sample
-    spark/build/job.py              one Spark job for all files and all indexes
-    sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
     sources/build_verbs.py          what every engine does: compare with the log, read, commit, report
+    spark/build/job.py              one Spark job for all files and all indexes
+    sources/sampled_values.py       parameters of indexes from a sample
     lifecycle/transaction.py        one operation: an entry in the log, attempts, a commit
     lifecycle/refresh.py            compares snapshot and listing, and lays new summaries over the snapshot
+    sources/built_rows.py           rows of the file table, with fingerprints taken before and compared after
     metadata/file_table.py          the table with a row a file and a column an index
     stores/parts.py                 writes it as a part of the next snapshot
 
-Without Spark, ``geoskip.build(path, MinMax("city"))`` takes other steps until the log is compared, and to read::
+The walk of one build without Spark, ``geoskip.build(path, MinMax("place.city"))``::
 
-    engines/build.py                binds, reads by threads, and hands over to sources/build_verbs.py
+    engines/build.py                the verbs, and the threads that read files
     engines/parquet_dataset.py      paths, files, partitions and columns, as Spark finds them
+    engines/folder_listing.py       the files of a folder with their fingerprints
+    sources/parquet_schema.py       columns of Parquet files, as Spark names their types
     engines/index_texts.py          the indexed expressions that need no Spark
+    sources/dependencies.py         the conditions under which the summaries hold
+    sources/build_verbs.py          from here on as above
+    sources/built_rows.py           rows of the file table
     engines/parquet_values.py       values that Arrow reads otherwise than Spark, and Python functions
 """
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import geoskip
@@ -78,6 +79,15 @@ def test_a_decision_goes_along_the_walk_and_enters_few_files(trace: Trace) -> No
     core = [file for file in walk("query") if "/" not in file or file.split("/")[0] in ("rewrite", "indexes", "bounds")]
     assert trace.along(core) == core
     assert len(trace.files) <= MOST_FILES_OF_A_DECISION, trace.files
+
+
+def test_a_build_without_spark_goes_along_its_walk(tmp_path: Path, trace: Trace) -> None:
+    pq.write_table(pa.table({"place": [{"city": "Aachen"}]}), tmp_path / "a.parquet")
+    geoskip.build(tmp_path, MinMax("place.city"), metadata=tmp_path / "_warm", threads=1)
+    trace.begin()
+    geoskip.build(tmp_path, MinMax("place.city"), threads=1)
+    sys.setprofile(None)
+    assert trace.along(walk("build without Spark")) == walk("build without Spark")
 
 
 @pytest.mark.spark
