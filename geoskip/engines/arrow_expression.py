@@ -13,7 +13,8 @@ How Arrow differs from Spark (:mod:`geoskip.engines.implied_conditions` has the 
   zeros only the one with the same sign.
 * ``isin`` is never null: null is in a set with null, and else not in it, so that ``~x.isin([1])`` is true of null.
 * Whole numbers are compared with floats as floats of 32 bits; the literals of a set are cast to the column's type.
-* Times may have nanoseconds, of which Spark has the microseconds.
+* Times may have nanoseconds, of which Spark has the microseconds; INT96 is read as nanoseconds, so that a time after
+  2262 or before 1677 is read as another one.
 * ``and`` and ``or`` without ``_kleene`` are null where an operand is.
 """
 
@@ -76,7 +77,7 @@ def predicate_of_arrow(
     (((temp <= 5.0 OR temp = nan) AND city IN ('Oslo')), [])
     """
     finer = schema is None or any(_has_nanoseconds(column.type) for column in schema)
-    builder = Builder(columns, Engine(ieee=True, finer=finer))
+    builder = Builder(columns, Engine(ieee=True, finer=finer, wraps=finer))
     try:
         found = builder.condition(_read(expression, builder))
     except Exception as error:  # of another Arrow, or what cannot be pickled

@@ -25,6 +25,9 @@ from geoskip.types import SqlType, sql_type
 _DAY = 86_400_000_000
 _EXACT = 2**53
 """Whole numbers up to here are floats of 64 bits."""
+_YEAR_1900 = -2_208_988_800_000_000
+_LAST_NANOSECOND = (2**63 - 1) // 1000
+"""The microsecond of the last time in 64 bits of nanoseconds, in 2262."""
 _DIGITS = Context(prec=76)
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 """The comparison that is TRUE where the other one is FALSE, but for NaN in IEEE's order."""
@@ -42,6 +45,8 @@ class Engine:
         Microseconds of the coarsest unit that a literal may be cut to, when it is compared with a column of times.
     finer
         True if columns of times may hold nanoseconds, which Spark does not see.
+    wraps
+        True if a time that nanoseconds cannot hold may be read as another one: as Arrow reads INT96.
     orders_texts
         True if texts are known to be compared by their bytes, and not by their number in an enumeration.
     """
@@ -49,6 +54,7 @@ class Engine:
     ieee: bool
     units: int = 1
     finer: bool = True
+    wraps: bool = False
     orders_texts: bool = True
 
 
@@ -117,6 +123,12 @@ def compared(op: str, column: Column, constant: Constant, engine: Engine) -> tup
     floored = engine.finer and kind.kind in ("timestamp", "timestamp_ntz")
     true, false = (_on_grid(each, column, kind, interval, floored=floored) for each in (op, NEGATED[op]))
     return true, false
+
+
+def out_of_nanoseconds(column: Column) -> Predicate:
+    """Condition that holds of all times that 64 bits of nanoseconds cannot hold, and of those before 1900."""
+    first, last = Literal(_YEAR_1900, column.type), Literal(_LAST_NANOSECOND, column.type)
+    return Or((Comparison("<", column, first), Comparison(">", column, last)))
 
 
 def _interval(kind: SqlType, constant: Constant, engine: Engine) -> tuple[Fraction, Fraction] | None:

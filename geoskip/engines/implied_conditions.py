@@ -22,7 +22,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from geoskip.engines.constant_bounds import NEGATED, Constant, Engine, compared, conjunction, disjunction, is_nan
+from geoskip.engines.constant_bounds import (
+    NEGATED,
+    Constant,
+    Engine,
+    compared,
+    conjunction,
+    disjunction,
+    is_nan,
+    out_of_nanoseconds,
+)
 from geoskip.predicates import (
     FALSE,
     TRUE,
@@ -226,7 +235,8 @@ class Builder:
             if value.kind == "time" and part.type == "date":
                 return self.unknown(f"times in a set of days are not used: {part} is a date", part)
             is_hashed_apart = value.kind == "float" and (value.value == 0 or value.is_nan)
-            single = self.compare("=", part, value)
+            compare = self.compare if part.type == "boolean" else self._with_constant
+            single = compare("=", part, value)
             match single.true:
                 case Opaque():
                     return single
@@ -244,7 +254,8 @@ class Builder:
         null = IsNull(part)
         true = disjunction([*([In(part, tuple(members))] if members else []), *ranges, *([null] if null_is_in else [])])
         out = Not(In(part, tuple(sure))) if sure else Not(null)
-        return EngineCondition(true, disjunction([out, null]) if null_is_out else out)
+        found = EngineCondition(true, disjunction([out, null]) if null_is_out else out)
+        return self._unless_wrapped(part, found)
 
     def compare(self, op: str, left: object, right: object) -> EngineCondition:
         """``left op right`` with op one of ``= != < <= > >=``; null where an operand is."""
@@ -265,11 +276,21 @@ class Builder:
             case Constant("boolean"), EngineCondition() if op in ("=", "!="):
                 return self.compare(op, right, left)
             case Column(), Constant():
-                pair = compared(op, left, right, self.engine)
-                return self.unknown(pair, left) if isinstance(pair, str) else EngineCondition(*pair)
+                return self._unless_wrapped(left, self._with_constant(op, left, right))
             case (EngineCondition(Opaque()) as unknown, _) | (_, EngineCondition(Opaque()) as unknown):
                 return self.unknown(str(unknown.true), left, right)
         return self.unknown(f"{_shown(left)} {op} {_shown(right)} is not used", left, right)
+
+    def _with_constant(self, op: str, column: Column, constant: Constant) -> EngineCondition:
+        pair = compared(op, column, constant, self.engine)
+        return self.unknown(pair, column) if isinstance(pair, str) else EngineCondition(*pair)
+
+    def _unless_wrapped(self, column: Column, condition: EngineCondition) -> EngineCondition:
+        """A condition on a column, or times of it that the engine may have read as others."""
+        if not self.engine.wraps or column.type not in ("timestamp", "timestamp_ntz"):
+            return condition
+        others = out_of_nanoseconds(column)
+        return EngineCondition(disjunction([condition.true, others]), disjunction([condition.false, others]))
 
     def equal_or_both_null(self, left: object, right: object) -> EngineCondition:
         """``left <=> right``: never null; NaN is NaN, as polars has it."""

@@ -195,9 +195,8 @@ def test_nanoseconds_are_cut_as_spark_cuts_them() -> None:
     moment = pa.scalar(1500, pa.timestamp("ns"))
     data = pa.table({"t": pa.array([1501, 1000], pa.timestamp("ns"))})
     assert answers(F("t") > moment, data) == [True, False]
-    assert str(predicate_of_arrow(F("t") > moment, {"t": "timestamp_ntz"})[0]).endswith(
-        ">= TIMESTAMP_NTZ '1970-01-01 00:00:00.000001'"
-    )
+    predicate, _ = predicate_of_arrow(F("t") > moment, {"t": "timestamp_ntz"})
+    assert str(predicate).startswith("(t >= TIMESTAMP_NTZ '1970-01-01 00:00:00.000001' OR ")
 
 
 def test_names_with_dots_are_not_nested_fields() -> None:

@@ -159,6 +159,7 @@ NOON = dt.datetime(2024, 2, 29, 12)
         (pl.when(F("b")).then(F("a") > 1).otherwise(F("a") > 5), "((b AND a > 1) OR a > 5)"),
         (pl.all_horizontal(F("b"), F("a") > 1), "(b AND a > 1)"),
         (F("b").fill_null(False), "b"),
+        (F("b").is_in([True]), "b"),
         (F("x").is_infinite(), "x IN (inf, -inf)"),
         (~F("x").is_finite(), "x IN (nan, inf, -inf)"),
         (F("x").is_not_nan(), "NOT x = nan"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
@@ -165,3 +167,17 @@ def test_a_delta_table_of_features_that_deltalake_lacks_is_refused(tmp_path: Pat
     log.write_text("\n".join(json.dumps(action) for action in ({"protocol": protocol}, {"metaData": about})))
     with pytest.raises(InvalidSpecificationError, match="deltalake cannot give to pyarrow"):
         geoskip.pyarrow_dataset(tmp_path)
+
+
+def test_times_that_arrow_reads_as_others_are_found_as_arrow_finds_them(tmp_path: Path) -> None:
+    times = [dt.datetime(9999, 12, 31), dt.datetime(2020, 1, 1), dt.datetime(2021, 1, 1)]
+    for number, time in enumerate(times):
+        table = pa.table({"t": pa.array([time], pa.timestamp("us"))})
+        pq.write_table(table, tmp_path / f"{number}.parquet", use_deprecated_int96_timestamps=True)
+    built = geoskip.build(tmp_path, [geoskip.MinMax("t")])
+    assert built.read == 3
+    for where in (F("t") < dt.datetime(2019, 1, 1), ~(F("t") > dt.datetime(2020, 6, 1)), F("t") == times[2]):
+        dataset = geoskip.pyarrow_dataset(tmp_path, where)
+        assert is_same(dataset.to_table(), alone(tmp_path, where))
+        assert len(dataset.to_table()) > 0
+        assert geoskip.report(dataset).files_kept < 3
