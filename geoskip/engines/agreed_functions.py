@@ -1,31 +1,69 @@
 """Functions whose values are the same with and without Spark, by implementation.
 
 A call binds to an implementation, never to a bare name: to a class of Catalyst, by which indexes built through Spark
-know it, or to a Python function of an installed library, by its identity.
+know it, or to a Python function that an installed library offers, by its identity.
 """
 
 from __future__ import annotations
 
-from geoskip.predicates import Call
+from functools import cache
+
+from geoskip.predicates import Call, Column, Predicate
+from geoskip.registry.fingerprint import Unidentifiable
+from geoskip.sources.offered_functions import implementation_of_offered, offered_by_name
 
 CATALYST = "org.apache.spark.sql.catalyst.expressions."
 _CLASSES = frozenset(
     CATALYST + name
-    for name in (
-        "Add",
-        "Subtract",
-        "Multiply",
-        "Year",
-        "Quarter",
-        "Month",
-        "DayOfMonth",
-        "DateAdd",
-        "DateSub",
-        "Length",
-    )
+    for name in ("Add", "Subtract", "Multiply", "Year", "Quarter", "Month", "DayOfMonth", "DateAdd", "DateSub")
 )
+_OF_DUCKDB = (
+    *("st_contains", "st_coveredby", "st_covers", "st_crosses", "st_distance", "st_dwithin", "st_equals"),
+    *("st_geomfromtext", "st_geomfromwkb", "st_intersects", "st_makeenvelope", "st_overlaps", "st_point"),
+    *("st_touches", "st_within", "st_x", "st_y"),
+)
+"""Functions of DuckDB's spatial extension that mean what those of geoskip mean: both ask GEOS, in the plane."""
 
 
 def is_agreed(call: Call) -> bool:
     """True for a function of which every reader computes what Spark does."""
+    if (call.implementation or "").startswith("python:"):
+        found = _offered(call.name.lower().removeprefix("shapely_"))
+        return found is not None and found[1] == call.implementation
     return call.implementation in _CLASSES
+
+
+def spatial_call(name: str, arguments: tuple[Predicate, ...], dialect: str) -> Call | None:
+    """A call of one of geoskip's ``ST_`` functions, or of the function of DuckDB that means the same; else None.
+
+    A column of WKB is read as a geometry.
+    """
+    if dialect == "duckdb":
+        if name.lower() not in _OF_DUCKDB:
+            return None
+        if name.lower() != "st_geomfromwkb":
+            arguments = tuple(map(_as_geometry, arguments))
+    found = _offered(name.lower())
+    if found is None:
+        return None
+    shown, implementation, flags, returns = found
+    return Call(shown, arguments, implementation, flags, returns)
+
+
+def _as_geometry(argument: Predicate) -> Predicate:
+    if isinstance(argument, Column) and argument.type == "binary":
+        return spatial_call("ST_GeomFromWKB", (argument,), "duckdb") or argument
+    return argument
+
+
+@cache
+def _offered(name: str) -> tuple[str, str, tuple[str, ...], str] | None:
+    """The name, implementation, flags and type of a function that a library offers; None where there is none."""
+    function = offered_by_name().get(name)
+    if function is None:
+        return None
+    try:
+        implementation, flags = implementation_of_offered(function)
+    except Unidentifiable:
+        return None
+    return function.name, implementation, flags, function.returns

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,28 +17,26 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from geoskip.clauses import KEEP_NONE, Mask
 from geoskip.engines.agreed_functions import is_agreed
-from geoskip.engines.folder_listing import FOLDER, FolderListing, listed, located
+from geoskip.engines.folder_listing import FolderListing, listed, located
+from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
+from geoskip.engines.sql_text import predicate_of_sql
 from geoskip.engines.usable_indexes import schema_types, usable, without_old_times
 from geoskip.errors import InvalidSpecificationError, MetadataError
 from geoskip.metadata import IndexEntry, Snapshot
 from geoskip.planner import Decision, clause_for, decide
 from geoskip.predicates import TRUE, Call, Predicate, walk
 from geoskip.registry.installed import load_mappings
-from geoskip.report import Scan, unindexed_at_last
+from geoskip.report import Scan
 from geoskip.sources.dependencies import top_level_columns
 from geoskip.stores.base import Store
-from geoskip.stores.log_files import local_path
-from geoskip.stores.parquet import ParquetStore
 
 _MOST_DECISIONS = 64
 """Decisions for one question: so many different conditions are left by the partitions at most."""
 _SECONDS = 5.0
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +93,11 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     root, below = located(path)
     found = listed(root, below)
     try:
-        snapshot = _snapshot(root, _store(root, store, metadata))
+        snapshot = latest_snapshot(root, store_of(root, store, metadata))
     except MetadataError:  # the questions report it
         return found
     if snapshot is not None:
-        _Match.of(snapshot, found)
+        FileMatch.of(snapshot, found)
     return found
 
 
@@ -110,7 +107,9 @@ def files(
     *,
     store: Store | None = None,
     metadata: str | None = None,
+    dialect: str = "spark",
     listing: FolderListing | None = None,
+    time_zone: str | None = None,
 ) -> KeptFiles:
     """Return the files of a Parquet dataset that may hold a row for which a condition is TRUE.
 
@@ -119,13 +118,18 @@ def files(
     path
         A local folder or file, below the folder that is indexed or that folder itself.
     where
-        A ``pyarrow.compute.Expression``, a polars expression, or a predicate of :mod:`geoskip.predicates` with Spark's
-        meaning. None keeps all files.
+        SQL text (``"temp > 30 AND city = 'Oslo'"``), a ``pyarrow.compute.Expression``, a polars expression, or a
+        predicate of :mod:`geoskip.predicates` with Spark's meaning. None keeps all files.
     store, metadata
         The store of the metadata, or the folder that holds them; by default they are beside the data. Protected ones
         need a store with keys: ``ParquetStore(folder, encryption=Encryption(keys))``.
+    dialect
+        Of the SQL text: ``"spark"`` or ``"duckdb"``.
     listing
         What :func:`listing` returned, which spares listing the folder for each question.
+    time_zone
+        The zone of the engine's session, such as ``"Europe/Oslo"``, in which texts are read as instants. Without it
+        conditions that depend on the zone keep every file.
 
     Returns
     -------
@@ -146,11 +150,12 @@ def files(
         )
     started = time.perf_counter()
     reasons = [*found.notes]
-    snapshot = _latest(root, store, metadata, reasons)
+    snapshot = snapshot_or_reason(root, store, metadata, reasons)
     types = {} if snapshot is None else snapshot.files.cached("schema", lambda: schema_types(snapshot.header))
     partitions = _partitions(found, snapshot, types)
     columns = {**types, **partitions.types}
-    predicate = TRUE if where is None else _predicate(where, columns, reasons)
+    names = tuple(columns) if snapshot is not None else None
+    predicate = TRUE if where is None else _predicate(where, columns, dialect, time_zone, names, reasons)
     question = _Question(root, found, snapshot, partitions, without_old_times(predicate), reasons)
     kept = question.kept()
     answer = KeptFiles(question.files(kept))
@@ -160,22 +165,43 @@ def files(
     return answer
 
 
-def _predicate(where: Any, columns: Mapping[str, str | None], reasons: list[str]) -> Predicate:
-    """Translate a condition on columns of these types; what could not be used goes to ``reasons``."""
+def _predicate(
+    where: Any,
+    columns: Mapping[str, str | None],
+    dialect: str,
+    time_zone: str | None,
+    names: Sequence[str] | None,
+    reasons: list[str],
+) -> Predicate:
+    """Translate a condition; what could not be used goes to ``reasons``.
+
+    Parameters
+    ----------
+    where, columns
+        The condition, and the types by column, None where a type is not known.
+    dialect, time_zone, names
+        Of SQL: the dialect, the session's zone, and all columns where they are known.
+    reasons
+        Receives sentences.
+    """
     if isinstance(where, Predicate):
         return where
     known = {name: kind for name, kind in columns.items() if kind is not None}
+    if isinstance(where, str):
+        predicate, said = predicate_of_sql(where, known, dialect, time_zone=time_zone, names=names)
+        reasons.extend(said)
+        return predicate
     translator = _TRANSLATORS.get(type(where).__module__.partition(".")[0])
     if translator is None or not hasattr(where, "is_null"):
         raise InvalidSpecificationError(
-            f"where= is {where!r}: give a pyarrow.compute.Expression, a polars expression, or a predicate of "
+            f"where= is {where!r}: give SQL text, a pyarrow.compute.Expression, a polars expression, or a predicate of "
             "geoskip.predicates"
         )
     module, function = translator
-    predicate: Predicate
-    predicate, said = getattr(import_module(f"geoskip.engines.{module}"), function)(where, known)
+    found: Predicate
+    found, said = getattr(import_module(f"geoskip.engines.{module}"), function)(where, known)
     reasons.extend(said)
-    return predicate
+    return found
 
 
 _TRANSLATORS = {
@@ -185,116 +211,10 @@ _TRANSLATORS = {
 """Modules and functions that translate conditions, by the packages of these."""
 
 
-# --- the metadata -----------------------------------------------------------------------------------------------------
-
-_stores: dict[str, ParquetStore] = {}
-_lock = threading.Lock()
-
-
-def _store(root: str, store: Store | None, metadata: str | None) -> Store:
-    """The store of a dataset's metadata; the same one for the same folder, since it keeps snapshots."""
-    if store is not None and metadata is not None:
-        raise InvalidSpecificationError("give store= or metadata=, not both")
-    if store is not None:
-        return store
-    folder = os.path.join(root, FOLDER) if metadata is None else local_path(os.fspath(metadata)) or str(metadata)
-    with _lock:
-        return _stores.setdefault(os.path.abspath(folder), ParquetStore(os.path.abspath(folder)))
-
-
-_snapshots: dict[int, tuple[Store, Snapshot]] = {}
-_MOST_SNAPSHOTS = 64
-
-
-def _snapshot(root: str, store: Store) -> Snapshot | None:
-    """The latest snapshot in a store; kept, with what was derived from it, until there is a later one."""
-    number = store.latest()
-    if number is None:
-        return None
-    identity = store.identity()
-    with _lock:
-        known_store, known = _snapshots.get(id(store), (None, None))
-    if known_store is store and known is not None:
-        header = known.header
-        if (header.identity, header.number) == (identity, number):
-            return known
-    loaded = store.load(number)
-    with _lock:
-        _snapshots.pop(id(store), None)
-        _snapshots[id(store)] = (store, loaded)
-        while len(_snapshots) > _MOST_SNAPSHOTS:
-            del _snapshots[next(iter(_snapshots))]
-    return loaded
-
-
-def _latest(root: str, store: Store | None, metadata: str | None, reasons: list[str]) -> Snapshot | None:
-    """The latest snapshot, or None with a reason."""
-    chosen = _store(root, store, metadata)
-    try:
-        snapshot = _snapshot(root, chosen)
-    except MetadataError as error:
-        reasons.append(f"the metadata in {chosen.location} could not be read: {error}")
-        return None
-    if snapshot is None:
-        reasons.append(f"there are no metadata in {chosen.location}: every file is kept; geoskip.build() makes them")
-        return None
-    reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
-    if pending := snapshot.header.pending:
-        reasons.append(unindexed_at_last(pending))
-    return snapshot
-
-
 def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str]) -> PartitionColumns:
     if snapshot is None:
         return PartitionColumns.of(found, types)
     return snapshot.files.cached(("partitions", found.token), lambda: PartitionColumns.of(found, types))
-
-
-@dataclass(frozen=True)
-class _Match:
-    """The rows of a snapshot and the files of a listing that are the same.
-
-    Attributes
-    ----------
-    file
-        The number in the listing of each row's file; -1 where it is gone or another by its fingerprint.
-    unknown
-        The numbers of the listed files that no row knows.
-    everything
-        True where each row is of a listed file and has its number.
-    """
-
-    file: Numbers
-    unknown: Numbers
-    everything: bool
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, found: FolderListing) -> _Match:
-        """Compare a snapshot with a listing, once."""
-        match: _Match = snapshot.files.cached(("match", found.token), lambda: cls._compared(snapshot, found))
-        return match
-
-    @classmethod
-    def _compared(cls, snapshot: Snapshot, found: FolderListing) -> _Match:
-        rows = snapshot.files
-        rows.prefetch(("path", "size", "mtime", "etag"))
-        path = rows.column("path")
-        if path.equals(found.path):
-            where = pa.array(np.arange(len(path)), pa.int64())
-        else:
-            where = pc.index_in(path, value_set=found.path).cast(pa.int64())
-        same = pc.is_valid(where)
-        for name, listed_values, if_unknown in (
-            ("size", found.size, False),
-            ("mtime", found.mtime, False),
-            ("etag", found.etag, True),
-        ):
-            equal = pc.equal(rows.column(name).cast(listed_values.type), listed_values.take(where))
-            same = pc.and_(same, pc.fill_null(equal, if_unknown))
-        file = np.asarray(pc.if_else(same, where, -1))
-        unknown = np.ones(len(found.path), dtype=bool)
-        unknown[file[file >= 0]] = False
-        return cls(file, np.flatnonzero(unknown), bool((file == np.arange(len(file))).all()))
 
 
 # --- one question -----------------------------------------------------------------------------------------------------
@@ -327,7 +247,7 @@ class _Question:
         if self.snapshot is None:
             impossible = np.array([_is_impossible(one) for one in left])
             return np.flatnonzero(~impossible[which[self.partitions.folders]])
-        match = _Match.of(self.snapshot, self.found)
+        match = FileMatch.of(self.snapshot, self.found)
         self.unindexed = len(match.unknown) + len(self.found.unnameable)
         entries = self._usable(self.snapshot)
         if len(left) == 1:
@@ -347,7 +267,7 @@ class _Question:
     def _by_partition(
         self,
         snapshot: Snapshot,
-        match: _Match,
+        match: FileMatch,
         left: Sequence[Predicate],
         which: Numbers,
         entries: Sequence[IndexEntry],
@@ -414,10 +334,10 @@ class _Question:
         """The numbers of rows of the kept files."""
         if self.snapshot is None or not len(kept):
             return [None] * len(kept)
-        match = _Match.of(self.snapshot, self.found)
+        match = FileMatch.of(self.snapshot, self.found)
         rows = self.snapshot.files.column("rows")
         if not match.everything or len(match.unknown):
-            where = self.snapshot.files.cached(("row", self.found.token), lambda: _inverse(match, len(self.found.path)))
+            where = self.snapshot.files.cached(("row", self.found.token), lambda: inverse(match, len(self.found.path)))
             kept = where[kept]
         found: list[int | None] = rows.take(pa.array(kept, mask=kept < 0)).to_pylist()
         return found
@@ -452,7 +372,7 @@ class _Question:
         """Each clause with the number of the snapshot's listed files that it alone would skip."""
         if self.snapshot is None:
             return ()
-        listed_rows = _Match.of(self.snapshot, self.found).file >= 0
+        listed_rows = FileMatch.of(self.snapshot, self.found).file >= 0
         sums: dict[str, int] = {}
         for decision, of_condition in self.decisions:
             among = listed_rows if of_condition is None else listed_rows & of_condition
@@ -472,11 +392,3 @@ def _columns_of(entry: IndexEntry) -> set[str]:
 def _is_impossible(predicate: Predicate) -> bool:
     """True if a condition cannot be TRUE for any row, whatever the metadata say."""
     return clause_for(predicate, ()) is KEEP_NONE
-
-
-def _inverse(match: _Match, files: int) -> Numbers:
-    """The row of each listed file, -1 where none knows it."""
-    row = np.full(files, -1, dtype=np.int64)
-    known = match.file >= 0
-    row[match.file[known]] = np.flatnonzero(known)
-    return row

@@ -1,0 +1,135 @@
+"""The latest snapshot of a dataset's metadata, and which of its rows are of the files of a listing.
+
+Snapshots are kept, with what was derived from them, until there is a later one; the log tells.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoskip.engines.folder_listing import FOLDER, FolderListing
+from geoskip.errors import InvalidSpecificationError, MetadataError
+from geoskip.metadata import Snapshot
+from geoskip.report import unindexed_at_last
+from geoskip.stores.base import Store
+from geoskip.stores.log_files import local_path
+from geoskip.stores.parquet import ParquetStore
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+_stores: dict[str, ParquetStore] = {}
+_lock = threading.Lock()
+
+
+def store_of(root: str, store: Store | None, metadata: str | None) -> Store:
+    """The store of a dataset's metadata; the same one for the same folder, since it keeps snapshots."""
+    if store is not None and metadata is not None:
+        raise InvalidSpecificationError("give store= or metadata=, not both")
+    if store is not None:
+        return store
+    folder = os.path.join(root, FOLDER) if metadata is None else local_path(os.fspath(metadata)) or str(metadata)
+    with _lock:
+        return _stores.setdefault(os.path.abspath(folder), ParquetStore(os.path.abspath(folder)))
+
+
+_snapshots: dict[int, tuple[Store, Snapshot]] = {}
+_MOST_SNAPSHOTS = 64
+
+
+def latest_snapshot(root: str, store: Store) -> Snapshot | None:
+    """The latest snapshot in a store; kept, with what was derived from it, until there is a later one."""
+    number = store.latest()
+    if number is None:
+        return None
+    identity = store.identity()
+    with _lock:
+        known_store, known = _snapshots.get(id(store), (None, None))
+    if known_store is store and known is not None:
+        header = known.header
+        if (header.identity, header.number) == (identity, number):
+            return known
+    loaded = store.load(number)
+    with _lock:
+        _snapshots.pop(id(store), None)
+        _snapshots[id(store)] = (store, loaded)
+        while len(_snapshots) > _MOST_SNAPSHOTS:
+            del _snapshots[next(iter(_snapshots))]
+    return loaded
+
+
+def snapshot_or_reason(root: str, store: Store | None, metadata: str | None, reasons: list[str]) -> Snapshot | None:
+    """The latest snapshot, or None with a reason."""
+    chosen = store_of(root, store, metadata)
+    try:
+        snapshot = latest_snapshot(root, chosen)
+    except MetadataError as error:
+        reasons.append(f"the metadata in {chosen.location} could not be read: {error}")
+        return None
+    if snapshot is None:
+        reasons.append(f"there are no metadata in {chosen.location}: every file is kept; geoskip.build() makes them")
+        return None
+    reasons += [str(entry["why"]) for entry in snapshot.header.unread if "why" in entry]
+    if pending := snapshot.header.pending:
+        reasons.append(unindexed_at_last(pending))
+    return snapshot
+
+
+@dataclass(frozen=True)
+class FileMatch:
+    """The rows of a snapshot and the files of a listing that are the same.
+
+    Attributes
+    ----------
+    file
+        The number in the listing of each row's file; -1 where it is gone or another by its fingerprint.
+    unknown
+        The numbers of the listed files that no row knows.
+    everything
+        True where each row is of a listed file and has its number.
+    """
+
+    file: Numbers
+    unknown: Numbers
+    everything: bool
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
+        """Compare a snapshot with a listing, once."""
+        match: FileMatch = snapshot.files.cached(("match", found.token), lambda: cls._compared(snapshot, found))
+        return match
+
+    @classmethod
+    def _compared(cls, snapshot: Snapshot, found: FolderListing) -> FileMatch:
+        rows = snapshot.files
+        rows.prefetch(("path", "size", "mtime", "etag"))
+        path = rows.column("path")
+        if path.equals(found.path):
+            where = pa.array(np.arange(len(path)), pa.int64())
+        else:
+            where = pc.index_in(path, value_set=found.path).cast(pa.int64())
+        same = pc.is_valid(where)
+        for name, listed_values, if_unknown in (
+            ("size", found.size, False),
+            ("mtime", found.mtime, False),
+            ("etag", found.etag, True),
+        ):
+            equal = pc.equal(rows.column(name).cast(listed_values.type), listed_values.take(where))
+            same = pc.and_(same, pc.fill_null(equal, if_unknown))
+        file = np.asarray(pc.if_else(same, where, -1))
+        unknown = np.ones(len(found.path), dtype=bool)
+        unknown[file[file >= 0]] = False
+        return cls(file, np.flatnonzero(unknown), bool((file == np.arange(len(file))).all()))
+
+
+def inverse(match: FileMatch, files: int) -> Numbers:
+    """The row of each listed file, -1 where none knows it."""
+    row = np.full(files, -1, dtype=np.int64)
+    known = match.file >= 0
+    row[match.file[known]] = np.flatnonzero(known)
+    return row

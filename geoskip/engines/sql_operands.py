@@ -1,0 +1,325 @@
+"""Operands of conditions in SQL: columns, constants, and the functions of columns that ranges can answer.
+
+A constant has no type of its own until it is compared with a column: ``'2024-02-29'`` is a day beside a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fractions import Fraction
+from math import isfinite
+from typing import Any
+
+from geoskip.engines.agreed_functions import spatial_call
+from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.implied_conditions import Builder, Condition, Rounded
+from geoskip.engines.time_texts import UNITS, SqlTime, instant_of, is_utc, time_of
+from geoskip.errors import UnknownColumnError
+from geoskip.predicates import Call, Column, Literal, Predicate
+from geoskip.types import sql_type
+
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_DIGITS = 15
+"""Digits of a decimal that every engine makes the same double of."""
+_TYPES = {
+    "DATE": "date", "TIMESTAMP": "timestamp", "DATETIME": "timestamp_ntz", "TIMESTAMPNTZ": "timestamp_ntz",
+    "TIMESTAMPTZ": "timestamptz", "TIMESTAMPLTZ": "timestamptz", "DOUBLE": "double", "FLOAT": "float", "INT": "int",
+    "BIGINT": "bigint", "SMALLINT": "smallint", "TINYINT": "tinyint", "TEXT": "string", "VARCHAR": "string",
+}  # fmt: skip
+"""Spark's names of types by sqlglot's."""
+
+
+@dataclass(frozen=True)
+class StartOfUnit:
+    """The start of the calendar unit that a column's time lies in; its number for years.
+
+    ``through_instants``: local times and days become instants of the session's zone first.
+    """
+
+    column: Column
+    unit: str
+    is_number: bool = False
+    through_instants: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnSum:
+    """A column of whole numbers plus a constant."""
+
+    column: Column
+    by: int
+
+
+@dataclass(frozen=True)
+class TextLiteral:
+    """A literal text, which becomes what it is compared with."""
+
+    text: str
+
+
+UNKNOWN = object()
+
+
+class SqlOperands:
+    """Reader of the operands in one parsed condition.
+
+    Parameters
+    ----------
+    text, dialect
+        The condition's text and its dialect.
+    columns
+        Spark's names of the types by column.
+    time_zone
+        The zone of the engine's session; None where it is not known.
+    names
+        All columns of the dataset; None where others may exist.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        columns: Mapping[str, str],
+        dialect: str,
+        time_zone: str | None,
+        names: Sequence[str] | None,
+    ) -> None:
+        engine = Engine(ieee=False, finer=dialect == "duckdb")
+        self.builder = Builder(columns, engine)
+        self.dialect, self.zone = dialect, time_zone
+        self.names = None if names is None else list(names)
+        self.known: dict[str, list[str]] = {}
+        for name in dict.fromkeys([*columns, *(names or ())]):
+            self.known.setdefault(name.lower(), []).append(name)
+        self.escapes = dialect == "spark" and "\\" in text
+
+    def unknown(self, reason: str, *parts: object) -> Condition:
+        """A condition of which nothing is known."""
+        return self.builder.unknown(reason, *parts)
+
+    def operand(self, node: Any) -> object:
+        """A column, a constant or a function of a column; a sentinel where it is of no use."""
+        kind = type(node).__name__
+        handler: Callable[[Any], object] | None = getattr(self, f"_of_{kind.lower()}", None)
+        if handler is not None:
+            return handler(node)
+        found = self._spatial(node)
+        return UNKNOWN if found is None else found
+
+    def column(self, node: Any) -> Column | Condition:
+        """A column of the dataset, or a nested field; raises UnknownColumnError."""
+        path = [part.name for part in node.parts]
+        quoted = [bool(part.args.get("quoted")) for part in node.parts]
+        for place, name in enumerate(path):  # names of tables may stand before
+            found = self.known.get(name.lower(), [])
+            if name in found and (len(found) == 1 or quoted[place]):
+                found = [name]
+            if len(found) > 1:
+                return self.unknown(f"{name} is not used: the dataset has {' and '.join(found)}")
+            if found:
+                column = self.builder.column(found[0])
+                for field in path[place + 1 :]:
+                    column = self._nested(column, field)
+                return column
+        if self.names is not None:
+            raise self._no_column(path[-1], node)
+        return self.builder.column(path[-1])
+
+    def _nested(self, column: Column | Condition, name: str) -> Column | Condition:
+        fields = dict(sql_type(column.type).fields) if isinstance(column, Column) else {}
+        same = [field for field in fields if field.lower() == name.lower()]
+        return self.builder.nested(column, same[0] if len(same) == 1 else name)
+
+    def _no_column(self, name: str, node: Any) -> UnknownColumnError:
+        about = node.parts[-1].meta
+        where = f" at line {about['line']}, column {about['col']}" if "line" in about else ""
+        near = get_close_matches(name.lower(), list(self.known), 1)
+        hint = f"did you mean {self.known[near[0]][0]}? Its columns are" if near else "its columns are"
+        listed = [*(self.names or ())]
+        shown = ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
+        return UnknownColumnError(f"the dataset has no column {name}{where}; {hint} {shown}")
+
+    def _of_column(self, node: Any) -> object:
+        found = self.column(node)
+        return found if isinstance(found, Column) else UNKNOWN
+
+    def _of_paren(self, node: Any) -> object:
+        return self.operand(node.this)
+
+    def _of_null(self, node: Any) -> object:
+        return Constant("null")
+
+    def _of_boolean(self, node: Any) -> object:
+        return Constant("boolean", bool(node.this))
+
+    def _of_literal(self, node: Any) -> object:
+        text = str(node.this)
+        if node.is_string:
+            return UNKNOWN if self.escapes else TextLiteral(text)
+        try:
+            if "e" in text.lower():
+                return Constant("float", float(text)) if isfinite(float(text)) else UNKNOWN
+            number = Fraction(text)
+        except ValueError:
+            return UNKNOWN
+        if "." not in text:
+            return Constant("integer", number) if abs(number) < 2**63 else UNKNOWN
+        return Constant("decimal", number) if len(text) <= 30 else UNKNOWN
+
+    def _of_neg(self, node: Any) -> object:
+        match self.operand(node.this):
+            case Constant("integer" | "decimal" | "float" as kind, value):
+                return Constant(kind, -value)
+        return UNKNOWN
+
+    def _of_cast(self, node: Any) -> object:
+        target = _TYPES.get(node.args["to"].this.name) if not node.args["to"].expressions else None
+        part = self.operand(node.this)
+        match part, target:
+            case (_, None) | (Constant("null"), _):
+                return UNKNOWN if target is None else part
+            case TextLiteral(text), "date" | "timestamp" | "timestamp_ntz" | "timestamptz":
+                return self._typed_time(text, str(target))
+            case TextLiteral(text), "double" | "float" if text.lower() == "nan":
+                return Constant("float", float("nan"))
+            case Constant("float"), "double":
+                return part
+            case Constant("integer" | "decimal", value), "double":
+                return self.constant(Constant("decimal", value), Column("", "double")) or UNKNOWN
+            case Constant("integer", value), "tinyint" | "smallint" | "int" | "bigint":
+                return part if int(value) in sql_type(target).values else UNKNOWN
+            case Column() as column, _ if column.type == target:
+                return column
+            case Column() as column, "date" if column.type in ("timestamp", "timestamp_ntz"):
+                return StartOfUnit(column, "day")
+            case Column() as column, "smallint" | "int" | "bigint" if sql_type(target).holds(sql_type(column.type)):
+                return column if sql_type(column.type).is_integral else UNKNOWN
+            case Column() as column, "double" if sql_type(column.type).is_integral or column.type == "float":
+                return Rounded(column) if column.type != "float" else UNKNOWN
+        return UNKNOWN
+
+    def _of_trycast(self, node: Any) -> object:
+        return self._of_cast(node) if self.dialect == "spark" else UNKNOWN  # how sqlglot reads CAST of Spark
+
+    def _typed_time(self, text: str, target: str) -> object:
+        found = time_of(text)
+        if found is None or (target == "date" and found.kind != "date"):
+            return UNKNOWN
+        if target == "date":
+            return found
+        if found.kind == "instant":
+            return found if target in ("timestamp", "timestamptz") and self._is_zoned(target) else UNKNOWN
+        local = SqlTime("time", found.microseconds)
+        if not self._is_zoned(target):
+            # a local time in Spark is of its own type too: of use where UTC makes no difference, as for DuckDB
+            return local
+        instant = instant_of(local.value, self.zone)
+        return UNKNOWN if instant is None else SqlTime("instant", instant)
+
+    def _is_zoned(self, target: str) -> bool:
+        """True for a type of instants: TIMESTAMP in Spark, TIMESTAMPTZ in DuckDB."""
+        return target == "timestamptz" or (target == "timestamp" and self.dialect == "spark")
+
+    def _of_add(self, node: Any) -> object:
+        return self._sum(node, 1)
+
+    def _of_sub(self, node: Any) -> object:
+        return self._sum(node, -1)
+
+    def _sum(self, node: Any, sign: int) -> object:
+        left = self.operand(node.this)
+        if type(node.expression).__name__ == "Interval" and isinstance(left, SqlTime):
+            amount, unit = self.operand(node.expression.this), node.expression.args.get("unit")
+            text = amount.text if isinstance(amount, TextLiteral) else str(getattr(amount, "value", ""))
+            if unit is None or not text.lstrip("-").isdigit():
+                return UNKNOWN
+            return left.plus(sign * int(text), unit.name) or UNKNOWN
+        match left, self.operand(node.expression):
+            case SqlTime("date"), Constant("integer", value):
+                return left.plus(sign * int(value), "day") or UNKNOWN
+            case Column() as column, Constant("integer", value) if column.type in ("int", "bigint"):
+                return ColumnSum(column, sign * int(value)) if abs(value) < 2**31 else UNKNOWN
+            case Constant("integer", value), Column() as column if sign == 1 and column.type in ("int", "bigint"):
+                return ColumnSum(column, int(value)) if abs(value) < 2**31 else UNKNOWN
+        return UNKNOWN
+
+    def _of_year(self, node: Any) -> object:
+        inner = node.this.this if type(node.this).__name__ == "TsOrDsToDate" else node.this
+        return self._truncated(inner, "year", is_number=True)
+
+    def _of_extract(self, node: Any) -> object:
+        return self._truncated(node.expression, node.this.name.lower(), is_number=True)
+
+    def _of_timestamptrunc(self, node: Any) -> object:
+        unit = node.args.get("unit")
+        if unit is None:
+            return UNKNOWN
+        return self._truncated(node.this, unit.name.lower(), through_instants=self.dialect == "spark")
+
+    def _of_datetrunc(self, node: Any) -> object:
+        unit = node.args.get("unit")
+        if unit is None or (self.dialect == "spark" and unit.name.lower() == "day"):  # which is NULL there
+            return UNKNOWN
+        return self._truncated(node.this, unit.name.lower())
+
+    def _truncated(self, inner: Any, unit: str, *, is_number: bool = False, through_instants: bool = False) -> object:
+        part = self.operand(inner)
+        known = unit == "year" if is_number else unit in UNITS
+        usable = isinstance(part, Column) and part.type in _TIMES and known
+        return StartOfUnit(part, unit, is_number, through_instants) if usable and isinstance(part, Column) else UNKNOWN
+
+    def _spatial(self, node: Any) -> Call | None:
+        """A call of a spatial function over columns and constants; None for any other node."""
+        named = getattr(node, "sql_name", None)
+        name = str(node.this) if type(node).__name__ == "Anonymous" else str(named()) if named else ""
+        if not name.upper().startswith("ST_"):
+            return None
+        inner = node.expressions if type(node).__name__ == "Anonymous" else node.iter_expressions()
+        arguments = [self._argument(part) for part in inner]
+        if any(argument is None for argument in arguments):
+            return None
+        return spatial_call(name, tuple(one for one in arguments if one is not None), self.dialect)
+
+    def _argument(self, node: Any) -> Predicate | None:
+        match self.operand(node):
+            case Column() | Call() as part:
+                return part
+            case TextLiteral(text):
+                return Literal(text, "string")
+            case Constant("integer" | "decimal" | "float", value):
+                return Literal(float(value), "double")
+        return None
+
+    def constant(self, value: object, column: Column) -> Constant | None:
+        """A constant in the type of the column that it is compared with; None where engines differ."""
+        kind = sql_type(column.type)
+        match value:
+            case Constant("decimal", number) if kind.is_floating:
+                digits = len(str(abs(number.numerator))) + len(str(number.denominator))
+                return Constant("float", float(number)) if digits <= _DIGITS + 1 else None
+            case Constant():
+                return value
+            case TextLiteral(text) if kind.kind in _TIMES:
+                time = time_of(text)
+                if time is None or (kind.kind == "date" and time.kind != "date"):
+                    return None
+                return self._time(time, kind.kind)
+            case TextLiteral(text) if kind.kind == "string":
+                return Constant("text", text)
+            case SqlTime():
+                return self._time(value, kind.kind)
+        return None
+
+    def _time(self, time: SqlTime, kind: str) -> Constant | None:
+        """A day or time as a column of a kind has it; None where the session's zone would be needed."""
+        local = time.kind in ("date", "time")
+        if kind == "date" and time.kind == "date":
+            return Constant.number("date", time.value)
+        if kind in ("date", "timestamp_ntz"):
+            # days and local times become instants before they are compared with one
+            return Constant.number("time", time.microseconds) if local or is_utc(self.zone) else None
+        if kind == "timestamp":
+            instant = instant_of(time.microseconds, self.zone) if local else time.value
+            return None if instant is None else Constant.number("time", instant)
+        return None

@@ -1,0 +1,425 @@
+"""Conditions in the SQL of Spark and DuckDB as predicates, parsed by sqlglot.
+
+Only what has one meaning is translated, by :mod:`geoskip.engines.implied_conditions`; each other part is left out with
+a reason, and keeps every file that the rest keeps. Where the dialects differ, the rule is the weaker one:
+
+=========================== ============================================================================================
+texts                       with a backslash, an escape in Spark alone, are not used in its dialect; nor are adjacent
+                            ones, which Spark 3 joins and DuckDB reads as one with a quote
+LIKE                        a backslash in the pattern is an escape in Spark and a letter in DuckDB: not used
+numbers                     ``0.1`` is a decimal; compared with a float it is rounded to one of 32 bits by DuckDB, and
+                            the float is widened by Spark: ranges include both
+numbers and texts           ``n = '5.5'`` rounds in DuckDB and is an error in Spark: not used
+NaN                         is equal to itself and above all numbers, in both
+days and times              only ``2024-02-29`` and ``2024-02-29 12:30:00`` in texts; local times and instants are
+                            compared where the session's zone is given, and the time is neither skipped nor repeated
+division, casts of texts    not used: they fail, are NULL or round in one and not in the other
+sums                        of whole numbers: an overflow is an error in DuckDB, and may wrap around in Spark
+operators                   a comparison within a comparison is used only in parentheses: precedence differs
+=========================== ============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from geoskip.engines.agreed_functions import CATALYST
+from geoskip.engines.constant_bounds import NEGATED, Constant, conjunction, disjunction
+from geoskip.engines.extras import required
+from geoskip.engines.implied_conditions import Condition, Rounded
+from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral
+from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts, time_of
+from geoskip.errors import InvalidSpecificationError
+from geoskip.predicates import (
+    FALSE,
+    Call,
+    Column,
+    Comparison,
+    Contains,
+    EndsWith,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Opaque,
+    Predicate,
+    StartsWith,
+    walk,
+)
+from geoskip.types import sql_type
+
+_DIALECTS = ("spark", "duckdb")
+_COMPARISONS = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_CONSTANTS = (Constant, TextLiteral, SqlTime)
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def predicate_of_sql(
+    text: str,
+    columns: Mapping[str, str],
+    dialect: str = "spark",
+    *,
+    time_zone: str | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[Predicate, list[str]]:
+    """Translate the text of a condition, as it stands after WHERE.
+
+    Parameters
+    ----------
+    text, dialect
+        The condition and its dialect: ``"spark"`` or ``"duckdb"``.
+    columns
+        Spark's names of the types by column; a column that is not there is of no use.
+    time_zone
+        The zone of the engine's session; None where it is not known.
+    names
+        All columns of the dataset; None where others may exist.
+
+    Returns
+    -------
+    tuple
+        A predicate that Spark finds TRUE, or that is unknown, for each row for which the engine finds the condition
+        TRUE, and sentences on the parts that could not be used.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        For a text that is no condition, or another dialect.
+    UnknownColumnError
+        For a name that is not among ``names``.
+    """
+    tree = parsed(text, dialect)
+    translator = SqlTranslator(text, columns, dialect, time_zone, names)
+    try:
+        found = translator.condition(tree)
+    except RecursionError:
+        return translator.unknown("a condition that is nested too deep is not used").true, translator.builder.reasons
+    return found.true, translator.builder.reasons
+
+
+def parsed(text: str, dialect: str) -> Any:
+    """Parse a condition; raises InvalidSpecificationError with the position of what is wrong."""
+    if dialect not in _DIALECTS:
+        raise InvalidSpecificationError(f"dialect= is one of {', '.join(_DIALECTS)}, got {dialect!r}")
+    sqlglot = required("sqlglot", "a condition in SQL")
+    try:
+        return sqlglot.parse_one(text, read=dialect, into=sqlglot.exp.Condition)
+    except sqlglot.errors.SqlglotError as error:
+        places = getattr(error, "errors", None) or [{}]
+        where, near = places[0], str(places[0].get("highlight") or "")
+        position = f" at line {where['line']}, column {where['col']}, near {near!r}" if near else ""
+        raise InvalidSpecificationError(
+            f"{text!r} is no condition in the dialect {dialect}{position}; write what stands after WHERE"
+        ) from None
+    except RecursionError:
+        raise InvalidSpecificationError("the condition is nested too deep to be parsed; split it") from None
+
+
+class SqlTranslator(SqlOperands):
+    """Translator of the nodes of one parsed condition."""
+
+    def condition(self, node: Any) -> Condition:
+        """A node that is TRUE, FALSE or NULL."""
+        kind = type(node).__name__
+        if kind == "Paren":
+            return self.condition(node.this)
+        if kind == "And":
+            return self.builder.both([self.condition(part) for part in node.flatten()])
+        if kind == "Or":
+            return self.builder.either([self.condition(part) for part in node.flatten()])
+        if kind == "Not":
+            return self.condition(node.this).negated()
+        handler: Callable[[Any], Condition] | None = getattr(self, f"_{kind.lower()}", None)
+        if kind in _COMPARISONS and _has_only(node, "this", "expression"):
+            return self.compare(_COMPARISONS[kind], self.operand(node.this), self.operand(node.expression), node)
+        if kind in _CONDITIONS and handler is not None:
+            return handler(node)
+        if kind in ("Column", "Boolean", "Null"):
+            return self.builder.condition(self.operand(node))
+        found = self._spatial(node)
+        if isinstance(found, Call) and found.type == "boolean":
+            return Condition(found, Not(found))
+        return self.not_used(node)
+
+    def not_used(self, node: Any) -> Condition:
+        """A condition without a meaning that all engines share; its columns are looked up all the same."""
+        for column in node.find_all(*_column_classes()):
+            self.column(column)
+        shown = node.sql(dialect=self.dialect)
+        return self.unknown(
+            f"{shown if len(shown) <= 200 else shown[:199] + '…'} is not used: only its engine knows it"
+        )
+
+    def _is(self, node: Any) -> Condition:
+        negated = bool(node.args.get("negate"))
+        part, value = node.this, type(node.expression).__name__
+        if not _has_only(node, "this", "expression", "negate"):
+            return self.not_used(node)
+        if value == "Null":
+            subject = self.operand(part)
+            if isinstance(subject, Column):
+                found = self.builder.is_null(subject)
+            elif type(part).__name__ == "Paren" and type(part.this).__name__ in _CONDITIONS | _COMPARISONS.keys():
+                found = self._is_unknown(self.condition(part), part)
+            else:
+                return self.not_used(node)
+        elif value == "Boolean" and type(part).__name__ in ("Paren", "Column"):
+            inner = self.condition(part)
+            holds = inner if node.expression.this else inner.negated()
+            found = Condition(holds.true, disjunction([holds.false, self._null_of(inner, part)]), inner.size)
+        else:
+            return self.not_used(node)
+        return found.negated() if negated else found
+
+    def _is_unknown(self, inner: Condition, node: Any) -> Condition:
+        null = self._null_of(inner, node)
+        return Condition(null, disjunction([inner.true, inner.false]), inner.size)
+
+    def _null_of(self, inner: Condition, node: Any) -> Predicate:
+        """What holds where a condition is NULL: one of its columns is, unless it has NULLs or unknown parts itself."""
+        vertices = [*walk(inner.true), *walk(inner.false)]
+        columns = dict.fromkeys(vertex for vertex in vertices if isinstance(vertex, Column))
+        null = required("sqlglot", "a condition in SQL").exp.Null
+        if not columns or node.find(null) or any(isinstance(vertex, Opaque | Call) for vertex in vertices):
+            return self.not_used(node).true
+        return disjunction([IsNull(column) for column in columns])
+
+    def _nullsafeeq(self, node: Any) -> Condition:
+        left, right = self.operand(node.this), self.operand(node.expression)
+        if not _has_only(node, "this", "expression"):
+            return self.not_used(node)
+        if isinstance(left, Constant | TextLiteral | SqlTime):
+            left, right = right, left
+        if not isinstance(left, Column):
+            return self.not_used(node)
+        if isinstance(right, Constant) and right.kind == "null":
+            return self.builder.is_null(left)
+        if isinstance(right, Column):
+            same = self.compare("=", left, right, node)
+            nulls = conjunction([IsNull(left), IsNull(right)])
+            one_null = disjunction([IsNull(left), IsNull(right)])
+            return Condition(disjunction([same.true, nulls]), disjunction([same.false, one_null]), same.size)
+        same = self.compare("=", left, right, node)
+        return Condition(same.true, disjunction([same.false, IsNull(left)]), same.size)
+
+    def _nullsafeneq(self, node: Any) -> Condition:
+        return self._nullsafeeq(node).negated()
+
+    def _between(self, node: Any) -> Condition:
+        if not _has_only(node, "this", "low", "high"):
+            return self.not_used(node)
+        part, low, high = (self.operand(node.args[name]) for name in ("this", "low", "high"))
+        return self.builder.both([self.compare(">=", part, low, node), self.compare("<=", part, high, node)])
+
+    def _in(self, node: Any) -> Condition:
+        if not _has_only(node, "this", "expressions"):
+            return self.not_used(node)
+        part = self.operand(node.this)
+        values = [self.operand(value) for value in node.expressions]
+        if isinstance(part, Column):
+            constants = [self.constant(value, part) for value in values]
+            if all(isinstance(value, Constant) for value in constants):
+                known = [value for value in constants if isinstance(value, Constant)]
+                found = self.builder.is_in(part, known, null_is_in=False, null_is_out=False)
+                if any(value.kind == "null" for value in known) and not sql_type(part.type).is_floating:
+                    return replace(found, false=FALSE)
+                return found
+        if len(values) > 100:
+            return self.not_used(node)
+        return self.builder.either([self.compare("=", part, value, node) for value in values])
+
+    def _like(self, node: Any, escape: str | None = None) -> Condition:
+        negated = bool(node.args.get("negate"))
+        part, pattern = self.operand(node.this), self.operand(node.expression)
+        if not (isinstance(part, Column) and isinstance(pattern, TextLiteral) and _has_only(node, *_LIKE_ARGUMENTS)):
+            return self.not_used(node)
+        if escape is None or escape not in pattern.text:
+            found = self.builder.like(part, pattern.text, Like)
+        else:
+            found = self._escaped(part, pattern.text, escape)
+        return found.negated() if negated else found
+
+    def _escaped(self, part: Column, pattern: str, escape: str) -> Condition:
+        """LIKE with a pattern in which some signs are escaped."""
+        plain, place = "", 0
+        while place < len(pattern):
+            if pattern[place] == escape:
+                place += 1
+                if place == len(pattern) or pattern[place] not in ("%", "_", escape):
+                    return self.unknown(f"the pattern {pattern!r} is not used: {escape} escapes no wildcard", part)
+                plain += pattern[place]
+            else:
+                plain += "*" if pattern[place] in "%_" else pattern[place]
+            place += 1
+        found = self.builder.text(part, lambda column, text: Like(column, text, escape), pattern)
+        prefix = plain.partition("*")[0]
+        if isinstance(found.true, Like) and prefix:
+            return Condition(conjunction([StartsWith(part, prefix), found.true]), Not(IsNull(part)))
+        return Condition(found.true, found.false if isinstance(found.true, Like) else found.true)
+
+    def _escape(self, node: Any) -> Condition:
+        sign = self.operand(node.expression)
+        if type(node.this).__name__ == "Like" and isinstance(sign, TextLiteral) and len(sign.text) == 1:
+            return self._like(node.this, sign.text)
+        return self.not_used(node)
+
+    def _starts(self, node: Any) -> Condition:
+        form = {"StartsWith": StartsWith, "EndsWith": EndsWith, "Contains": Contains}[type(node).__name__]
+        part, text = self.operand(node.this), self.operand(node.expression)
+        if not (isinstance(text, TextLiteral) and isinstance(part, Column) and _has_only(node, "this", "expression")):
+            return self.not_used(node)
+        return self.builder.text(part, form, text.text)
+
+    _startswith = _endswith = _contains = _starts
+
+    def _isnan(self, node: Any) -> Condition:
+        part = self.operand(node.this)
+        found = self.builder.is_nan(part)
+        if self.dialect == "spark" and isinstance(part, Column):  # FALSE of NULL
+            return Condition(found.true, disjunction([found.false, IsNull(part)]))
+        return found
+
+    # --- comparisons
+
+    def compare(self, op: str, left: object, right: object, node: Any) -> Condition:
+        """Compare two operands."""
+        if isinstance(left, Constant | TextLiteral | SqlTime) and not isinstance(
+            right, Constant | TextLiteral | SqlTime
+        ):
+            left, right, op = right, left, _MIRRORED[op]
+        match left, right:
+            case (Constant("null"), _) | (_, Constant("null")):
+                return Condition(FALSE, FALSE)
+            case (Column() | Rounded()) as part, Constant() | TextLiteral() | SqlTime():
+                column = part.column if isinstance(part, Rounded) else part
+                value = self.constant(right, column)
+                if isinstance(value, Constant):
+                    return self.builder.compare(op, part, value)
+            case Column(), Column():
+                return self.builder.compare(op, left, right)
+            case StartOfUnit() as part, Constant() | TextLiteral() | SqlTime():
+                return self._compare_start(op, part, right, node)
+            case ColumnSum(column, by), Constant("integer", value):
+                return self._compare_sum(op, column, by, int(value))
+            case Call() as call, Constant("integer" | "decimal" | "float", value) if call.type == "double":
+                found = _compared(op, call, Literal(float(value), "double"))
+                return Condition(found, _compared(NEGATED[op], call, Literal(float(value), "double")))
+        return self.not_used(node)
+
+    def _compare_start(self, op: str, part: StartOfUnit, value: object, node: Any) -> Condition:
+        """Compare the start of a calendar unit with a constant, by the times that lie in such units."""
+        if part.is_number:
+            return self._compare_year(op, part, value, node)
+        time = time_of(value.text) if isinstance(value, TextLiteral) else value
+        if (
+            not isinstance(time, SqlTime)
+            or time.kind == "instant"
+            or (time.kind == "time" and isinstance(value, TextLiteral))
+        ):
+            return self.not_used(node)
+        if part.through_instants and part.column.type != "timestamp" and not is_utc(self.zone):
+            return self.not_used(node)
+        found = starts(part.unit, time.microseconds)
+        return self.not_used(node) if found is None else self._within(op, part.column, time.microseconds, *found, node)
+
+    def _compare_year(self, op: str, part: StartOfUnit, value: object, node: Any) -> Condition:
+        match value:
+            case Constant("integer", number) if 1900 < number < 9000:
+                first, following = (_year_start(int(number) + more) for more in (0, 1))
+                return self._within(op, part.column, first, first, following, node)
+        return self.not_used(node)
+
+    def _within(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> Condition:
+        """Compare the start of the unit of a column with a local time.
+
+        Parameters
+        ----------
+        op, column, node
+            The comparison, the column, and where it is written.
+        value, first, following
+            The time, the start of the unit that holds it, and the start of the unit after it.
+        """
+        ends = [self._bound(column, place) for place in (first, following)]
+        if any(end is None for end in ends):
+            return self.not_used(node)
+        begin, end = (end for end in ends if end is not None)
+        at_start = value == first
+        least = begin if at_start else end  # the first start that is not before the value
+
+        def holds(op: str) -> Condition:
+            compare = self.builder.compare
+            match op:
+                case "=":
+                    both = [compare(">=", column, begin), compare("<", column, end)]
+                    return self.builder.both(both) if at_start else Condition(FALSE, Not(IsNull(column)))
+                case "!=":
+                    return holds("=").negated()
+                case ">=":
+                    return compare(">=", column, least)
+                case ">":
+                    return compare(">=", column, end)
+                case "<":
+                    return compare("<", column, least)
+            return compare("<", column, end)
+
+        return holds(op)
+
+    def _bound(self, column: Column, local: int) -> Constant | None:
+        """The first moment of a unit, as a column's values are compared with it."""
+        if column.type == "date":
+            return Constant.number("date", local // DAY)
+        if column.type == "timestamp_ntz":
+            return Constant.number("time", local)
+        instant = instant_of(local, self.zone)
+        return None if instant is None else Constant.number("time", instant)
+
+    def _compare_sum(self, op: str, column: Column, by: int, value: int) -> Condition:
+        if self.dialect == "duckdb":
+            return self.builder.compare(op, column, Constant.number("integer", value - by))
+        kind = "int" if column.type == "int" else "bigint"
+        if by not in sql_type(kind).values or value not in sql_type("bigint").values:
+            return self.unknown(f"{column} + {by} is not used: it is too large")
+        flags = ("LEGACY",)  # which may wrap around where the other mode fails
+        total = Call("+", (column, Literal(by, kind)), CATALYST + "Add", flags, kind)
+        literal = Literal(value, kind if value in sql_type(kind).values else "bigint")
+        if literal.type != kind:
+            return self.unknown(f"{column} + {by} is not used: it is compared with a larger type")
+        return Condition(_compared(op, total, literal), _compared(NEGATED[op], total, literal))
+
+
+_CONDITIONS = frozenset(
+    [
+        "Is",
+        "NullSafeEQ",
+        "NullSafeNEQ",
+        "Between",
+        "In",
+        "Like",
+        "Escape",
+        "StartsWith",
+        "EndsWith",
+        "Contains",
+        "IsNan",
+    ]
+)
+_LIKE_ARGUMENTS = ("this", "expression", "negate")
+
+
+def _has_only(node: Any, *names: str) -> bool:
+    """True where a node has no further settings, which a newer parser may add."""
+    return all(name in names or not value for name, value in node.args.items())
+
+
+def _column_classes() -> tuple[type, ...]:
+    return (required("sqlglot", "a condition in SQL").exp.Column,)
+
+
+def _compared(op: str, left: Predicate, literal: Literal) -> Predicate:
+    return Not(Comparison("=", left, literal)) if op == "!=" else Comparison(op, left, literal)
+
+
+def _year_start(year: int) -> int:
+    found = time_of(f"{year}-01-01")
+    return 0 if found is None else found.microseconds

@@ -1,0 +1,149 @@
+"""Days and times as SQL writes them, in the one form that all engines read alike, and the starts of calendar units.
+
+>>> time_of("2024-02-29"), time_of("2024-02-29 12:00:00.5"), time_of("2024-02-29T12:00:00Z")
+(DATE 19782, TIME 1709208000500000, INSTANT 1709208000000000)
+>>> time_of("2024-2-29") is None, time_of("tomorrow") is None
+(True, True)
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo
+
+DAY = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1)
+_FORM = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?(Z|[+-]\d\d:\d\d|[+-]\d\d)?")
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_MICROSECONDS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+UNITS = ("year", "quarter", "month", "week", "day")
+"""Units of which all engines agree where they begin: weeks on Mondays."""
+
+
+@dataclass(frozen=True)
+class SqlTime:
+    """A day, a local time or an instant.
+
+    ``kind`` is ``date``, ``time`` or ``instant``; ``value`` are days since 1970 of a day, else microseconds.
+    """
+
+    kind: str
+    value: int
+
+    def __repr__(self) -> str:
+        return f"{self.kind.upper()} {self.value}"
+
+    @property
+    def microseconds(self) -> int:
+        """Microseconds since 1970, of a day its midnight."""
+        return self.value * DAY if self.kind == "date" else self.value
+
+    def plus(self, amount: int, unit: str) -> SqlTime | None:
+        """Add an interval; None where engines differ, as in hours on days."""
+        unit = unit.lower().removesuffix("s")
+        try:
+            if unit in ("day", "week"):
+                days = amount * (7 if unit == "week" else 1)
+                return SqlTime(self.kind, self.value + days * (1 if self.kind == "date" else DAY))
+            if unit in _MONTHS and self.kind != "instant":
+                day, rest = divmod(self.microseconds, DAY)
+                moved = _months_later(date(1970, 1, 1) + timedelta(day), amount * _MONTHS[unit])
+                days = (moved - date(1970, 1, 1)).days
+                return SqlTime(self.kind, days if self.kind == "date" else days * DAY + rest)
+        except (OverflowError, ValueError):
+            return None
+        if unit in _MICROSECONDS and self.kind != "date":
+            return SqlTime(self.kind, self.value + amount * _MICROSECONDS[unit])
+        return None
+
+
+def _months_later(day: date, months: int) -> date:
+    """The day some months later, or the last one of a shorter month."""
+    count = day.year * 12 + day.month - 1 + months
+    year, month = divmod(count, 12)
+    return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def time_of(text: str) -> SqlTime | None:
+    """Read a day or a time; None for any form in which engines differ."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    day, clock, fraction, zone = match.groups()
+    try:
+        found = datetime.fromisoformat(f"{day}T{clock or '00:00:00'}")
+        if clock is None:
+            return None if zone else SqlTime("date", (found - _EPOCH).days)
+        value = (found - _EPOCH) // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
+        if zone is None:
+            return SqlTime("time", value)
+        offset = datetime.fromisoformat(
+            f"{day}T{clock}{'+00:00' if zone == 'Z' else zone if ':' in zone else zone + ':00'}"
+        )
+    except ValueError:
+        return None
+    return SqlTime("instant", value - (offset.utcoffset() or timedelta()) // timedelta(microseconds=1))
+
+
+@cache
+def zone_of(name: str) -> ZoneInfo | None:
+    """A time zone by its name; None where it is not known."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        return None
+
+
+def is_utc(zone: str | None) -> bool:
+    """True for a zone without an offset.
+
+    >>> is_utc("Etc/UTC"), is_utc("Europe/London"), is_utc(None)
+    (True, False, False)
+    """
+    return zone in ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT")
+
+
+def instant_of(local: int, zone: str | None) -> int | None:
+    """The instant of a local time in a zone; None where that is unknown, or the time is skipped or occurs twice."""
+    if is_utc(zone):
+        return local
+    found = zone_of(zone) if zone else None
+    if found is None:
+        return None
+    try:
+        naive = _EPOCH + timedelta(microseconds=local)
+        first, second = (naive.replace(tzinfo=found, fold=fold) for fold in (0, 1))
+        offset = first.utcoffset()
+        back = first.astimezone(UTC).astimezone(found).replace(tzinfo=None)
+    except OverflowError:
+        return None
+    if offset is None or offset != second.utcoffset() or back != naive:
+        return None
+    return local - offset // timedelta(microseconds=1)
+
+
+def starts(unit: str, local: int) -> tuple[int, int] | None:
+    """Start of the calendar unit that holds a local time, and that of the next one; microseconds since 1970.
+
+    >>> [value // DAY for value in starts("month", 19782 * DAY + 5)]
+    [19754, 19783]
+    """
+    day = date(1970, 1, 1) + timedelta(local // DAY)
+    try:
+        match unit:
+            case "day":
+                first, following = day, day + timedelta(1)
+            case "week":
+                first = day - timedelta(day.weekday())
+                following = first + timedelta(7)
+            case _:
+                length = _MONTHS[unit]
+                first = date(day.year, (day.month - 1) // length * length + 1, 1)
+                following = _months_later(first, length)
+    except (OverflowError, ValueError):
+        return None
+    return (first - date(1970, 1, 1)).days * DAY, (following - date(1970, 1, 1)).days * DAY

@@ -1,0 +1,413 @@
+"""SQL of Spark and DuckDB as predicates: what the engine finds TRUE of a row, Spark does of the predicate."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import geoskip
+from geoskip import predicates as p
+from geoskip.engines.sql_text import predicate_of_sql
+from geoskip.engines.time_texts import instant_of
+from geoskip.errors import InvalidSpecificationError, MissingPackageError, UnknownColumnError
+from tests.support.engine_rows import COLUMNS, NAN, TYPES, conditions, lost_rows, may_be_true, physical_rows, table
+from tests.support.evaluator import outcomes
+from tests.support.indexed_files import write_indexed
+
+TABLE = table()
+ROWS = physical_rows(TABLE)
+DUCKDB = duckdb.connect()
+DUCKDB.execute("SET TimeZone = 'UTC'")
+DUCKDB.register("arrow_rows", TABLE.append_column("rn", pa.array(range(len(TABLE)))))
+DUCKDB.execute("CREATE TABLE rows AS FROM arrow_rows")
+PATTERN = {"starts": "starts_with({}, {})", "ends": "ends_with({}, {})", "contains": "contains({}, {})"}
+
+
+def literal(value: Any, dialect: str, typed: bool) -> str:
+    """A value in SQL; ``typed`` chooses among two ways to write it."""
+    match value:
+        case None | bool():
+            return str(value or "NULL") if value is None else str(value).upper()
+        case float() if not math.isfinite(value):
+            return f"CAST('{value}' AS DOUBLE)"
+        case float():
+            return f"CAST({value!r} AS DOUBLE)" if typed else f"{value!r}"
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case bytes():
+            return f"unhex('{value.hex()}')"
+        case dt.datetime():
+            zoned = value.tzinfo is not None
+            text = value.replace(tzinfo=None).isoformat(" ") + (
+                "+00:00" if zoned and dialect == "duckdb" else "Z" * zoned
+            )
+            kind = (
+                ("TIMESTAMPTZ" if zoned else "TIMESTAMP")
+                if dialect == "duckdb"
+                else "TIMESTAMP"
+                if zoned
+                else "TIMESTAMP_NTZ"
+            )
+            return f"{kind} '{text}'" if typed else f"'{text}'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'" if typed else f"'{value.isoformat()}'"
+    return str(value)
+
+
+def rendered(condition: tuple[Any, ...], dialect: str, typed: bool = True) -> str:
+    """A condition as SQL."""
+
+    def inner(part: tuple[Any, ...]) -> str:
+        return rendered(part, dialect, typed)
+
+    match condition:
+        case "compare", name, op, value:
+            return f"{name} {op} {literal(value, dialect, typed)}"
+        case "compare_columns", left, op, right:
+            return f"{left} {op} {right}"
+        case "isin", name, values:
+            return f"{name} IN ({', '.join(literal(value, dialect, typed) for value in values) or 'NULL'})"
+        case "null", name:
+            return f"{name} IS NULL"
+        case "nan", name:
+            return f"isnan({name})"
+        case "text", name, "like", pattern:
+            return f"{name} LIKE {literal(pattern, dialect, typed)}"
+        case "text", name, kind, pattern:
+            form = (
+                PATTERN[kind] if dialect == "duckdb" else PATTERN[kind].replace("_with", "swith").replace("ssw", "sw")
+            )
+            return form.format(name, literal(pattern, dialect, typed))
+        case "column", name:
+            return str(name)
+        case "not", part:
+            return f"NOT ({inner(part)})"
+        case "and" | "or" as word, left, right:
+            return f"({inner(left)}) {word.upper()} ({inner(right)})"
+        case "xor", left, right:
+            return f"({inner(left)}) IS NOT {'TRUE' if typed else 'FALSE'} AND ({inner(right)}) IS NULL"
+        case "choice", test, then, other:
+            return f"CASE WHEN {inner(test)} THEN {inner(then)} ELSE {inner(other)} END"
+    raise AssertionError(condition)
+
+
+def answers(text: str) -> list[bool | None]:
+    """What DuckDB makes of a condition, row by row."""
+    return [found for (found,) in DUCKDB.execute(f"SELECT ({text})::BOOLEAN FROM rows ORDER BY rn").fetchall()]
+
+
+seen: Counter[str] = Counter()
+
+
+@example(("compare", "f", "=", 0.1), False)
+@example(("compare", "x", ">", 5.0), True)
+@example(("compare", "d", "<", Decimal("1.505")), False)
+@example(("compare", "n", "=", 9007199254740992.0), True)
+@given(conditions(texts=["starts", "ends", "contains", "like"]), st.booleans())
+def test_a_row_that_duckdb_finds_is_never_lost(condition: tuple[Any, ...], typed: bool) -> None:
+    text = rendered(condition, "duckdb", typed)
+    try:
+        found = answers(text)
+    except duckdb.Error:
+        seen["refused"] += 1
+        return
+    node, reasons = predicate_of_sql(text, TYPES, "duckdb", time_zone="UTC", names=tuple(TYPES))
+    assert lost_rows(node, ROWS, found) == [], text
+    seen["used"] += not reasons
+    seen["excluded"] += sum(not may_be_true(node, row) for row in ROWS) > 0
+
+
+def is_own(name: str, value: Any) -> bool:
+    """True for values of a column's own type, of which the oracle of Spark knows the comparison."""
+    kind = TYPES.get(name, "int")
+    match value:
+        case None:
+            return True
+        case bool():
+            return kind == "boolean"
+        case int():
+            return kind in ("int", "bigint") and abs(value) < 2**31
+        case float():
+            return kind == "double"
+        case str():
+            return "\\" not in value
+        case dt.datetime():
+            return kind != "date"
+    return not isinstance(value, Decimal | bytes)
+
+
+def own_if_any(name: str, value: Any) -> bool:
+    return is_own(name, value) or name in ("i8", "u8", "f", "d", "bin")
+
+
+def meant(condition: tuple[Any, ...]) -> p.Predicate:
+    """What Spark means by a condition."""
+
+    def column(name: str) -> p.Column:
+        return p.Column(name, TYPES.get(name, "int"))
+
+    def constant(name: str, value: Any) -> p.Literal:
+        kind = TYPES.get(name, "int")
+        if not is_own(name, value):
+            raise LookupError(value)
+        if isinstance(value, dt.datetime):
+            value = (value.replace(tzinfo=None) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+        elif isinstance(value, dt.date):
+            value = (value - dt.date(1970, 1, 1)).days
+        return p.Literal(value, kind)
+
+    match condition:
+        case "compare", name, op, value:
+            same = p.Comparison("=" if op == "!=" else op, column(name), constant(name, value))
+            return p.Not(same) if op == "!=" else same
+        case "compare_columns", left, op, right:
+            same = p.Comparison("=" if op == "!=" else op, column(left), column(right))
+            return p.Not(same) if op == "!=" else same
+        case "isin", name, values:
+            return p.In(column(name), tuple(constant(name, value) for value in values or (None,)))
+        case "null", name:
+            return p.IsNull(column(name))
+        case "text", name, kind, pattern:
+            form = {"starts": p.StartsWith, "ends": p.EndsWith, "contains": p.Contains, "like": p.Like}[kind]
+            return form(column(name), pattern)
+        case "column", name:
+            return column(name)
+        case "not", part:
+            return p.Not(meant(part))
+        case "and", left, right:
+            return p.And((meant(left), meant(right)))
+        case "or", left, right:
+            return p.Or((meant(left), meant(right)))
+    raise LookupError(condition)
+
+
+@given(conditions(texts=["starts", "ends", "contains", "like"], literals=own_if_any), st.booleans())
+def test_a_row_that_spark_finds_is_never_lost(condition: tuple[Any, ...], typed: bool) -> None:
+    try:
+        reference = meant(condition)
+    except LookupError:
+        return
+    text = rendered(condition, "spark", typed)
+    node, _ = predicate_of_sql(text, TYPES, "spark", time_zone="UTC", names=tuple(TYPES))
+    lost = [row for row in ROWS if outcomes(reference, row) == {True} and not may_be_true(node, row)]
+    assert lost == [], text
+    seen["spark"] += not isinstance(node, p.Opaque)
+
+
+def test_most_conditions_are_used_and_exclude_rows() -> None:
+    if seen:  # the test above ran in this process
+        assert seen["used"] > 10
+        assert seen["excluded"] > 10
+        assert seen["refused"] < 20
+        assert seen["spark"] > 5
+
+
+# ---- single rules
+
+NAMES = {
+    "a": "int", "x": "double", "f": "float", "s": "string", "d": "decimal(10,2)", "day": "date", "ts": "timestamp",
+    "tn": "timestamp_ntz", "b": "boolean", "g": "binary", "lng": "double", "lat": "double", "odd col": "int",
+    "st": "struct<x:int,Y:string>",
+}  # fmt: skip
+UNUSED = "not used"
+
+
+@pytest.mark.parametrize(
+    ("text", "spark", "duckdb"),
+    [
+        ("A > 5 AND S = 'x'", "(a > 5 AND s = 'x')", "(a > 5 AND s = 'x')"),
+        ("a BETWEEN 1 AND 3", "(a >= 1 AND a <= 3)", "(a >= 1 AND a <= 3)"),
+        ("a NOT IN (1, NULL)", "False", "False"),
+        ("a IS NOT DISTINCT FROM 5", "a = 5", "a = 5"),
+        ("a IS DISTINCT FROM 5", "(NOT a = 5 OR a IS NULL)", "(NOT a = 5 OR a IS NULL)"),
+        ("(a > 5) IS NOT TRUE", "(a <= 5 OR a IS NULL)", "(a <= 5 OR a IS NULL)"),
+        ("(a > NULL) IS NULL", UNUSED, UNUSED),
+        ("a = 1 IS NULL", "a IS NULL", "a IS NULL"),
+        ("a = (b IS NULL)", UNUSED, UNUSED),
+        ("s = 'it''s'", UNUSED, "s = 'it's'"),
+        (r"s = 'a\b'", UNUSED, r"s = 'a\b'"),
+        (r"s LIKE 'a\%'", UNUSED, UNUSED),
+        ("s LIKE 'a%'", "s LIKE 'a%'", "s LIKE 'a%'"),
+        ("s LIKE 'a!%%' ESCAPE '!'", "(s LIKE 'a%%' AND s LIKE 'a!%%')", "(s LIKE 'a%%' AND s LIKE 'a!%%')"),
+        ("s LIKE 'a!b' ESCAPE '!'", UNUSED, UNUSED),
+        ("s ILIKE 'a%'", UNUSED, UNUSED),
+        ("s COLLATE NOCASE = 'a'", UNUSED, UNUSED),
+        ("a = '5.5'", UNUSED, UNUSED),
+        ("s > 5", UNUSED, UNUSED),
+        ("f > 0.1", "f >= 0.10000000149011612", "f >= 0.10000000149011612"),
+        ("a / 2 = 1", UNUSED, UNUSED),
+        ("CAST(s AS INT) = 1", UNUSED, UNUSED),
+        ("CAST(x AS INT) = 1", UNUSED, UNUSED),
+        ("a + 1 > 5", "(a + 1) > 5", "a > 4"),
+        ("day >= '2024-02-29'", "day >= DATE '2024-02-29'", "day >= DATE '2024-02-29'"),
+        ("day > '2024-2-9'", UNUSED, UNUSED),
+        ("day > '2024-02-29 12:00:00'", UNUSED, UNUSED),
+        ("day < DATE '2024-01-31' + INTERVAL 1 MONTH", "day < DATE '2024-02-29'", "day < DATE '2024-02-29'"),
+        ("day < DATE '2024-01-01' + INTERVAL 3 HOURS", UNUSED, UNUSED),
+        ("day > current_date", UNUSED, UNUSED),
+        ("year(day) = 2024", "(day >= DATE '2024-01-01' AND day < DATE '2025-01-01')",
+         "(day >= DATE '2024-01-01' AND day < DATE '2025-01-01')"),
+        ("year(day) > 2023", "day >= DATE '2024-01-01'", "day >= DATE '2024-01-01'"),
+        ("year(day) < 1500", UNUSED, UNUSED),
+        ("CAST(tn AS DATE) <= '2024-02-29'", "tn < TIMESTAMP_NTZ '2024-03-01 00:00:00'",
+         "tn < TIMESTAMP_NTZ '2024-03-01 00:00:00'"),
+        ("date_trunc('month', tn) > DATE '2024-02-01'", UNUSED, "tn >= TIMESTAMP_NTZ '2024-03-01 00:00:00'"),
+        ("date_trunc('month', day) = DATE '2024-02-02'", UNUSED, "False"),
+        ("date_trunc('month', ts) = DATE '2024-02-01'", UNUSED, UNUSED),
+        ("ts > TIMESTAMP '2024-02-29 12:00:00'", UNUSED, UNUSED),
+        ("tn > TIMESTAMP '2024-02-29 12:00:00'", UNUSED, "tn >= TIMESTAMP_NTZ '2024-02-29 12:00:00'"),
+        ("ts > '2024-02-29 12:00:00Z'", "ts > TIMESTAMP '2024-02-29 12:00:00Z'",
+         "ts >= TIMESTAMP '2024-02-29 12:00:00Z'"),
+        ("t.st.x = 4 AND t.a = 1", "(st.x = 4 AND a = 1)", "(st.x = 4 AND a = 1)"),
+        ("st.y = 'b'", "st.Y = 'b'", "st.Y = 'b'"),
+        ("isnan(x)", "x = nan", "x = nan"),
+        ("NOT isnan(x)", "(NOT x = nan OR x IS NULL)", "NOT x = nan"),
+        ("b AND NOT b", "(b AND NOT b)", "(b AND NOT b)"),
+        ("a IN (SELECT 1)", UNUSED, UNUSED),
+        ("rand() < 0.5", UNUSED, UNUSED),
+    ],
+)  # fmt: skip
+def test_what_a_condition_becomes(text: str, spark: str, duckdb: str) -> None:
+    for dialect, expected in (("spark", spark), ("duckdb", duckdb)):
+        node, reasons = predicate_of_sql(text, NAMES, dialect, names=tuple(NAMES))
+        if expected == UNUSED:
+            assert isinstance(node, p.Opaque), (dialect, node)
+            assert UNUSED in reasons[0]
+        else:
+            assert (str(node), reasons) == (expected, []), dialect
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "expected"),
+    [
+        ("UTC", "ts > TIMESTAMP '2024-03-31 02:30:00'", "ts > TIMESTAMP '2024-03-31 02:30:00Z'"),
+        ("America/New_York", "ts >= '2024-07-01'", "ts >= TIMESTAMP '2024-07-01 04:00:00Z'"),
+        ("Europe/Oslo", "ts > '2024-03-31 02:30:00'", UNUSED),
+        ("Europe/Oslo", "ts > '2024-10-27 02:30:00'", UNUSED),
+        ("No/Where", "ts > '2024-10-27 12:30:00'", UNUSED),
+        ("Europe/Oslo", "year(ts) > 2023", "ts >= TIMESTAMP '2023-12-31 23:00:00Z'"),
+        ("Europe/Oslo", "tn > TIMESTAMP '2024-07-01 12:00:00'", UNUSED),
+    ],
+)
+def test_instants_need_the_zone_of_the_session(zone: str, text: str, expected: str) -> None:
+    node, _ = predicate_of_sql(text, NAMES, "spark", time_zone=zone)
+    assert isinstance(node, p.Opaque) if expected == UNUSED else str(node) == expected
+
+
+def test_a_local_time_that_is_skipped_or_repeated_has_no_instant() -> None:
+    hour = 3_600_000_000
+    midnight = (dt.datetime(2024, 3, 31) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    found = [instant_of(midnight + hour * part // 2, "Europe/Oslo") for part in range(8)]
+    assert [value is None for value in found] == [False, False, False, False, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("a > 5 AND tmep < 3 AND b", UnknownColumnError, "no column tmep at line 1, column 14; .*its columns are|Its"),
+        ("dya > DATE '2024-01-01'", UnknownColumnError, "did you mean day"),
+        ("f(nowhere) = 1", UnknownColumnError, "nowhere"),
+        ("a >", InvalidSpecificationError, "line 1, column 3, near '>'"),
+        ("a > 5; DROP TABLE x", InvalidSpecificationError, "near 'DROP'"),
+        ("a > 5 GROUP BY a", InvalidSpecificationError, "near 'GROUP BY'"),
+        ("", InvalidSpecificationError, "is no condition"),
+    ],
+)
+def test_a_wrong_condition_is_an_error_that_says_where(text: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        predicate_of_sql(text, NAMES, "spark", names=tuple(NAMES))
+
+
+def test_other_dialects_are_refused() -> None:
+    with pytest.raises(InvalidSpecificationError, match="one of spark, duckdb, got 'mysql'"):
+        predicate_of_sql("a = 1", NAMES, "mysql")
+
+
+def test_names_that_differ_by_case_need_quotes() -> None:
+    types = {"a": "int", "A": "int"}
+    assert isinstance(predicate_of_sql("a = 1", types, "duckdb")[0], p.Opaque)
+    assert str(predicate_of_sql('"A" = 1', types, "duckdb")[0]) == "A = 1"
+
+
+def test_a_long_and_a_deep_condition_are_read() -> None:
+    long = " OR ".join(f"a = {number}" for number in range(1000))
+    assert len(p.children(predicate_of_sql(long, NAMES)[0])) == 1000
+    assert str(predicate_of_sql("(" * 15 + "a = 1" + ")" * 15, NAMES)[0]) == "a = 1"
+    with pytest.raises(InvalidSpecificationError, match="nested too deep"):
+        predicate_of_sql("(" * 999 + "a = 1" + ")" * 999, NAMES)
+
+
+def test_without_sqlglot_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geoskip.engines.extras.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'geoskip\[sql\]'"):
+        predicate_of_sql("a = 1", NAMES)
+
+
+# ---- whole datasets
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of four rows with near values, so that most conditions need few of them."""
+    place = tmp_path_factory.mktemp("sql") / "data"
+    names = [name for name in COLUMNS if name not in ("ns", "bin", "u8", "i8")]
+    days = pc.if_else(pc.less(TABLE["day"], dt.date(1900, 1, 1)), None, TABLE["day"])  # the rest only Spark builds
+    data = TABLE.set_column(TABLE.column_names.index("day"), "day", days).select(names)
+    order = data.sort_by([("x", "ascending"), ("a", "ascending")])
+    tables = {f"k={start % 3}/{start:03}.parquet": order.slice(start, 4) for start in range(0, len(order), 4)}
+    types = {name: TYPES[name] for name in names}
+    write_indexed(place, tables, types, [geoskip.MinMax(name) for name in names if name != "b"], partitions=["k"])
+    return place
+
+
+kept_of: list[float] = []
+
+
+@given(
+    conditions(texts=["starts", "contains", "like"]), st.booleans(), st.sampled_from(["", " AND k < 2", " OR k = 1"])
+)
+def test_no_file_with_a_row_that_duckdb_finds_is_left_out(
+    folder: Path, condition: tuple[Any, ...], typed: bool, more: str
+) -> None:
+    text = f"({rendered(condition, 'duckdb', typed)}){more}"
+    source = f"read_parquet('{folder}/*/*.parquet', hive_partitioning=true, filename=true)"
+    try:
+        needed = {name for (name,) in DUCKDB.execute(f"SELECT DISTINCT filename FROM {source} WHERE {text}").fetchall()}
+    except duckdb.Error:
+        return
+    try:
+        found = geoskip.files(folder, text, dialect="duckdb", time_zone="UTC", listing=listed(folder))
+    except UnknownColumnError:  # of those columns that the files do not have
+        return
+    assert needed <= {file.path for file in found}, text
+    kept_of.append(len(found) / found.report.files_total)
+
+
+_listings: dict[Path, Any] = {}
+
+
+def listed(folder: Path) -> Any:
+    return _listings.setdefault(folder, geoskip.listing(folder))
+
+
+def test_half_of_the_conditions_leave_out_files() -> None:
+    if len(kept_of) > 10:
+        assert sum(share < 1 for share in kept_of) > len(kept_of) / 3
+
+
+def test_nan_is_above_all_numbers_in_duckdb_as_in_spark() -> None:
+    found = answers("x > 1e308")
+    assert any(answer and math.isnan(row["x"]) for answer, row in zip(found, ROWS, strict=True) if row["x"] is not None)
+    node, _ = predicate_of_sql("x > 1e308", TYPES, "duckdb")
+    assert may_be_true(node, {"x": NAN})
