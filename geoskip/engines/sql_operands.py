@@ -14,7 +14,7 @@ from typing import Any
 
 from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.constant_bounds import Constant, Engine
-from geoskip.engines.implied_conditions import Builder, Condition, Rounded
+from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
 from geoskip.engines.time_texts import UNITS, SqlTime, instant_of, is_utc, time_of
 from geoskip.errors import UnknownColumnError
 from geoskip.predicates import Call, Column, Literal, Predicate
@@ -94,7 +94,7 @@ class SqlOperands:
             self.known.setdefault(name.lower(), []).append(name)
         self.escapes = dialect == "spark" and "\\" in text
 
-    def unknown(self, reason: str, *parts: object) -> Condition:
+    def unknown(self, reason: str, *parts: object) -> EngineCondition:
         """A condition of which nothing is known."""
         return self.builder.unknown(reason, *parts)
 
@@ -107,7 +107,7 @@ class SqlOperands:
         found = self._spatial(node)
         return UNKNOWN if found is None else found
 
-    def column(self, node: Any) -> Column | Condition:
+    def column(self, node: Any) -> Column | EngineCondition:
         """A column of the dataset, or a nested field; raises UnknownColumnError."""
         path = [part.name for part in node.parts]
         quoted = [bool(part.args.get("quoted")) for part in node.parts]
@@ -126,7 +126,7 @@ class SqlOperands:
             raise self._no_column(path[-1], node)
         return self.builder.column(path[-1])
 
-    def _nested(self, column: Column | Condition, name: str) -> Column | Condition:
+    def _nested(self, column: Column | EngineCondition, name: str) -> Column | EngineCondition:
         fields = dict(sql_type(column.type).fields) if isinstance(column, Column) else {}
         same = [field for field in fields if field.lower() == name.lower()]
         return self.builder.nested(column, same[0] if len(same) == 1 else name)

@@ -28,7 +28,7 @@ from typing import Any
 from geoskip.engines.agreed_functions import CATALYST
 from geoskip.engines.constant_bounds import NEGATED, Constant, conjunction, disjunction
 from geoskip.engines.extras import required
-from geoskip.engines.implied_conditions import Condition, Rounded
+from geoskip.engines.implied_conditions import EngineCondition, Rounded
 from geoskip.engines.sql_operands import ColumnSum, SqlOperands, StartOfUnit, TextLiteral
 from geoskip.engines.time_texts import DAY, SqlTime, instant_of, is_utc, starts, time_of
 from geoskip.errors import InvalidSpecificationError
@@ -120,7 +120,7 @@ def parsed(text: str, dialect: str) -> Any:
 class SqlTranslator(SqlOperands):
     """Translator of the nodes of one parsed condition."""
 
-    def condition(self, node: Any) -> Condition:
+    def condition(self, node: Any) -> EngineCondition:
         """A node that is TRUE, FALSE or NULL."""
         kind = type(node).__name__
         if kind == "Paren":
@@ -131,7 +131,7 @@ class SqlTranslator(SqlOperands):
             return self.builder.either([self.condition(part) for part in node.flatten()])
         if kind == "Not":
             return self.condition(node.this).negated()
-        handler: Callable[[Any], Condition] | None = getattr(self, f"_{kind.lower()}", None)
+        handler: Callable[[Any], EngineCondition] | None = getattr(self, f"_{kind.lower()}", None)
         if kind in _COMPARISONS and _has_only(node, "this", "expression"):
             return self.compare(_COMPARISONS[kind], self.operand(node.this), self.operand(node.expression), node)
         if kind in _CONDITIONS and handler is not None:
@@ -140,10 +140,10 @@ class SqlTranslator(SqlOperands):
             return self.builder.condition(self.operand(node))
         found = self._spatial(node)
         if isinstance(found, Call) and found.type == "boolean":
-            return Condition(found, Not(found))
+            return EngineCondition(found, Not(found))
         return self.not_used(node)
 
-    def not_used(self, node: Any) -> Condition:
+    def not_used(self, node: Any) -> EngineCondition:
         """A condition without a meaning that all engines share; its columns are looked up all the same."""
         for column in node.find_all(*_column_classes()):
             self.column(column)
@@ -152,7 +152,7 @@ class SqlTranslator(SqlOperands):
             f"{shown if len(shown) <= 200 else shown[:199] + '…'} is not used: only its engine knows it"
         )
 
-    def _is(self, node: Any) -> Condition:
+    def _is(self, node: Any) -> EngineCondition:
         negated = bool(node.args.get("negate"))
         part, value = node.this, type(node.expression).__name__
         if not _has_only(node, "this", "expression", "negate"):
@@ -168,16 +168,16 @@ class SqlTranslator(SqlOperands):
         elif value == "Boolean" and type(part).__name__ in ("Paren", "Column"):
             inner = self.condition(part)
             holds = inner if node.expression.this else inner.negated()
-            found = Condition(holds.true, disjunction([holds.false, self._null_of(inner, part)]), inner.size)
+            found = EngineCondition(holds.true, disjunction([holds.false, self._null_of(inner, part)]), inner.size)
         else:
             return self.not_used(node)
         return found.negated() if negated else found
 
-    def _is_unknown(self, inner: Condition, node: Any) -> Condition:
+    def _is_unknown(self, inner: EngineCondition, node: Any) -> EngineCondition:
         null = self._null_of(inner, node)
-        return Condition(null, disjunction([inner.true, inner.false]), inner.size)
+        return EngineCondition(null, disjunction([inner.true, inner.false]), inner.size)
 
-    def _null_of(self, inner: Condition, node: Any) -> Predicate:
+    def _null_of(self, inner: EngineCondition, node: Any) -> Predicate:
         """What holds where a condition is NULL: one of its columns is, unless it has NULLs or unknown parts itself."""
         vertices = [*walk(inner.true), *walk(inner.false)]
         columns = dict.fromkeys(vertex for vertex in vertices if isinstance(vertex, Column))
@@ -186,7 +186,7 @@ class SqlTranslator(SqlOperands):
             return self.not_used(node).true
         return disjunction([IsNull(column) for column in columns])
 
-    def _nullsafeeq(self, node: Any) -> Condition:
+    def _nullsafeeq(self, node: Any) -> EngineCondition:
         left, right = self.operand(node.this), self.operand(node.expression)
         if not _has_only(node, "this", "expression"):
             return self.not_used(node)
@@ -200,20 +200,20 @@ class SqlTranslator(SqlOperands):
             same = self.compare("=", left, right, node)
             nulls = conjunction([IsNull(left), IsNull(right)])
             one_null = disjunction([IsNull(left), IsNull(right)])
-            return Condition(disjunction([same.true, nulls]), disjunction([same.false, one_null]), same.size)
+            return EngineCondition(disjunction([same.true, nulls]), disjunction([same.false, one_null]), same.size)
         same = self.compare("=", left, right, node)
-        return Condition(same.true, disjunction([same.false, IsNull(left)]), same.size)
+        return EngineCondition(same.true, disjunction([same.false, IsNull(left)]), same.size)
 
-    def _nullsafeneq(self, node: Any) -> Condition:
+    def _nullsafeneq(self, node: Any) -> EngineCondition:
         return self._nullsafeeq(node).negated()
 
-    def _between(self, node: Any) -> Condition:
+    def _between(self, node: Any) -> EngineCondition:
         if not _has_only(node, "this", "low", "high"):
             return self.not_used(node)
         part, low, high = (self.operand(node.args[name]) for name in ("this", "low", "high"))
         return self.builder.both([self.compare(">=", part, low, node), self.compare("<=", part, high, node)])
 
-    def _in(self, node: Any) -> Condition:
+    def _in(self, node: Any) -> EngineCondition:
         if not _has_only(node, "this", "expressions"):
             return self.not_used(node)
         part = self.operand(node.this)
@@ -230,7 +230,7 @@ class SqlTranslator(SqlOperands):
             return self.not_used(node)
         return self.builder.either([self.compare("=", part, value, node) for value in values])
 
-    def _like(self, node: Any, escape: str | None = None) -> Condition:
+    def _like(self, node: Any, escape: str | None = None) -> EngineCondition:
         negated = bool(node.args.get("negate"))
         part, pattern = self.operand(node.this), self.operand(node.expression)
         if not (isinstance(part, Column) and isinstance(pattern, TextLiteral) and _has_only(node, *_LIKE_ARGUMENTS)):
@@ -241,7 +241,7 @@ class SqlTranslator(SqlOperands):
             found = self._escaped(part, pattern.text, escape)
         return found.negated() if negated else found
 
-    def _escaped(self, part: Column, pattern: str, escape: str) -> Condition:
+    def _escaped(self, part: Column, pattern: str, escape: str) -> EngineCondition:
         """LIKE with a pattern in which some signs are escaped."""
         plain, place = "", 0
         while place < len(pattern):
@@ -256,16 +256,16 @@ class SqlTranslator(SqlOperands):
         found = self.builder.text(part, lambda column, text: Like(column, text, escape), pattern)
         prefix = plain.partition("*")[0]
         if isinstance(found.true, Like) and prefix:
-            return Condition(conjunction([StartsWith(part, prefix), found.true]), Not(IsNull(part)))
-        return Condition(found.true, found.false if isinstance(found.true, Like) else found.true)
+            return EngineCondition(conjunction([StartsWith(part, prefix), found.true]), Not(IsNull(part)))
+        return EngineCondition(found.true, found.false if isinstance(found.true, Like) else found.true)
 
-    def _escape(self, node: Any) -> Condition:
+    def _escape(self, node: Any) -> EngineCondition:
         sign = self.operand(node.expression)
         if type(node.this).__name__ == "Like" and isinstance(sign, TextLiteral) and len(sign.text) == 1:
             return self._like(node.this, sign.text)
         return self.not_used(node)
 
-    def _starts(self, node: Any) -> Condition:
+    def _starts(self, node: Any) -> EngineCondition:
         form = {"StartsWith": StartsWith, "EndsWith": EndsWith, "Contains": Contains}[type(node).__name__]
         part, text = self.operand(node.this), self.operand(node.expression)
         if not (isinstance(text, TextLiteral) and isinstance(part, Column) and _has_only(node, "this", "expression")):
@@ -274,16 +274,16 @@ class SqlTranslator(SqlOperands):
 
     _startswith = _endswith = _contains = _starts
 
-    def _isnan(self, node: Any) -> Condition:
+    def _isnan(self, node: Any) -> EngineCondition:
         part = self.operand(node.this)
         found = self.builder.is_nan(part)
         if self.dialect == "spark" and isinstance(part, Column):  # FALSE of NULL
-            return Condition(found.true, disjunction([found.false, IsNull(part)]))
+            return EngineCondition(found.true, disjunction([found.false, IsNull(part)]))
         return found
 
     # --- comparisons
 
-    def compare(self, op: str, left: object, right: object, node: Any) -> Condition:
+    def compare(self, op: str, left: object, right: object, node: Any) -> EngineCondition:
         """Compare two operands."""
         if isinstance(left, Constant | TextLiteral | SqlTime) and not isinstance(
             right, Constant | TextLiteral | SqlTime
@@ -291,7 +291,7 @@ class SqlTranslator(SqlOperands):
             left, right, op = right, left, _MIRRORED[op]
         match left, right:
             case (Constant("null"), _) | (_, Constant("null")):
-                return Condition(FALSE, FALSE)
+                return EngineCondition(FALSE, FALSE)
             case (Column() | Rounded()) as part, Constant() | TextLiteral() | SqlTime():
                 column = part.column if isinstance(part, Rounded) else part
                 value = self.constant(right, column)
@@ -305,10 +305,10 @@ class SqlTranslator(SqlOperands):
                 return self._compare_sum(op, column, by, int(value))
             case Call() as call, Constant("integer" | "decimal" | "float", value) if call.type == "double":
                 found = _compared(op, call, Literal(float(value), "double"))
-                return Condition(found, _compared(NEGATED[op], call, Literal(float(value), "double")))
+                return EngineCondition(found, _compared(NEGATED[op], call, Literal(float(value), "double")))
         return self.not_used(node)
 
-    def _compare_start(self, op: str, part: StartOfUnit, value: object, node: Any) -> Condition:
+    def _compare_start(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
         """Compare the start of a calendar unit with a constant, by the times that lie in such units."""
         if part.is_number:
             return self._compare_year(op, part, value, node)
@@ -324,14 +324,14 @@ class SqlTranslator(SqlOperands):
         found = starts(part.unit, time.microseconds)
         return self.not_used(node) if found is None else self._within(op, part.column, time.microseconds, *found, node)
 
-    def _compare_year(self, op: str, part: StartOfUnit, value: object, node: Any) -> Condition:
+    def _compare_year(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
         match value:
             case Constant("integer", number) if 1900 < number < 9000:
                 first, following = (_year_start(int(number) + more) for more in (0, 1))
                 return self._within(op, part.column, first, first, following, node)
         return self.not_used(node)
 
-    def _within(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> Condition:
+    def _within(self, op: str, column: Column, value: int, first: int, following: int, node: Any) -> EngineCondition:
         """Compare the start of the unit of a column with a local time.
 
         Parameters
@@ -348,12 +348,12 @@ class SqlTranslator(SqlOperands):
         at_start = value == first
         least = begin if at_start else end  # the first start that is not before the value
 
-        def holds(op: str) -> Condition:
+        def holds(op: str) -> EngineCondition:
             compare = self.builder.compare
             match op:
                 case "=":
                     both = [compare(">=", column, begin), compare("<", column, end)]
-                    return self.builder.both(both) if at_start else Condition(FALSE, Not(IsNull(column)))
+                    return self.builder.both(both) if at_start else EngineCondition(FALSE, Not(IsNull(column)))
                 case "!=":
                     return holds("=").negated()
                 case ">=":
@@ -375,7 +375,7 @@ class SqlTranslator(SqlOperands):
         instant = instant_of(local, self.zone)
         return None if instant is None else Constant.number("time", instant)
 
-    def _compare_sum(self, op: str, column: Column, by: int, value: int) -> Condition:
+    def _compare_sum(self, op: str, column: Column, by: int, value: int) -> EngineCondition:
         if self.dialect == "duckdb":
             return self.builder.compare(op, column, Constant.number("integer", value - by))
         kind = "int" if column.type == "int" else "bigint"
@@ -386,7 +386,7 @@ class SqlTranslator(SqlOperands):
         literal = Literal(value, kind if value in sql_type(kind).values else "bigint")
         if literal.type != kind:
             return self.unknown(f"{column} + {by} is not used: it is compared with a larger type")
-        return Condition(_compared(op, total, literal), _compared(NEGATED[op], total, literal))
+        return EngineCondition(_compared(op, total, literal), _compared(NEGATED[op], total, literal))
 
 
 _CONDITIONS = frozenset(
