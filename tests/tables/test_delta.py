@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 import geoskip
 from geoskip import GeoBox, MinMax, ValueList
 from geoskip.errors import GeoskipError, InvalidSpecificationError
+from geoskip.spark import session
+from geoskip.spark.dataset.source import SparkData
 from tests.conftest import rows_of, same_as_off
 
 TEMPS = MinMax("temp")
@@ -291,6 +295,90 @@ def test_changes_between_planning_and_execution(spark: Any, place: Path) -> None
     assert [row.temp for row in frame.collect()] == [34]  # of the version that it was planned for
     again = spark.sql(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp > 33")
     assert [row.temp for row in again.collect()] == [41]
+
+
+def test_a_build_reads_the_version_that_was_listed(spark: Any, place: Path) -> None:
+    table = delta_table(spark, place)
+    dataset = geoskip.dataset(spark, place)
+    both = MinMax("temp + half")  # over two columns, so that Spark reads it
+    dataset.create_index(both)
+    data = SparkData(dataset._source, dataset._source.current_state())
+    listed = data.listing()
+    spark.sql(f"OPTIMIZE {table}")
+    entries = dataset.store.load(dataset.store.latest()).header.entries
+    built = data.build(entries, listed.path.to_pylist())
+    assert sorted((row.rows, row.summaries[str(both)]["min"]) for row in built.rows) == [
+        (10, 0), (10, 10), (10, 20), (10, 30)
+    ]  # fmt: skip
+
+
+def test_a_widened_column(spark: Any, place: Path, kept: Kept) -> None:
+    table = f"delta.`{place}`"
+    widening = "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    spark.sql(f"CREATE TABLE {table} (temp int, half int) USING delta {widening}")
+    spark.sql(f"INSERT INTO {table} SELECT id, id % 2 FROM range(0, 40, 1, 4)")
+    dataset = geoskip.dataset(spark, place)
+    dataset.create_index(ODD, TEMPS)
+    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp < 10") == (1, 4)
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN temp TYPE bigint")
+    spark.sql(f"INSERT INTO {table} SELECT id + 5000000000, id % 2 FROM range(0, 10, 1, 1)")
+    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9")[0] == 5  # the query reads another type
+    assert dataset.refresh_index("full").read == 5
+    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 9") == (0, 5)
+    assert kept(f"SELECT * FROM {table} WHERE temp % 7 = 6 AND temp < 10") == (1, 5)
+    assert dataset.verify().ok
+
+
+class AddedFormats:
+    """Stands for the driver's Java side: which formats it is given, and which it is told are missing."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.said: list[Any] = []
+        self.add = self.said.append
+
+    def getClass(self) -> SimpleNamespace:
+        return SimpleNamespace(getClassLoader=lambda: self.loader)
+
+    def missing(self, package: str, reason: str) -> None:
+        self.said.append(f"{package}: {reason}")
+
+
+def test_a_release_that_does_not_fit_is_left_alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    delta = next(each for each in session._TABLE_FORMATS if each.name == "Delta")
+    loader = session.java(spark).geoskip.getClass().getClassLoader()
+
+    def added(**change: Any) -> Any:
+        java = AddedFormats(loader)
+        session._add_format(spark, java, replace(delta, **change))
+        return java.said[0]
+
+    assert added().getClass().getName() == "geoskip.DeltaFormat"
+    assert added(known=("3.9.",)).startswith("org.apache.spark.sql.delta.: geoskip knows Delta 3.9.*, and this is 4.")
+    assert "does not fit Delta" in added(made="NoSuchClass")
+    source = session._source
+    monkeypatch.setattr(session, "_source", lambda name="": source(name).replace("preparedScan()", "unheardOf()"))
+    assert "does not fit Delta" in added()
+
+
+def test_advice_and_audits(spark: Any, place: Path) -> None:
+    table = delta_table(spark, place, enableDeletionVectors="true")
+    spark.sql(f"DELETE FROM {table} WHERE temp = 34")
+    dataset = geoskip.dataset(spark, place)
+    advised = str(geoskip.recommend(dataset, [f"SELECT * FROM {table} WHERE temp % 7 = 9"]))
+    assert "ValueList('temp" in advised, advised
+    dataset.create_index(TEMPS)
+    spark.conf.set("spark.geoskip.audit", "1")
+    try:
+        frame = spark.sql(f"SELECT * FROM {table} WHERE temp % 7 = 9")
+        frame.collect()
+        geoskip.wait_for_audits(spark)
+        report = geoskip.report(frame)
+    finally:
+        spark.conf.unset("spark.geoskip.audit")
+    assert report.files_kept < report.files_total
+    assert sum(scan.files_audited for scan in report.scans) == report.files_total - report.files_kept
+    assert report.lost == ()
 
 
 def test_vacuum(spark: Any, place: Path, kept: Kept) -> None:

@@ -208,7 +208,7 @@ class DatasetSource:
     def _frame(self, spark: SparkSession, attempts: int = 3) -> DataFrame:
         """Read the dataset; again where a file vanished while Spark inferred the columns, as in an overwrite."""
         try:
-            return self.read(spark)
+            return self._pinned(self.read(spark))
         except AnalysisException as error:
             why = with_way_out(sentence(error))
             if self.format in _LOGS and "data source" in why:
@@ -228,6 +228,13 @@ class DatasetSource:
                 elif found[1] != self.format.lower():
                     why = f"{found[0]} is not {self.format} by its name; give format={found[1]!r} to dataset()"
             raise InvalidSpecificationError(f"{self.name} cannot be read: {why}") from error
+
+    def _pinned(self, frame: DataFrame) -> DataFrame:
+        """DataFrame of one version of a table with a log, so that a build reads what was listed; others stay."""
+        if self.table is None and self.format not in _LOGS:
+            return frame
+        found = java(self.spark).geoskip.pinned(frame._jdf)
+        return frame if found is None else DataFrame(found, frame.sparkSession)
 
     def _listed(self, spark: SparkSession, frame: DataFrame, *, refresh: bool = True) -> FileListing:
         """Files of a DataFrame; raises InvalidSpecificationError for contradicting partitions."""

@@ -50,6 +50,9 @@ public class DeltaFormat extends TableFormat {
     }
 
     public String reasonOfTable(HadoopFsRelation files) {
+        if (files.location().getClass() == PinnedDeltaFileIndex.class) {
+            return null;
+        }
         if (files.location().getClass() != TahoeLogFileIndex.class) {
             return "left alone: its file index is a " + files.location().getClass().getName();
         }
@@ -121,6 +124,8 @@ public class DeltaFormat extends TableFormat {
         return ((TahoeFileIndex) files.location()).metadata().columnMappingMode().name().equals("id");
     }
 
+    public FileIndex pinned(FileIndex table) { return new PinnedDeltaFileIndex((TahoeLogFileIndex) table); }
+
     public List removed(FileIndex table) {
         List paths = new ArrayList();
         for (Object row : ((TahoeLogFileIndex) table).getSnapshot().tombstones().toDF().select("path").collectAsList()) {
@@ -143,6 +148,14 @@ public class DeltaFormat extends TableFormat {
             found = new scala.collection.immutable.$colon$colon(items.get(i), found);
         }
         return (Seq) found;
+    }
+}
+
+/** A table's index as of the version that is the latest now. */
+class PinnedDeltaFileIndex extends TahoeLogFileIndex {
+    PinnedDeltaFileIndex(TahoeLogFileIndex table) {
+        super(table.spark(), table.deltaLog(), table.path(), table.getSnapshot(), table.catalogTableOpt(),
+                table.partitionFilters(), true);
     }
 }
 

@@ -323,6 +323,23 @@ public final class Geoskip {
                 .with("byId", format != null && format.findsById(files)).toString();
     }
 
+    /** The same frame held to the latest version of its table; null where none can be indexed. */
+    public Dataset pinned(Dataset frame) throws Exception {
+        LogicalPlan plan = frame.queryExecution().analyzed();
+        LogicalPlan read = onlyRelation(plan);
+        final LogicalRelation relation = read instanceof LogicalRelation ? (LogicalRelation) read : null;
+        HadoopFsRelation files = relation == null ? null : (HadoopFsRelation) relation.relation();
+        TableFormat format = files == null ? null : TableFormat.of(files.location());
+        if (format == null || relation.isStreaming() || format.reasonOfTable(files) != null) {
+            return null;
+        }
+        final Object pinned =
+                ScalaInterop.relocated(relation, format.pinned(files.location()), relation.catalogTable());
+        return Dataset.ofRows(frame.sparkSession(), (LogicalPlan) plan.transformDown(new Replacement() {
+            Object of(Object node) { return node == relation ? pinned : null; }
+        }));
+    }
+
     /** The files that older versions of a table have, and the latest one no more: paths, joined by line feeds. */
     public String removed(Dataset frame) throws Exception {
         LogicalPlan read = onlyRelation(frame.queryExecution().analyzed());

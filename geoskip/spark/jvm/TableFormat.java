@@ -80,6 +80,9 @@ public abstract class TableFormat {
      */
     public abstract List removed(FileIndex table);
 
+    /** The index of a table, held to its latest version: what is listed is then what a build reads, whoever commits. */
+    public abstract FileIndex pinned(FileIndex table);
+
     /** The same scan without the files that are skipped. */
     public abstract FileIndex narrow(GeoskipFileIndex kept);
 
