@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from geoskip.engines.duckdb_expression import predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
+from geoskip.engines.duckdb_functions import SQL_TYPES, on_arrow
 from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, lowered
 from geoskip.engines.duckdb_statement import (
     NotUnderstoodError,
@@ -41,6 +42,7 @@ from geoskip.engines.folder_listing import located
 from geoskip.errors import InvalidSpecificationError
 from geoskip.predicates import TRUE, Predicate
 from geoskip.report import Report, Scan
+from geoskip.sources.offered_functions import offered_by_name
 from geoskip.stores.base import Store
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ _DEFAULTS = {
 }  # fmt: skip
 """Settings that change what a condition or a path means, with DuckDB's own values."""
 _VIEW = re.compile(r'CREATE (?:TEMP |TEMPORARY )?VIEW (?:(?:"(?:[^"]|"")*"|[^\s(".]+)\.?)+ AS (.*?);?\s*', re.DOTALL)
+_SPATIAL = "SELECT loaded FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"
 _BY_FILE = re.compile(r"filename|file_row_number", re.IGNORECASE)
 
 
@@ -135,6 +138,24 @@ class NarrowedConnection:
             self._files.datasets[folder] = (store, metadata)
         self._make_view(name, folder)
         self._names[lowered(name)] = folder
+
+    def register_functions(self) -> list[str]:
+        """Register the shapely-backed ``ST_`` functions over WKB, for databases without the spatial extension.
+
+        Geometries are BLOBs of WKB; the names, arguments and results are those of :func:`geoskip.register_functions` in
+        Spark. Returns the names. Raises InvalidSpecificationError where the spatial extension is loaded, which has
+        functions of these names.
+        """
+        if self._session(_SPATIAL, []):
+            raise InvalidSpecificationError(
+                "the spatial extension is loaded and has ST_ functions of its own; use these, or another connection"
+            )
+        arrow = required("duckdb.func", "register_functions()").ARROW
+        offered = {name: each for name, each in offered_by_name().items() if name.startswith("st_") and each.vectorised}
+        for name, each in offered.items():
+            self.connection.create_function(name, on_arrow(each), None, SQL_TYPES[each.returns], type=arrow)
+        self._files.own_functions = frozenset(offered)
+        return sorted(offered)
 
     def _make_view(self, name: str, folder: str) -> None:
         names = self._files.of_folder(folder)
@@ -375,7 +396,7 @@ class _Statement:
         return (lowered(name),) in rows
 
     def _has_spatial(self) -> bool:
-        return bool(self._once("spatial", "FROM duckdb_extensions() WHERE extension_name = 'spatial' AND loaded"))
+        return bool(self.files.own_functions or self._once("spatial", _SPATIAL))
 
     def _settings(self) -> dict[str, str]:
         wanted = ", ".join(map(literal, ("TimeZone", *_DEFAULTS)))

@@ -10,39 +10,32 @@ How DuckDB differs from Spark (:mod:`geoskip.engines.implied_conditions` has the
 * A text is read as the type of the column beside it: only days and times of the usual form are used, and zoned times
   where the session's zone is UTC.
 * LIKE has no escape character.
-* Spatial functions are GEOS's in both. The constant side is made here; a column of geometries is one of WKB to Spark.
-  ``ST_Distance`` to EMPTY is 0, as in Sedona; non-finite coordinates keep the file in any case.
+* For spatial functions see :mod:`geoskip.engines.duckdb_geometries`.
 """
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
-from fractions import Fraction
 from typing import Any
 
 import shapely
 
 from geoskip.engines.constant_bounds import Constant, Engine
+from geoskip.engines.duckdb_constants import EXACT_IN, fits, is_exact, scale_of, text_as, zoned
+from geoskip.engines.duckdb_geometries import distance_compared, shape, spatial_operand
 from geoskip.engines.duckdb_scopes import Json, lowered
 from geoskip.engines.implied_conditions import Builder, EngineCondition, Rounded
-from geoskip.engines.spatial_calls import spatial_call
 from geoskip.predicates import (
     Call,
     Column,
-    Comparison,
     Contains,
     EndsWith,
     Like,
-    Literal,
-    Not,
     Predicate,
     StartsWith,
     normalise,
 )
-from geoskip.types import sql_type
 
 _COMPARISONS = {
     "COMPARE_EQUAL": "=", "COMPARE_NOTEQUAL": "!=", "COMPARE_LESSTHAN": "<", "COMPARE_GREATERTHAN": ">",
@@ -56,32 +49,8 @@ _WHOLE = frozenset(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"))
 _WIDTHS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _UTC = frozenset(("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu"))
-_DAY_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIME_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?")
-_ZONED_TEXT = re.compile(rf"({_TIME_TEXT.pattern})([+-]\d{{2}}(?::\d{{2}})?)")
-_EPOCH = datetime.datetime(1970, 1, 1)
-_MICROSECONDS = 86_400_000_000
-_EXACT_IN = {"float": (1 << 24, 10), "double": (1 << 53, 22)}
-"""Digits and power of ten up to which a decimal becomes the nearest float of a type."""
 _DIGITS = Context(prec=76)
-_RELATIONS = frozenset(
-    f"st_{name}"
-    for name in [
-        "contains",
-        "within",
-        "covers",
-        "coveredby",
-        "intersects",
-        "disjoint",
-        "touches",
-        "crosses",
-        "overlaps",
-        "equals",
-    ]
-)
-SPATIAL = frozenset((*_RELATIONS, "st_distance", "st_dwithin"))
-"""Functions of DuckDB's spatial extension that mean what the shapely-backed ones of their names mean."""
-_NEGATED = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_MICROSECONDS = 86_400_000_000
 
 
 def predicate_of_duckdb(
@@ -178,14 +147,16 @@ class _Reader:
             case Constant("null"):
                 return part
             case Constant("text", text):
-                found = self._text_as(kind, text)
+                if kind == "GEOMETRY":
+                    return shape(self.builder, shapely.from_wkt, text)
+                found = text_as(kind, text, utc=self.utc)
                 if found is not None:
                     return found
             case Constant("integer", value) if kind in _WHOLE:
                 return part
             case Constant("integer", value) if kind == "DOUBLE" and abs(value) <= 1 << 53:
                 return Constant("float", float(value))
-            case Constant("decimal", value) if kind == "DOUBLE" and _is_exact(value, "double"):
+            case Constant("decimal", value) if kind == "DOUBLE" and is_exact(value, "double"):
                 return Constant("float", float(value))
             case Column(_, source) if _BITS.get(str(source), 999) <= _WIDTHS.get(kind, 0):
                 return part
@@ -198,41 +169,6 @@ class _Reader:
             case Column(_, "date") if kind == "TIMESTAMP":
                 return Rounded(part)
         return self.builder.unknown(f"a cast to {kind} is not used", part)
-
-    def _text_as(self, kind: str, text: str) -> Any:
-        """A text as the constant of a type; None where it is not of the usual form."""
-        match kind:
-            case "VARCHAR":
-                return Constant("text", text)
-            case "BOOLEAN" if text in ("t", "f", "true", "false"):
-                return Constant("boolean", text.startswith("t"))
-            case "DOUBLE" if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", text):
-                return Constant("float", float(text))
-            case "DOUBLE" if text.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):
-                return Constant("float", float(text))
-            case "DATE" if _DAY_TEXT.fullmatch(text):
-                return _day(text)
-            case "TIMESTAMP" if _TIME_TEXT.fullmatch(text):
-                return _moment("time", text)
-            case "TIMESTAMP" if _DAY_TEXT.fullmatch(text):
-                return _moment("time", text)
-            case "TIMESTAMP WITH TIME ZONE":
-                return self._zoned(text)
-            case "BLOB" if text.isascii() and "\\" not in text:
-                return Constant("binary", text.encode())
-            case "BLOB" if re.fullmatch(r"(\\x[0-9A-Fa-f]{2})+", text):
-                return Constant("binary", bytes.fromhex(text.replace("\\x", "")))
-            case "GEOMETRY":
-                return self._shape(shapely.from_wkt, text)
-        return None
-
-    def _zoned(self, text: str) -> Constant | None:
-        if found := _ZONED_TEXT.fullmatch(text):
-            moment = _moment("zoned time", found[1])
-            hours, _, minutes = found[2][1:].partition(":")
-            shift = (int(hours) * 60 + int(minutes or 0)) * 60_000_000 * (-1 if found[2][0] == "-" else 1)
-            return moment and Constant("zoned time", moment.value - shift)
-        return _moment("zoned time", text) if self.utc and _TIME_TEXT.fullmatch(text) else None
 
     # ---- comparisons
 
@@ -253,11 +189,11 @@ class _Reader:
         kind = column.type if isinstance(column, Column) else None
         match kind, constant.kind:
             case "date", "text":
-                found: Any = self._text_as("DATE", constant.value)
+                found: Any = text_as("DATE", constant.value, utc=self.utc)
             case "timestamp_ntz", "text":
-                found = self._text_as("TIMESTAMP", constant.value)
+                found = text_as("TIMESTAMP", constant.value, utc=self.utc)
             case "timestamp", "text":
-                found = self._as_column(column, self._zoned(constant.value) or Constant("odd text"))
+                found = self._as_column(column, zoned(constant.value, utc=self.utc) or Constant("odd text"))
             case "timestamp_ntz", "date":
                 found = Constant("time", constant.value * _MICROSECONDS)
             case "timestamp", "date" if self.utc:
@@ -271,10 +207,10 @@ class _Reader:
             case "timestamp", "date":
                 found = None
             case (("float" | "double"), "decimal"):
-                exact = _is_exact(constant.value, kind)
+                exact = is_exact(constant.value, kind)
                 found = Constant("float", float(constant.value)) if exact else None
             case _ if kind is not None and kind.startswith("decimal") and constant.kind == "decimal":
-                found = constant if _fits(kind, constant.value) else None
+                found = constant if fits(kind, constant.value) else None
             case _:
                 return constant
         if found is None:
@@ -285,15 +221,8 @@ class _Reader:
         if isinstance(left, Constant) and isinstance(right, Call):
             left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
         if isinstance(left, Call):
-            return self._distance(op, left, right)
+            return distance_compared(self.builder, op, left, right)
         return self.builder.compare(op, *self._matched(left, right))
-
-    def _distance(self, op: str, call: Call, constant: Any) -> EngineCondition:
-        limit = _number(constant)
-        if limit is None or call.type != "double":
-            return self.builder.unknown(f"{call.name} beside {constant} is not used")
-        literal = Literal(limit, "double")
-        return EngineCondition(_compares(op, call, literal), _compares(_NEGATED[op], call, literal))
 
     def _between(self, part: Any, lower: Any, upper: Any) -> EngineCondition:
         if not self._are_alike(part, [lower, upper]):
@@ -309,8 +238,8 @@ class _Reader:
         if len(kinds) > 1 or not isinstance(part, Column):
             return isinstance(part, Call) and len(members) == 2
         if kinds == {"decimal"}:
-            scale = max(_scale(member.value) for member in known)
-            bound, most = _EXACT_IN.get(str(part.type), (10**38, 38))
+            scale = max(scale_of(member.value) for member in known)
+            bound, most = EXACT_IN.get(str(part.type), (10**38, 38))
             return scale <= most and all(abs(member.value) * 10**scale <= bound for member in known)
         return True
 
@@ -350,111 +279,5 @@ class _Reader:
             case "isfinite", [Column(_, "float" | "double") as part]:
                 return builder.is_finite(part)
         if name.startswith("st_") and self.spatial:
-            return self._spatial(name, parts)
+            return spatial_operand(builder, name, parts)
         return builder.unknown(f"the function {name} of DuckDB is not used", *parts)
-
-    def _spatial(self, name: str, parts: Sequence[Any]) -> Any:
-        numbers = list(map(_number, parts))
-        match name, parts:
-            case "st_geomfromtext", [Constant("text", text)]:
-                return self._shape(shapely.from_wkt, text)
-            case "st_geomfromgeojson", [Constant("text", text)]:
-                return self._shape(shapely.from_geojson, text)
-            case "st_geomfromhexwkb" | "st_geomfromhexewkb", [Constant("text", text)]:
-                return self._shape(shapely.from_wkb, text)
-            case "st_geomfromwkb", [Constant("binary", wkb)]:
-                return self._shape(shapely.from_wkb, wkb)
-            case "st_geomfromwkb", [Column(_, "binary") as column]:
-                return spatial_call("ST_GeomFromWKB", column)
-            case (("st_point" | "st_makepoint"), [_, _]) if None not in numbers:
-                return self._shape(shapely.points, *numbers)
-            case "st_makeenvelope", [_, _, _, _] if None not in numbers:
-                return self._shape(shapely.box, *numbers)
-            case (("st_point" | "st_makepoint"), [Column() as x, Column() as y]):
-                if all(sql_type(side.type).is_floating or str(side.type) in _BITS for side in (x, y)):
-                    return spatial_call("ST_Point", x, y)
-            case _, [left, right] if name in SPATIAL and name != "st_dwithin":
-                if (pair := _pair(left, right)) is not None:
-                    call = spatial_call(name, *pair)
-                    return call if name == "st_distance" else EngineCondition(call, Not(call))
-            case "st_dwithin", [left, right, _] if numbers[2] is not None:
-                if (pair := _pair(left, right)) is not None:
-                    call = spatial_call(name, *pair, Literal(numbers[2], "double"))
-                    return EngineCondition(call, Not(call))
-        return self.builder.unknown(f"the function {name} of DuckDB is not used with these arguments", *parts)
-
-    def _shape(self, make: Callable[..., Any], *values: Any) -> Any:
-        """A constant geometry; unknown where shapely cannot read it."""
-        try:
-            found = make(*values)
-        except (shapely.errors.ShapelyError, TypeError, ValueError):
-            found = None
-        if not isinstance(found, shapely.Geometry):
-            return self.builder.unknown("a constant geometry could not be read")
-        return Literal(found, "geometry")
-
-
-def _pair(left: Any, right: Any) -> tuple[Predicate, Predicate] | None:
-    """Two geometries as Spark sees them; None for anything else."""
-    found = [_geometry(part) for part in (left, right)]
-    return None if found[0] is None or found[1] is None else (found[0], found[1])
-
-
-def _geometry(part: Any) -> Predicate | None:
-    match part:
-        case Column(name, "geometry"):
-            return spatial_call("ST_GeomFromWKB", Column(name, "binary"))
-        case (Call(type="binary") | Literal(type="geometry") | Column(_, "binary")) as found:
-            return found
-    return None
-
-
-def _number(part: Any) -> float | None:
-    """A constant as DuckDB gives it to a function of doubles; None where that is not certain."""
-    match part:
-        case Constant("integer", value) if abs(value) <= 1 << 53:
-            return float(value)
-        case Constant("decimal", value) if _is_exact(value, "double"):
-            return float(value)
-        case Constant("float", value):
-            return float(value)
-    return None
-
-
-def _compares(op: str, left: Predicate, right: Literal) -> Predicate:
-    return Not(Comparison("=", left, right)) if op == "!=" else Comparison(op, left, right)
-
-
-def _scale(value: Fraction) -> int:
-    """The digits behind the point of a decimal."""
-    return next(scale for scale in range(77) if (value * 10**scale).denominator == 1)
-
-
-def _is_exact(value: Fraction, kind: str) -> bool:
-    """True if a decimal divided by its power of ten is the nearest float of a type."""
-    bound, most = _EXACT_IN[kind]
-    scale = _scale(value)
-    return scale <= most and abs(value) * 10**scale <= bound
-
-
-def _fits(kind: str, value: Fraction) -> bool:
-    """True if a column of decimals and a literal have a common type of 38 digits."""
-    column = sql_type(kind)
-    scale = max(column.scale, _scale(value))
-    whole = max(column.precision - column.scale, len(str(int(abs(value)))))
-    return whole + scale <= 38
-
-
-def _day(text: str) -> Constant | None:
-    try:
-        return Constant.number("date", (datetime.datetime.fromisoformat(text) - _EPOCH).days)
-    except ValueError:
-        return None
-
-
-def _moment(kind: str, text: str) -> Constant | None:
-    try:
-        since = datetime.datetime.fromisoformat(text) - _EPOCH
-    except ValueError:
-        return None
-    return Constant.number(kind, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)

@@ -49,6 +49,8 @@ class ParquetFiles:
     run: Run
     datasets: dict[str, tuple[Store | None, str | None]] = field(default_factory=dict)
     """The store and the metadata folder of datasets by their folder, where they are not beside the data."""
+    own_functions: frozenset[str] = frozenset()
+    """Functions that were registered in the database, by which its ``ST_`` names mean the shapely-backed ones."""
     listings: dict[str, FolderListing] = field(default_factory=dict)
     """The files of datasets by their folder; cleared with each statement."""
     _described: OrderedDict[Any, list[tuple[str, str]]] = field(default_factory=OrderedDict)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
+from geoskip.engines.agreed_functions import spatial_call
 from geoskip.engines.extras import required
 from geoskip.engines.files import KeptFiles, files
-from geoskip.engines.spatial_calls import spatial_call
 from geoskip.errors import InvalidSpecificationError, UnknownColumnError
-from geoskip.predicates import Column, Literal, Predicate
+from geoskip.predicates import TRUE, Column, Literal, Predicate
 from geoskip.stores.base import Store
 
 if TYPE_CHECKING:
@@ -87,15 +87,13 @@ def read_geoparquet(
         seen: Predicate = Column(geometry, "binary")
     else:
         geometry, target = "", crs
-        seen = spatial_call(
-            "ST_Point", *(Column(name, every.columns.get(name)) for name in _existing(points, dataset.schema))
-        )
+        axes = [Column(name, every.columns.get(name)) for name in _existing(points, dataset.schema)]
+        seen = spatial_call("ST_Point", tuple(axes), "spark") or TRUE
     region = _region(mask, target, geopandas)
     kept = every
     if region is not None:
-        kept = files(
-            path, spatial_call("ST_Intersects", seen, Literal(region, "geometry")), store=store, metadata=metadata
-        )
+        where = spatial_call("ST_Intersects", (seen, Literal(region, "geometry")), "spark")
+        kept = files(path, where, store=store, metadata=metadata)
         if geometry and not any(count for _, count in kept.report.clauses()):
             kept = _with_box_in(kept, geometry, region)
     names = [file.path for file in kept]

@@ -1,0 +1,121 @@
+"""Spatial conditions of DuckDB: those of its extension, and of shapely's functions registered there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+import geoskip
+from geoskip.errors import InvalidSpecificationError
+
+extension = pytest.importorskip("duckdb_extension_spatial")
+ODD = ["POINT EMPTY", "POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))", None, "POINT (nan 1)"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid of 5 by 5 files with forty points and small polygons each, and one with odd geometries."""
+    folder = tmp_path_factory.mktemp("grid")
+    random = np.random.default_rng(3)
+    for x in range(5):
+        for y in range(5):
+            lng, lat = x + random.random(40), y + random.random(40)
+            shapes = [shapely.Point(a, b).buffer(0.2) for a, b in zip(lng, lat, strict=True)]
+            write(folder / f"{x}{y}.parquet", lng, lat, shapely.to_wkb(shapes))
+    odd = [None if text is None else shapely.from_wkt(text).wkb for text in ODD]
+    write(folder / "odd.parquet", [None, np.nan, np.inf, 1.0], [1.0, 1.0, 1.0, None], odd)
+    geoskip.build(folder, [geoskip.GeoBox("lng", "lat"), geoskip.GeoBox("ST_GeomFromWKB(geom)")])
+    return folder
+
+
+def write(path: Path, lng: Any, lat: Any, geom: Any) -> None:
+    table = pa.table({"lng": pa.array(lng, pa.float64()), "lat": pa.array(lat, pa.float64()), "geom": list(geom)})
+    pq.write_table(table.set_column(2, "geom", table["geom"].cast(pa.binary())), path)
+
+
+@pytest.fixture(params=["extension", "shapely"])
+def con(request: pytest.FixtureRequest) -> Any:
+    with geoskip.duckdb(duckdb.connect()) as connection:
+        if request.param == "extension":
+            (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
+            connection.execute(f"LOAD '{file}'")
+        else:
+            assert "st_contains" in connection.register_functions()
+        yield connection
+
+
+SQUARE = "ST_GeomFromText('POLYGON ((1.2 1.2, 1.8 1.2, 1.8 1.8, 1.2 1.8, 1.2 1.2))')"
+
+
+@pytest.mark.parametrize(
+    ("condition", "most"),
+    [
+        (f"ST_Contains({SQUARE}, ST_Point(lng, lat))", 2),
+        (f"ST_Within(ST_Point(lng, lat), {SQUARE})", 2),
+        (f"NOT ST_Contains({SQUARE}, ST_Point(lng, lat))", 26),
+        (f"ST_Disjoint(ST_Point(lng, lat), {SQUARE})", 26),
+        (f"ST_Intersects(ST_GeomFromWKB(geom), {SQUARE})", 10),
+        (f"ST_Intersects({SQUARE}, ST_GeomFromWKB(geom)) AND lng > 1", 10),
+        (f"ST_Touches(ST_GeomFromWKB(geom), {SQUARE}) OR ST_Overlaps(ST_GeomFromWKB(geom), {SQUARE})", 10),
+        ("ST_Distance(ST_Point(lng, lat), ST_Point(0.5, 0.5)) < 0.5", 5),
+        ("0.5e0 >= ST_Distance(ST_Point(lng, lat), ST_Point(0.5, 0.5))", 5),
+        ("ST_Distance(ST_Point(lng, lat), ST_Point(0.5, 0.5)) BETWEEN 0.25 AND 0.5", 5),
+        ("ST_Distance(ST_Point(lng, lat), ST_Point(0.5, 0.5)) > 5", 6),
+        ("ST_DWithin(ST_Point(lng, lat), ST_Point(4.5, 4.5), 0.5)", 5),
+        ("ST_DWithin(ST_GeomFromWKB(geom), ST_MakeEnvelope(4, 4, 4.5, 4.5), 0)", 5),
+        ("ST_Covers(ST_MakeEnvelope(2, 2, 3, 3), ST_GeomFromWKB(geom))", 10),
+        ("ST_Contains(ST_GeomFromWKB(geom), ST_Point(3.5, 3.5))", 10),
+        ("ST_Equals(ST_GeomFromWKB(geom), ST_GeomFromText('POINT EMPTY'))", 26),
+    ],
+)
+def test_spatial_conditions_read_fewer_files_and_find_the_same_rows(
+    con: Any, folder: Path, condition: str, most: int
+) -> None:
+    query = f"SELECT lng, lat, hex(geom) FROM '{folder}/*.parquet' WHERE {condition}"
+    try:
+        alone = con.connection.execute(query).fetchall()
+    except duckdb.Error:  # GEOS fails on an invalid geometry
+        query = query.replace("*.parquet", "[0-9]*.parquet")
+        alone = con.connection.execute(query).fetchall()
+    assert list(map(repr, con.execute(query).fetchall())) == list(map(repr, alone))
+    (scan,) = con.report.scans
+    assert alone or "Equals" in condition
+    assert scan.files_kept <= most, con.report
+
+
+def test_a_column_of_geometries_is_one_of_wkb(folder: Path, tmp_path: Path) -> None:
+    import geopandas
+
+    for number in range(4):
+        frame = geopandas.GeoDataFrame(geometry=[shapely.Point(number, 0)], crs="EPSG:4326")
+        frame.to_parquet(tmp_path / f"{number}.parquet")
+    geoskip.build(tmp_path, [geoskip.GeoBox("ST_GeomFromWKB(geometry)")])
+    with geoskip.duckdb(duckdb.connect()) as con:
+        (file,) = Path(extension.__file__).parent.glob("extensions/v*/spatial.duckdb_extension")
+        con.execute(f"LOAD '{file}'")
+        with pytest.raises(InvalidSpecificationError, match="functions of its own"):
+            con.register_functions()
+        box = "ST_MakeEnvelope(1.5, -1, 9, 1)"
+        query = f"SELECT ST_X(geometry) FROM '{tmp_path}/*.parquet' WHERE ST_Within(geometry, {box})"
+        assert con.execute(query).fetchall() == [(2.0,), (3.0,)]
+        assert con.report.files_kept == 2
+        con.execute("CREATE MACRO st_makeenvelope(a, b, c, d) AS ST_GeomFromText('POINT (0 0)')")
+        assert con.execute(query).fetchall() == [(0.0,)]
+        assert con.report.files_kept == 4
+
+
+def test_functions_of_other_meaning_are_not_used(folder: Path) -> None:
+    """Without the extension and without ours, a function of such a name is anyone's."""
+    with geoskip.duckdb(duckdb.connect()) as con:
+        con.connection.create_function("st_contains", lambda a, b: True, ["VARCHAR", "DOUBLE"], "BOOLEAN")
+        assert con.execute(f"SELECT count(*) FROM '{folder}/*.parquet' WHERE st_contains('x', lng)").fetchall() == [
+            (128,)
+        ]
+        assert con.report.files_kept == 26
