@@ -119,6 +119,10 @@ def test_a_table_and_its_path(spark: Any, table: str, kept: Kept) -> None:
     by_path = geoskip.dataset(spark, place)
     assert by_path.indexes == dataset.indexes
     assert kept(lambda: by_path.to_df().where("temp % 50 = 38")) == (1, 4)
+    with pytest.raises(GeoskipError, match=r"rewrite_data_files\(.*zorder"):
+        dataset.rewrite(geoskip.Sort("temp"))
+    with pytest.raises(GeoskipError, match="is a table of Iceberg"):
+        geoskip.write(spark.range(3), place, layout=geoskip.Sort("id"))
     assert dataset.append(spark.sql("SELECT 40L AS temp, 0L AS half, 'x' AS name")).read == 1
     assert kept(f"SELECT * FROM {table} WHERE temp % 50 = 40") == (1, 5)
     assert dataset.verify().ok

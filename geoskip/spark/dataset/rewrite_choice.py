@@ -59,13 +59,20 @@ class Chosen:
     file_size: int | None
 
 
+_OWN_REWRITES = {
+    "Delta": "OPTIMIZE ... ZORDER BY",
+    "Iceberg": "CALL system.rewrite_data_files(..., strategy => 'sort', sort_order => 'zorder(...)')",
+}
+
+
 def check_format(data: SparkData) -> None:
     """Raise where the files are not of Parquet, or a table's log lists them."""
     source, relation = data.source, data.state.relation
     if relation.table:
+        own = _OWN_REWRITES.get(relation.table, "its own procedure")
         raise InvalidSpecificationError(
             f"rewrite() does not write {source.name}, a table of {relation.table}, whose own log names its files: "
-            "OPTIMIZE ... ZORDER BY does that, and refresh_index() then indexes the new files"
+            f"{own} does that, and refresh_index() then indexes the new files"
         )
     if not relation.is_of("Parquet"):
         raise InvalidSpecificationError(
