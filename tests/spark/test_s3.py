@@ -18,8 +18,8 @@ import geoskip
 from geoskip import MinMax, ValueList
 from geoskip.errors import ConflictError
 from geoskip.metadata import Header
+from geoskip.sources import listed_files
 from geoskip.spark import filesystem as s3
-from geoskip.spark.build import listing
 from geoskip.spark.filesystem import HadoopFolder
 from geoskip.stores import ParquetStore
 from tests.conftest import same_as_off
@@ -52,7 +52,7 @@ def put(uri: str, scratch: Path, name: str, *values: int) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file is replaced here within a tick of the store's clock, so nothing need be waited for."""
-    monkeypatch.setattr(listing, "_REMOTE_TICK_MS", 1)
+    monkeypatch.setattr(listed_files, "_REMOTE_TICK_MS", 1)
 
 
 def kept(spark: Any, uri: str, where: str) -> tuple[int, int]:

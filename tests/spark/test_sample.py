@@ -18,7 +18,7 @@ import pytest
 
 import geoskip
 from geoskip import GeoBox, MetricDist, MinMax
-from geoskip.spark.build import job
+from geoskip.sources import sampled_values
 from geoskip.stores.base import MemoryStore
 from tests.spark.test_build import jobs_of, table_of
 
@@ -95,9 +95,9 @@ def resolved(data: Any, indexes: tuple[MetricDist, ...]) -> list[MetricDist]:
 def test_a_choosing_index_costs_one_more_reading_of_the_sampled_files_alone(
     plain: Any, place: Path, monkeypatch: pytest.MonkeyPatch, who: str, sampled: int
 ) -> None:
-    monkeypatch.setattr(job, "_FILES", sampled)
+    monkeypatch.setattr(sampled_values, "_FILES", sampled)
     if who == "tasks":
-        monkeypatch.setattr(job, "_IN_THE_DRIVER", 0)
+        monkeypatch.setattr(sampled_values, "_IN_THE_DRIVER", 0)
     indexes = {"computing": COMPUTED, "spark": BY_SPARK}.get(who, PLAIN)
     stores = [MemoryStore(), MemoryStore()]
     first, then = (geoskip.dataset(plain, str(place), store=store) for store in stores)
@@ -138,7 +138,7 @@ def test_a_sample_has_rows_of_all_its_files_and_at_most_so_many(
         given.append([int(x // 10) for x in values[0].drop_null().to_pylist()])
         return MetricDist(*index.exprs, metric=index.metric, origins=[(0.0, 0.0)]).bind(index.bound)
 
-    monkeypatch.setattr(job, "_ROWS", 4 * FILES)
+    monkeypatch.setattr(sampled_values, "_ROWS", 4 * FILES)
     monkeypatch.setattr(MetricDist, "prepare", prepare)
     data = geoskip.dataset(plain, str(place), store=MemoryStore())
     data.use_metadata()
