@@ -79,6 +79,8 @@ def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: A
         return missing
     if not str(source.get("class")).endswith("ParquetFileFormat"):
         return f"it was built over {str(source.get('class')).rpartition('.')[2]}, without Spark only Parquet is read"
+    if source.get("mapped"):
+        return "its columns have other names in the files than in the table, which only Spark's readers of it follow"
     if not same_place(f"file:{root}", header.root):
         return f"it was built for {header.root}"
     if entry.depends.get(DEFINITION_OF + entry.index.kind) != definition(entry.index):

@@ -50,6 +50,7 @@ class FileRelation(Reader):
             "partitions": list(self.partitions),
             "settings": {name: value for name, value in self.settings.items() if name.startswith("spark.sql.")}
             | {CHANGED: recorded_settings(self.settings.get(CHANGED))},
+            **({"mapped": True} if self.names or self.by_id else {}),  # indexes are over the names in the files
         }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import geoskip
 from geoskip import GeoBox, MinMax, ValueList
+from geoskip.engines.usable_indexes import reason_unusable_here
 from geoskip.errors import GeoskipError, InvalidSpecificationError
 from geoskip.spark import session
 from geoskip.spark.dataset.source import SparkData
@@ -187,6 +188,10 @@ def test_column_mapping(spark: Any, place: Path, kept: Kept, mode: str) -> None:
     assert kept(f"{found} temp % 7 = 6 AND temp < 10") == (1, 4)
     assert kept(f"{found} upper(city) = 'C2'")[1] == 4
     assert kept(f"{found} at.lat * 2 > 75") == (1, 4)
+    header = dataset.store.load(dataset.store.latest()).header  # other engines go by the table's names
+    said = {reason_unusable_here(str(place), header, entry, lambda call: True) for entry in header.entries}
+    assert len(said) == 1
+    assert "other names in the files" in str(said)
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN temp TO heat")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN at.lat TO latitude")
     assert kept(f"{found} heat % 7 = 6 AND heat < 10") == (1, 4)
