@@ -4,7 +4,7 @@
 >>> str(geoskip.MinMax("temp"))
 'minmax(temp)'
 
-Modules that need Spark are imported at their first use, so that the core works without it.
+Modules are imported at the first use of a name, so that the core works without Spark and starts at once.
 
 Architecture
 ------------
@@ -85,31 +85,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from geoskip.advisor.indicators import Indicators, Workload
-from geoskip.checking import MappingCheck, check_mapping
 from geoskip.errors import GeoskipError
-from geoskip.indexes.affix import Prefix, Suffix
-from geoskip.indexes.base import Index, index
-from geoskip.indexes.bloom import BloomFilter
-from geoskip.indexes.formatted import Formatted
-from geoskip.indexes.gaplist import GapList
-from geoskip.indexes.geobox.index import GeoBox
-from geoskip.indexes.hybrid import Hybrid
-from geoskip.indexes.metricdist.index import MetricDist
-from geoskip.indexes.minmax import MinMax
-from geoskip.indexes.valuelist import ValueList
-from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
-from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
-from geoskip.report import Report, Scan
-from geoskip.sources.build_report import BuildReport
-from geoskip.stores.encryption import Encryption
-from geoskip.stores.keyring import KeyRing
+from geoskip.report import Report, Scan  # now: a later import of the module would hide the function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from geoskip.advisor.advice import Advice
+    from geoskip.advisor.indicators import Indicators, Workload
     from geoskip.advisor.query_estimates import WhatIf
+    from geoskip.checking import MappingCheck, check_mapping
     from geoskip.engines.build import build
     from geoskip.engines.duckdb_connection import duckdb
     from geoskip.engines.files import File, KeptFiles, files, listing
@@ -117,6 +102,19 @@ if TYPE_CHECKING:
     from geoskip.engines.polars_scan import scan_polars
     from geoskip.engines.pyarrow_dataset import pyarrow_dataset
     from geoskip.engines.statistics import statistics
+    from geoskip.indexes.affix import Prefix, Suffix
+    from geoskip.indexes.base import Index, index
+    from geoskip.indexes.bloom import BloomFilter
+    from geoskip.indexes.formatted import Formatted
+    from geoskip.indexes.gaplist import GapList
+    from geoskip.indexes.geobox.index import GeoBox
+    from geoskip.indexes.hybrid import Hybrid
+    from geoskip.indexes.metricdist.index import MetricDist
+    from geoskip.indexes.minmax import MinMax
+    from geoskip.indexes.valuelist import ValueList
+    from geoskip.layout.specification import Hilbert, KDTree, Layout, Sort, ZOrder
+    from geoskip.registry import Function, constant, declare, denotes, mappings, maps, quarantined, release
+    from geoskip.sources.build_report import BuildReport
     from geoskip.spark.advisor.measured import indicators, workload
     from geoskip.spark.advisor.recommend import recommend
     from geoskip.spark.advisor.what_if import what_if
@@ -127,6 +125,8 @@ if TYPE_CHECKING:
     from geoskip.spark.reports import explain, last_report, reports, wait_for_audits
     from geoskip.spark.session import configure, disable, disabled, enable, is_enabled, session
     from geoskip.spark.st_functions import register_functions
+    from geoskip.stores.encryption import Encryption
+    from geoskip.stores.keyring import KeyRing
 
 __version__ = "0.1.0"
 __all__ = [
@@ -209,6 +209,26 @@ _ENGINES = {
     "statistics": "statistics",
     "build": "build",
 }
+_CORE = {
+    **dict.fromkeys(("Indicators", "Workload"), "advisor.indicators"),
+    **dict.fromkeys(("MappingCheck", "check_mapping"), "checking"),
+    **dict.fromkeys(("Prefix", "Suffix"), "indexes.affix"),
+    **dict.fromkeys(("Index", "index"), "indexes.base"),
+    "BloomFilter": "indexes.bloom",
+    "Formatted": "indexes.formatted",
+    "GapList": "indexes.gaplist",
+    "GeoBox": "indexes.geobox.index",
+    "Hybrid": "indexes.hybrid",
+    "MetricDist": "indexes.metricdist.index",
+    "MinMax": "indexes.minmax",
+    "ValueList": "indexes.valuelist",
+    **dict.fromkeys(("Hilbert", "KDTree", "Layout", "Sort", "ZOrder"), "layout.specification"),
+    **dict.fromkeys(("Function", "constant", "declare", "denotes", "mappings", "maps"), "registry"),
+    **dict.fromkeys(("quarantined", "release"), "registry"),
+    "BuildReport": "sources.build_report",
+    "Encryption": "stores.encryption",
+    "KeyRing": "stores.keyring",
+}
 _SPARK = {
     **dict.fromkeys(("indicators", "workload"), "advisor.measured"),
     "workload_log": "advisor.workload_log",
@@ -221,6 +241,12 @@ _SPARK = {
     **dict.fromkeys(("WhatIf", "what_if"), "advisor.what_if"),
     **dict.fromkeys(("Advice", "recommend"), "advisor.recommend"),
 }
+_MODULES = {
+    **_CORE,
+    **{name: f"engines.{module}" for name, module in _ENGINES.items()},
+    **{name: f"spark.{module}" for name, module in _SPARK.items()},
+}
+"""Modules of the public names, imported when a name is first asked for: a process imports what it uses."""
 
 
 def report(df: DataFrame) -> Report:
@@ -234,11 +260,18 @@ def report(df: DataFrame) -> Report:
     return found
 
 
+_PACKAGES = (
+    *("advisor", "checking", "clauses", "geometry", "indexes", "layout", "metadata", "metrics", "predicates"),
+    *("registry", "stores", "types"),
+)
+"""Modules that are there without being imported by their own names."""
+
+
 def __getattr__(name: str) -> Any:
-    if name in _ENGINES:
-        return getattr(import_module(f"geoskip.engines.{_ENGINES[name]}"), name)
-    if name in _SPARK:
-        return getattr(import_module(f"geoskip.spark.{_SPARK[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"geoskip.{_MODULES[name]}"), name)
+    if name in _PACKAGES:
+        return import_module(f"geoskip.{name}")
     raise AttributeError(f"module 'geoskip' has no attribute {name!r}")
 
 

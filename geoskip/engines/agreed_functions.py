@@ -34,9 +34,9 @@ def is_agreed(call: Call) -> bool:
 
 
 def spatial_call(name: str, arguments: tuple[Predicate, ...], dialect: str) -> Call | None:
-    """A call of one of geoskip's ``ST_`` functions, or of the function of DuckDB that means the same; else None.
+    """Make a call of the ``ST_`` function of a name in a dialect; None for one without a counterpart.
 
-    A column of WKB is read as a geometry.
+    In DuckDB's dialect a column of WKB is read as a geometry.
     """
     if dialect == "duckdb":
         if name.lower() not in _OF_DUCKDB:
@@ -58,7 +58,7 @@ def _as_geometry(argument: Predicate) -> Predicate:
 
 @cache
 def _offered(name: str) -> tuple[str, str, tuple[str, ...], str] | None:
-    """The name, implementation, flags and type of a function that a library offers; None where there is none."""
+    """The name, implementation, flags and type of a function that a library offers, or None."""
     function = offered_by_name().get(name)
     if function is None:
         return None

@@ -84,11 +84,11 @@ class KeptFiles(list[File]):
 
 
 def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadata: str | None = None) -> FolderListing:
-    """List a dataset's files with their fingerprints, for many questions: ``files(path, where, listing=...)``.
+    """List a dataset's files with their fingerprints, once for many questions.
 
-    The metadata are compared with it at once, which takes as long as the listing at a million files. Where the dataset
-    changes later, a question with an old listing is answered for the files of then. ``store`` and ``metadata`` are
-    those of :func:`files`.
+    It is given as ``files(path, where, listing=...)``. Metadata are compared with it at once, which takes as long as
+    the listing at a million files. Where the dataset changes later, a question with an old listing is answered for the
+    files of then. ``store`` and ``metadata`` are those of :func:`files`.
     """
     root, below = located(path)
     found = listed(root, below)

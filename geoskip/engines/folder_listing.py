@@ -137,7 +137,7 @@ def listed(root: str, below: str = "") -> FolderListing:
 
 
 class _Row(NamedTuple):
-    """One listed file: its path, bytes, modification time in milliseconds, change time in nanoseconds, and inode."""
+    """Path, bytes, modification time in milliseconds, change time in nanoseconds, and inode of a file."""
 
     path: str
     size: int

@@ -1,4 +1,4 @@
-"""Partition columns of a listing: their values, their types, and conditions on them decided a folder at a time.
+"""Partition columns of a listing, and conditions on them, decided a folder at a time.
 
 Values are those of the folders' names (``day=2024-01-05``), unescaped once, as Hive and Spark write them. Types are
 those that a build through Spark recorded, else the ones that Spark infers where that is beyond doubt: ``int``,
@@ -142,7 +142,7 @@ _KNOWN = {IS_TRUE: TRUE, IS_FALSE: FALSE, IS_NULL: Literal(None, "boolean")}
 
 
 def _substituted(node: Predicate, known: Mapping[int, int]) -> Predicate:
-    """The predicate with conditions replaced by what they are known to be; Opaque where that is not certain."""
+    """The predicate with conditions replaced by their outcomes; Opaque where these are not certain."""
     bits = known.get(id(node))
     if bits is not None:
         return _KNOWN.get(bits) or Opaque(str(node), tuple(columns_of(node)))

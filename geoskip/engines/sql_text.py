@@ -178,7 +178,7 @@ class SqlTranslator(SqlOperands):
         return EngineCondition(null, disjunction([inner.true, inner.false]), inner.size)
 
     def _null_of(self, inner: EngineCondition, node: Any) -> Predicate:
-        """What holds where a condition is NULL: one of its columns is, unless it has NULLs or unknown parts itself."""
+        """Return what holds where a condition is NULL: one of its columns is, if it has no NULL itself."""
         vertices = [*walk(inner.true), *walk(inner.false)]
         columns = dict.fromkeys(vertex for vertex in vertices if isinstance(vertex, Column))
         null = required("sqlglot", "a condition in SQL").exp.Null

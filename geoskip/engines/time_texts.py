@@ -1,4 +1,4 @@
-"""Days and times as SQL writes them, in the one form that all engines read alike, and the starts of calendar units.
+"""Days and times in the one form of SQL that all engines read alike, and starts of calendar units.
 
 >>> time_of("2024-02-29"), time_of("2024-02-29 12:00:00.5"), time_of("2024-02-29T12:00:00Z")
 (DATE 19782, TIME 1709208000500000, INSTANT 1709208000000000)
@@ -108,7 +108,7 @@ def is_utc(zone: str | None) -> bool:
 
 
 def instant_of(local: int, zone: str | None) -> int | None:
-    """The instant of a local time in a zone; None where that is unknown, or the time is skipped or occurs twice."""
+    """The instant of a local time in a zone; None for an unknown zone, and a time skipped or repeated."""
     if is_utc(zone):
         return local
     found = zone_of(zone) if zone else None
@@ -127,7 +127,7 @@ def instant_of(local: int, zone: str | None) -> int | None:
 
 
 def starts(unit: str, local: int) -> tuple[int, int] | None:
-    """Start of the calendar unit that holds a local time, and that of the next one; microseconds since 1970.
+    """Start of the calendar unit that holds a local time, and that of the next one, in microseconds.
 
     >>> [value // DAY for value in starts("month", 19782 * DAY + 5)]
     [19754, 19783]

@@ -102,7 +102,7 @@ def reason_unusable_here(root: str, header: Header, entry: IndexEntry, agreed: A
 
 
 def schema_types(header: Header) -> dict[str, str]:
-    """Spark's names of the types of a dataset's columns, by name; partition columns where they were recorded."""
+    """Spark's names of the types of a dataset's columns, of partition columns where recorded."""
     fields = json.loads(header.source.get("schema") or '{"fields": []}')["fields"]
     found = {field["name"]: _type_text(field["type"], field.get("metadata") or {}) for field in fields}
     recorded = header.source.get("partition_types")

@@ -13,6 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -213,6 +214,22 @@ def require_text(spec: Index, expression: object) -> None:
 
 
 _kinds: dict[str, type[Index]] = {}
+_MODULES = {
+    **{kind: kind for kind in ("minmax", "gaplist", "valuelist", "formatted", "hybrid")},
+    "bloomfilter": "bloom",
+    "prefix": "affix",
+    "suffix": "affix",
+    "geobox": "geobox.index",
+    "metricdist": "metricdist.index",
+}
+"""Modules of geoskip's own index types by kind, imported when a kind is first asked for."""
+
+
+def _kind(name: object) -> type[Index] | None:
+    """The registered index type of a kind."""
+    if isinstance(name, str) and name not in _kinds and name in _MODULES:
+        import_module(f"geoskip.indexes.{_MODULES[name]}")
+    return _kinds.get(name) if isinstance(name, str) else None
 
 
 def index(kind: I) -> I:
@@ -229,16 +246,17 @@ def index(kind: I) -> I:
         raise MappingError(
             f"{kind.__name__} needs a `kind` that names it, such as {kind.__name__.lower()!r}, got {name!r}"
         )
-    if name in _kinds and is_own(_kinds[name]) and not is_own(kind):
-        raise MappingError(
-            f"{name!r} is the kind of geoskip's {_kinds[name].__name__}; give {kind.__name__} another one"
-        )
+    taken = None if is_own(kind) else _kind(name)
+    if taken is not None and is_own(taken):
+        raise MappingError(f"{name!r} is the kind of geoskip's {taken.__name__}; give {kind.__name__} another one")
     _kinds[name] = kind
     return kind
 
 
 def index_kinds() -> Mapping[str, type[Index]]:
     """Return the registered index types by kind."""
+    for kind in _MODULES:
+        _kind(kind)
     return dict(_kinds)
 
 
@@ -249,11 +267,12 @@ def index_from_json(spec: Mapping[str, Any]) -> Index:
     """
     options = dict(spec)
     kind = options.pop("kind", None)
-    if kind not in _kinds:
+    build: Callable[..., Index] | None = _kind(kind)
+    if build is None:
         raise InvalidSpecificationError(
-            f"no index type of kind {kind!r} is known here, only {sorted(_kinds)}; import the module that defines it"
+            f"no index type of kind {kind!r} is known here, only {sorted(index_kinds())}; import the module that "
+            "defines it"
         )
-    build: Callable[..., Index] = _kinds[kind]
     try:
         return build(**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
     except TypeError as error:
@@ -267,7 +286,7 @@ def as_registered(spec: Index) -> Index:
     that is not registered: another one's clauses would be evaluated over its summaries.
     """
     kind, name = type(spec), getattr(spec, "kind", None)
-    latest = _kinds.get(name) if name else None
+    latest = _kind(name)
     if latest is kind:
         return spec
     if latest is None or qualified_name(latest) != qualified_name(kind):
@@ -288,7 +307,7 @@ def definition(spec: Index) -> str | None:
     """
     if spec.version is not None:
         return f"version:{spec.version}"
-    kind = _kinds.get(spec.kind)
+    kind = _kind(spec.kind)
     if kind is None or is_own(kind):
         return None
     if kind not in _definitions:
