@@ -19,12 +19,18 @@ from geoskip.engines.polars_expression import predicate_of_polars
 from geoskip.engines.pyarrow_dataset import is_delta, kept_files, whole_dataset, without_skipped
 from geoskip.engines.scan_reports import remember
 from geoskip.errors import InvalidSpecificationError
+from geoskip.predicates import TRUE, Predicate
 from geoskip.report import Scan
 from geoskip.stores.base import Store
 
 
 def scan_polars(
-    path: str | os.PathLike[str], where: Any = None, *, store: Store | None = None, metadata: str | None = None
+    path: str | os.PathLike[str],
+    where: Any = None,
+    *,
+    store: Store | None = None,
+    metadata: str | None = None,
+    dialect: str = "spark",
 ) -> Any:
     """Return a ``polars.LazyFrame`` over the files that may hold a matching row.
 
@@ -33,12 +39,14 @@ def scan_polars(
     path
         A local folder of Parquet files, with partitions as Hive writes them, one file, or a Delta table.
     where
-        A polars expression: the frame has the matching rows. SQL's text or a predicate of :mod:`geoskip.predicates`,
-        for conditions that polars cannot evaluate: the frame has all rows of the kept files, and the caller filters
-        them. None: the frame has all rows, and a ``filter`` on it reads only the files that it needs. A Python function
-        in such a filter needs the package cloudpickle; with one in ``where`` it does not.
+        A polars expression: the frame has the matching rows. None: the frame has all rows, and a ``filter`` on it reads
+        only the files that it needs. A Python function in such a filter needs the package cloudpickle; with one in
+        ``where`` it does not. SQL's text or a predicate of :mod:`geoskip.predicates`, for conditions that polars cannot
+        evaluate: as None, but files without a row that satisfies it are not read, and the caller filters the others.
     store, metadata
         The store of the metadata, or their folder, where they are not beside the data.
+    dialect
+        Of SQL's text: ``"spark"`` or ``"duckdb"``.
 
     Returns
     -------
@@ -53,11 +61,13 @@ def scan_polars(
     """
     pl = required("polars", "geoskip.scan_polars()")
     scanned = (_PolarsDeltaTable if is_delta(path) else _PolarsDataset)(path, store, metadata)
-    if where is None:
+    if not isinstance(where, pl.Expr):
+        if where is not None:
+            asked = files(path, where, store=store, metadata=metadata, dialect=dialect, listing=scanned.found)
+            scanned.beside, scanned.reasons = asked.predicate, asked.report.reasons
         return scanned.source()
     kept = scanned.kept(where, scanned.found)
-    frame = scanned.frame(kept)
-    frame = frame.filter(where) if isinstance(where, pl.Expr) else frame
+    frame = scanned.frame(kept).filter(where)
     remember(frame, lambda: kept.report)
     return frame
 
@@ -69,6 +79,8 @@ class _PolarsDataset:
         self.pl = required("polars", "geoskip.scan_polars()")
         self.path, self.store, self.metadata = path, store, metadata
         self.report: Scan | None = None
+        self.beside: Predicate = TRUE
+        self.reasons: tuple[str, ...] = ()
         self.start = os.path.abspath(os.fspath(path))
         self.found = listing(path, store=store, metadata=metadata)
         if not len(self.found):
@@ -105,14 +117,15 @@ class _PolarsDataset:
 
     def kept(self, where: Any, found: FolderListing | None = None) -> KeptFiles:
         """The files that a condition needs, of a listing or of one made now; None needs all."""
-        if not isinstance(where, self.pl.Expr):
-            return files(self.path, where, store=self.store, metadata=self.metadata, listing=found)
         arrow = self.pl.DataFrame(schema=self.schema).to_arrow().schema
 
-        def translate(where: Any, columns: Any, schema: pa.Schema) -> Any:
-            return predicate_of_polars(where, columns, self.schema)
+        def translate(where: Any, columns: Any, schema: pa.Schema) -> tuple[Predicate, list[str]]:
+            predicate, reasons = (TRUE, []) if where is None else predicate_of_polars(where, columns, self.schema)
+            return predicate, [*self.reasons, *reasons]
 
-        return kept_files(self.path, where, arrow, self.store, self.metadata, found=found, translate=translate)
+        return kept_files(
+            self.path, where, arrow, self.store, self.metadata, found=found, beside=self.beside, translate=translate
+        )
 
     def source(self) -> Any:
         """A frame that chooses its files when it is collected."""

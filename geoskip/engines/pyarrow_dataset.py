@@ -21,13 +21,18 @@ from geoskip.engines.files import KeptFiles, files, listing
 from geoskip.engines.folder_listing import FolderListing, located
 from geoskip.engines.scan_reports import remember
 from geoskip.errors import InvalidSpecificationError
-from geoskip.predicates import FALSE
+from geoskip.predicates import FALSE, TRUE, And, Predicate
 from geoskip.stores.base import Store
 from geoskip.types import SqlType, sql_type
 
 
 def pyarrow_dataset(
-    path: str | os.PathLike[str], where: Any = None, *, store: Store | None = None, metadata: str | None = None
+    path: str | os.PathLike[str],
+    where: Any = None,
+    *,
+    store: Store | None = None,
+    metadata: str | None = None,
+    dialect: str = "spark",
 ) -> ds.Dataset:
     """Return a ``pyarrow.dataset.Dataset`` over the files that may hold a matching row.
 
@@ -41,6 +46,8 @@ def pyarrow_dataset(
         all rows of the kept files, and the caller filters them.
     store, metadata
         The store of the metadata, or their folder, where they are not beside the data.
+    dialect
+        Of SQL's text: ``"spark"`` or ``"duckdb"``.
 
     Returns
     -------
@@ -57,7 +64,7 @@ def pyarrow_dataset(
     kept = (
         kept_files(path, where, whole.schema, store, metadata)
         if is_expression
-        else files(path, where, store=store, metadata=metadata)
+        else files(path, where, store=store, metadata=metadata, dialect=dialect)
     )
     dataset = without_skipped(whole, path, kept)
     if is_expression:
@@ -102,6 +109,7 @@ def kept_files(
     metadata: str | None = None,
     *,
     found: FolderListing | None = None,
+    beside: Predicate = TRUE,
     translate: Any = predicate_of_arrow,
 ) -> KeptFiles:
     """Ask for the files of an engine's condition with the types that the engine reads.
@@ -116,13 +124,16 @@ def kept_files(
         The types that the engine reads, as Arrow's. Columns of which it reads other values than Spark are not used.
     found
         The listing of the dataset, if it was made.
+    beside
+        A predicate that the rows must satisfy too.
     translate
         The translator of the engine's conditions, given the condition, Spark's types by column, and the schema.
     """
     found = found or listing(path, store=store, metadata=metadata)
     about = files(path, FALSE, store=store, metadata=metadata, listing=found)
     predicate, reasons = translate(where, agreed_columns(about.columns, schema, about.partition_columns), schema)
-    kept = files(path, predicate, store=store, metadata=metadata, listing=found)
+    both = And((beside, predicate)) if beside != TRUE else predicate
+    kept = files(path, both, store=store, metadata=metadata, listing=found)
     kept.report = replace(kept.report, reasons=tuple(dict.fromkeys([*reasons, *kept.report.reasons])))
     return kept
 

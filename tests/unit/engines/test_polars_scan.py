@@ -158,3 +158,38 @@ def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
         assert_frame_equal(frame.filter(where).collect().sort("a"), expected)
         assert geoskip.report(frame).files_kept < 4
         assert_frame_equal(geoskip.scan_polars(tmp_path, where).collect().sort("a"), expected)
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight files of points, a file each ten degrees of longitude."""
+    folder = tmp_path_factory.mktemp("points")
+    for west in range(8):
+        lng = [10.0 * west + step for step in range(10)]
+        pl.DataFrame({"lng": lng, "lat": [5.0, 50.0] * 5, "n": range(10)}).write_parquet(folder / f"{west}.parquet")
+    geoskip.build(folder, [geoskip.GeoBox("lng", "lat"), geoskip.MinMax("n")])
+    return folder
+
+
+INSIDE = "ST_Contains(ST_GeomFromText('POLYGON ((12 0, 28 0, 28 10, 12 10, 12 0))'), ST_Point(lng, lat))"
+
+
+def test_sql_chooses_files_and_a_filter_among_them(points: Path) -> None:
+    frame = geoskip.scan_polars(points, INSIDE)
+    rows = frame.collect()
+    assert geoskip.report(frame).files_kept == 2
+    assert sorted(rows["lng"]) == [float(lng) for lng in range(10, 30)]
+    assert frame.filter(F("lng") > 25.0).collect().height == 4
+    assert geoskip.report(frame).files_kept == 1  # of the two, the one with a box beyond 25
+    assert frame.filter(F("n") > 100).collect().height == 0
+    assert geoskip.report(frame).files_kept == 0
+    dataset = geoskip.pyarrow_dataset(points, INSIDE)
+    assert (geoskip.report(dataset).files_kept, dataset.count_rows()) == (2, 20)
+
+
+def test_sql_that_is_none_is_an_error(points: Path) -> None:
+    for scan in (geoskip.scan_polars, geoskip.pyarrow_dataset):
+        with pytest.raises(InvalidSpecificationError):
+            scan(points, "lng >")
+        with pytest.raises(InvalidSpecificationError, match="dialect"):
+            scan(points, "lng > 1", dialect="klingon")
