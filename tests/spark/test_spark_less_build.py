@@ -167,6 +167,28 @@ def test_spark_uses_and_continues_what_was_built_without_it(spark: Any, tmp_path
     assert kept("n * 2 = 198") == 1
 
 
+def test_a_file_that_needs_spark_is_read_whole_until_spark_adds_it(spark: Any, tmp_path: Path) -> None:
+    kind = pa.timestamp("us", "UTC")
+    old = pa.table({"at": pa.array([dt.datetime(1850, 1, 1)], kind)}).replace_schema_metadata(OLD)
+    new = pa.table({"at": pa.array([dt.datetime(2024, 1, 1)], kind)})
+    write_files(tmp_path, {"a.parquet": new, "b.parquet": old, "c.parquet": new})
+    report = geoskip.build(str(tmp_path), MinMax("at"))
+    assert report.files == 2
+    assert report.excluded == {
+        "b.parquet": "it needs Spark: it has times before 1900, which Spark rebases from the Julian calendar; "
+        "refresh_index() of a session indexes it"
+    }
+
+    def kept() -> int:
+        where = "at > timestamp'2030-01-01 00:00:00'"
+        return int(same_as_off(lambda: spark.read.parquet(str(tmp_path)).where(where)).files_kept)
+
+    assert kept() == 1
+    assert geoskip.dataset(spark, str(tmp_path)).refresh_index().read == 1
+    assert kept() == 0
+    assert geoskip.build(str(tmp_path)).read == 0
+
+
 def test_files_and_columns_are_those_that_spark_reads(spark: Any, tmp_path: Path) -> None:
     one = pa.table({"n": [1]})
     for name, files in {
