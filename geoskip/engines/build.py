@@ -288,7 +288,7 @@ class ParquetData:
         Raises InvalidSpecificationError for indexes that are given twice or need Spark, UnknownColumnError.
         """
         found = checked(indexes)
-        binder = TextBinder(types_of_columns(self.relation), self._is_case_sensitive())
+        binder = TextBinder(types_of_columns(self.relation), self._is_case_sensitive(), self.source.unread)
         entries = [self._entry(binder, index) for index in found]
         check_distinct(entries, new=not all(index.bound for index in found))
         return entries

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from geoskip.errors import InvalidSpecificationError, UnknownColumnError
+from geoskip.errors import InvalidSpecificationError, UnknownColumnError, UnsupportedColumnError
 from geoskip.indexes.base import Index
 from geoskip.predicates import Call, Column, Literal, Predicate
 from geoskip.registry.fingerprint import Unidentifiable
@@ -38,6 +38,8 @@ class TextBinder:
 
     types: Mapping[str, str]
     case_sensitive: bool = False
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Arrow's names of the types of columns that Spark does not read."""
 
     def bind(self, index: Index, text: str) -> Predicate:
         """Expression of an index's text.
@@ -57,7 +59,7 @@ class TextBinder:
         """Column or nested field that a path of names means."""
         known = self._meant(parts[0], list(self.types))
         if known is None:
-            raise self._unknown(index, parts[0])
+            raise self._unread(index, parts[0]) or self._unknown(index, parts[0])
         name, kind = quoted(known), sql_type(self.types[known])
         for part in parts[1:]:
             fields = dict(kind.fields)
@@ -73,6 +75,15 @@ class TextBinder:
             return name if name in names else None
         found = [one for one in names if one.lower() == name.lower()]
         return found[0] if len(found) == 1 else None
+
+    def _unread(self, index: Index, name: str) -> UnsupportedColumnError | None:
+        kind = self.unread.get(self._meant(name, list(self.unread)) or "")
+        if kind is None:
+            return None
+        out = (
+            "write it in microseconds, as with coerce_timestamps='us'" if "[ns" in kind else "write it as another type"
+        )
+        return UnsupportedColumnError(f"{index} cannot be built: {name} is {kind}, which Spark does not read; {out}")
 
     def _unknown(self, index: Index, name: str) -> UnknownColumnError:
         lowered = {column.lower(): column for column in self.types}

@@ -20,7 +20,7 @@ from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError
 from geoskip.metadata import Header
 from geoskip.sources.bound_indexes import FileRelation
 from geoskip.sources.listed_files import FileListing, glob_pattern, is_glob, literal_head, shared_folder
-from geoskip.sources.parquet_schema import spark_schema
+from geoskip.sources.parquet_schema import spark_schema, unread_columns
 from geoskip.sources.spark_defaults import PARQUET, default_settings, spark_version
 from geoskip.stores.log_files import local_path
 
@@ -215,6 +215,8 @@ class ParquetSource:
 
     def __init__(self, paths: ParquetPaths) -> None:
         self.paths = paths
+        self.unread: Mapping[str, str] = {}
+        """Columns that Spark does not read, with Arrow's names of their types."""
         self.root = f"file:{paths.root}"
         for marker, name in _TABLES:
             if os.path.exists(os.path.join(paths.root, marker)):
@@ -260,7 +262,9 @@ class ParquetSource:
         if path is None:
             return '{"type":"struct","fields":[]}'
         try:
-            return spark_schema(pq.ParquetFile(path))
+            with pq.ParquetFile(path) as file:
+                self.unread = unread_columns(file)
+                return spark_schema(file)
         except (OSError, pa.ArrowException, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InvalidSpecificationError(f"{self.name} cannot be read: {path} is not readable as Parquet: {why}; "

@@ -35,6 +35,12 @@ def spark_schema(file: pq.ParquetFile) -> str:
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
+def unread_columns(file: pq.ParquetFile) -> dict[str, str]:
+    """Columns of a file that Spark does not read, with Arrow's names of their types."""
+    read = {field["name"] for field in json.loads(spark_schema(file))["fields"]}
+    return {field.name: str(field.type) for field in file.schema_arrow if field.name not in read}
+
+
 def _nullable(kind: Any) -> Any:
     """A type in Spark's JSON whose parts may all be NULL."""
     if not isinstance(kind, dict):
