@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from geoskip.engines.duckdb_expression import predicate_of_duckdb
+from geoskip.engines.duckdb_expression import UTC, predicate_of_duckdb
 from geoskip.engines.duckdb_files import ParquetFiles
 from geoskip.engines.duckdb_functions import SQL_TYPES, on_arrow
 from geoskip.engines.duckdb_scopes import Json, TableScan, find_scans, lowered
@@ -288,7 +288,9 @@ class _Statement:
         if predicate is None:
             self.scans.append(self.files.all(parquet, names, reasons))
             return parquet.text(names) if parquet.folder else None
-        answer = self.files.narrowed(parquet, names, predicate, by_file=bool(_BY_FILE.search(self.whole)))
+        by_file = bool(_BY_FILE.search(self.whole))
+        zoned = self._settings().get("TimeZone") not in UTC
+        answer = self.files.narrowed(parquet, names, predicate, by_file=by_file, zoned=zoned)
         self.scans.append(replace(answer.scan, reasons=(*reasons, *answer.scan.reasons)))
         return None if answer.scan.files_kept == len(names) and not parquet.folder else answer.text
 

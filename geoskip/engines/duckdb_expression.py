@@ -48,7 +48,8 @@ _TEXTS: dict[str, Callable[[Predicate, str], Predicate]] = {
 _WHOLE = frozenset(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"))
 _WIDTHS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_UTC = frozenset(("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu"))
+UTC = frozenset(("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu"))
+"""Names of the zone in which no time is shifted."""
 _DIGITS = Context(prec=76)
 _MICROSECONDS = 86_400_000_000
 
@@ -76,7 +77,7 @@ def predicate_of_duckdb(
         The predicate, and a sentence for each part that could not be used.
     """
     builder = Builder(columns, Engine(ieee=False, finer=False))
-    reader = _Reader(builder, time_zone in _UTC, spatial)
+    reader = _Reader(builder, time_zone in UTC, spatial)
     try:
         found = builder.both([reader.read(condition) for condition in conditions])
     except (KeyError, TypeError, ValueError, RecursionError) as error:  # the tree of another DuckDB

@@ -10,17 +10,21 @@ import dataclasses
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geoskip.engines.duckdb_scopes import GLOB_MARKS, lowered
 from geoskip.engines.duckdb_statement import NotUnderstoodError, Parquet, Run
 from geoskip.engines.files import KeptFiles, files
 from geoskip.engines.folder_listing import FolderListing, listed, located
 from geoskip.errors import DatasetNotFoundError
-from geoskip.predicates import Predicate
+from geoskip.predicates import Column, Predicate, walk
 from geoskip.report import Scan
 from geoskip.stores.base import Store
 
@@ -31,6 +35,7 @@ _SPARK_TYPES = {
 }  # fmt: skip
 """Spark's types of the same values; an index over a column of another type is not asked."""
 _MOST_DESCRIPTIONS = 256
+_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class ParquetFiles:
     """Functions that were registered in the database, by which its ``ST_`` names mean the shapely-backed ones."""
     listings: dict[str, FolderListing] = field(default_factory=dict)
     """The files of datasets by their folder; cleared with each statement."""
+    _same_times: dict[Any, bool] = field(default_factory=dict)
     _described: OrderedDict[Any, list[tuple[str, str]]] = field(default_factory=OrderedDict)
 
     def found(self, parquet: Parquet) -> list[str]:
@@ -116,7 +122,9 @@ class ParquetFiles:
         size = sum(map(_size, names))
         return _scan(parquet, names, names, size, size, predicate, reasons)
 
-    def narrowed(self, parquet: Parquet, names: list[str], predicate: Predicate, by_file: bool) -> Answer:
+    def narrowed(
+        self, parquet: Parquet, names: list[str], predicate: Predicate, *, by_file: bool, zoned: bool
+    ) -> Answer:
         """Return the reader of the files that may hold a row for which a predicate is TRUE.
 
         Parameters
@@ -129,9 +137,14 @@ class ParquetFiles:
             The condition with Spark's meaning.
         by_file
             True where the statement may use DuckDB's columns on files, which a relation without files has not.
+        zoned
+            True where the session's zone is not UTC, so that DuckDB shifts the times of files that have others than the
+            first file: with a zone or without, INT96 among the latter.
         """
         answers = self._asked(names, predicate)
         skipped = {path for answer in answers for path in answer.report.skipped_files()}
+        if zoned and (times := _times_of(predicate)):
+            skipped = self._of_same_times(skipped, times)
         kept = [name for name in names if os.path.abspath(name) not in skipped]
         reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.report.reasons))
         text, kept = self._text(parquet, names, kept, by_file, reasons)
@@ -148,6 +161,27 @@ class ParquetFiles:
             files_unindexed=sum(answer.report.files_unindexed for answer in answers),
         )
         return Answer(text, scan)
+
+    def _of_same_times(self, paths: Collection[str], times: Mapping[str, str]) -> set[str]:
+        """The files whose columns of times have a zone, or none, as the types say."""
+
+        zoned = {name: kind == "timestamp" for name, kind in times.items()}
+
+        def same(path: str) -> bool:
+            key = (path, _stamp(path), tuple(times.items()))
+            if key not in self._same_times:
+                schema = pq.read_schema(path)
+                kinds = {lowered(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
+                found = {name: kinds.get(lowered(name.strip("`"))) for name in times}
+                self._same_times[key] = all(
+                    kind is not None and pa.types.is_timestamp(kind) and (kind.tz is not None) is zoned[name]
+                    for name, kind in found.items()
+                )
+            return self._same_times[key]
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            paths = list(paths)
+            return {path for path, alike in zip(paths, pool.map(same, paths), strict=True) if alike}
 
     def _asked(self, names: Sequence[str], predicate: Predicate) -> list[KeptFiles]:
         """The answers of the datasets in which the files lie."""
@@ -246,6 +280,12 @@ def path_keys(names: Sequence[str]) -> set[str]:
     for folder in {os.path.dirname(name) for name in names}:
         keys.update(part.partition("=")[0] for part in folder.split("/") if "=" in part)
     return keys
+
+
+def _times_of(predicate: Predicate) -> dict[str, str]:
+    """The types of the columns of times in a predicate, by name."""
+    columns = (vertex for vertex in walk(predicate) if isinstance(vertex, Column))
+    return {each.name: each.type for each in columns if each.type in ("timestamp", "timestamp_ntz")}
 
 
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")

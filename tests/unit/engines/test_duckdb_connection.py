@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,18 @@ def test_a_column_on_files_that_an_empty_relation_has_not(con: Any, folder: Path
     one = f"'{folder}/month=01/0.parquet'"
     query = f"SELECT (SELECT max(filename) FROM {one} WHERE a > 65) FROM {path} f WHERE a < 5"
     assert rows_and_files(con, query)[0] == [(None,)] * 5
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Oslo"])
+def test_times_that_duckdb_shifts_are_found(con: Any, tmp_path: Path, zone: str) -> None:
+    """A file of INT96 below one of zoned times: DuckDB reads the former as local times."""
+    for number in range(4):
+        noon = pa.array([datetime.datetime(2024, 1, 1 + number, 12)], pa.timestamp("us"))
+        zoned = pa.table({"t": noon.cast(pa.timestamp("us", "UTC"))})
+        pq.write_table(zoned, tmp_path / f"{number}.parquet", use_deprecated_int96_timestamps=number == 2)
+    geoskip.build(tmp_path, [geoskip.MinMax("t")])
+    con.execute(f"SET TimeZone = '{zone}'")
+    query = f"SELECT epoch_us(t) FROM '{tmp_path}/*.parquet' WHERE t = TIMESTAMPTZ '2024-01-03 {{}}:00:00+00'"
+    at_11, at_12 = (rows_and_files(con, query.format(hour)) for hour in (11, 12))
+    assert (len(at_11[0]), len(at_12[0])) == ((0, 1) if zone == "UTC" else (1, 0))
+    assert (at_11[1], at_12[1]) == (("", "02") if zone == "UTC" else ("02", "02"))
