@@ -164,7 +164,6 @@ class ParquetFiles:
 
     def _of_same_times(self, paths: Collection[str], times: Mapping[str, str]) -> set[str]:
         """The files whose columns of times have a zone, or none, as the types say."""
-
         zoned = {name: kind == "timestamp" for name, kind in times.items()}
 
         def same(path: str) -> bool:
