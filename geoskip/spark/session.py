@@ -304,6 +304,12 @@ _TABLE_FORMATS = (
 )
 
 
+_HUDI = (
+    "a table of Hudi: geoskip does not tell copy-on-write tables, whose files hold all rows, from merge-on-read ones, "
+    "whose logs change what files hold"
+)
+
+
 class JvmBridge:
     """The Java side of one driver: an instance of ``geoskip.Geoskip``, connected to a Python function."""
 
@@ -315,6 +321,7 @@ class JvmBridge:
             .getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
             .newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
         )
+        self.geoskip.missing("org.apache.hudi.", _HUDI)
         for table_format in _TABLE_FORMATS:
             _add_format(spark, self.geoskip, table_format)
         self.callback = _JavaFunction(lambda request: answer(request, self.geoskip))

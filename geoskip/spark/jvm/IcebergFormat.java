@@ -257,6 +257,9 @@ class NarrowedScanBuilder
         } catch (Exception failure) {
             LoggerFactory.getLogger("geoskip").warn("geoskip left a scan of Iceberg as it was", failure);
             return scan;
+        } catch (LinkageError unfit) {
+            LoggerFactory.getLogger("geoskip").warn("geoskip does not fit this version of Iceberg", unfit);
+            return scan;
         }
     }
 
