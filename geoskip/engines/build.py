@@ -81,7 +81,7 @@ def build(
     threads: int | None = None,
     mode: str = "incremental",
 ) -> BuildReport:
-    """Build indexes over Parquet files without Spark, or refresh those that are there.
+    """Build indexes over Parquet files without Spark, or refresh the existing ones.
 
     The metadata are those that ``geoskip.dataset(spark, path).create_index(...)`` makes in a session with Spark's
     default settings: queries of Spark use them, and ``refresh_index()`` continues them.
@@ -91,7 +91,7 @@ def build(
     path
         A local folder, with or without partitions (``day=2024-01-05``), a file, a glob, or a list of these.
     indexes
-        The indexes to build, beside those that there are. Without any, the existing ones are refreshed. Indexed are
+        The indexes to build, beside the existing ones. Without any, those are refreshed. Indexed are
         columns, fields of structs (``address.city``), and calls of functions that geoskip and installed libraries offer
         as Python functions (``GeoBox("ST_GeomFromWKB(shape)")``); other SQL expressions need Spark.
     store, metadata
@@ -345,7 +345,7 @@ class ParquetData:
             corrected=all(str(mode).upper() == "CORRECTED" for mode in modes),
             widens=not str(settings.get("spark.version")).startswith("3."),
         )
-        reader = _Reader.of(entries, rules)
+        reader = _ChunkReader.of(entries, rules)
         named = [(file.uri, local_path(file.uri) or "") for file in files]
         size = max(1, min(_CHUNK, -(-len(named) // self.threads)))
         chunks = [named[start : start + size] for start in range(0, len(named), size)]
@@ -365,7 +365,7 @@ class ParquetData:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _ChunkReader:
     """Reads files: for plain columns by the fast reader, which leaves odd files to the other one."""
 
     plain: tuple[IndexPlan, ...]
@@ -374,7 +374,7 @@ class _Reader:
     rules: ReadingRules
 
     @classmethod
-    def of(cls, entries: Sequence[IndexEntry], rules: ReadingRules) -> _Reader:
+    def of(cls, entries: Sequence[IndexEntry], rules: ReadingRules) -> _ChunkReader:
         plain, others = [], []
         every = tuple(ValuePlan(entry.name, entry.index, tuple(entry.index.bound)) for entry in entries)
         for plan in every:

@@ -120,13 +120,13 @@ def _summarised(uri: str, local: str, plans: Sequence[ValuePlan], rules: Reading
 def _gathered(file: pq.ParquetFile, plans: Sequence[ValuePlan], rules: ReadingRules) -> ValueGatherer:
     expressions = list(dict.fromkeys(expression for plan in plans for expression in plan.expressions))
     gatherer = ValueGatherer([(p.index, tuple(expressions.index(e) for e in p.expressions)) for p in plans])
-    values = _FileValues(file, rules)
+    values = _ExpressionValues(file, rules)
     for table in values.tables(expressions):
         gatherer.add([values.of(expression, table) for expression in expressions], table.num_rows)
     return gatherer
 
 
-class _FileValues:
+class _ExpressionValues:
     """Values of expressions over the rows of one file."""
 
     def __init__(self, file: pq.ParquetFile, rules: ReadingRules) -> None:

@@ -116,7 +116,17 @@ def create_indexes(
 
 
 def refresh_fully(data: BuildAccess, snapshot: Snapshot, entries: Sequence[IndexEntry], *, by: str) -> None:
-    """Build all indexes of a snapshot anew; ``entries`` are bound to the expressions of now."""
+    """Read all files again for all indexes of a snapshot.
+
+    Parameters
+    ----------
+    data, snapshot
+        The dataset, and its latest snapshot a moment ago.
+    entries
+        The indexes of the snapshot, bound to the expressions of now.
+    by
+        The engine with its version, for the log.
+    """
     since = snapshot.header.number
     plan = RefreshPlan(BuiltSummaries(data), entries, renew=True, known=snapshot.header.entries)
     committed = perform(data.store, Verb.FULL, plan, parameters=_index_names(entries), by=by, since=since)
