@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import ulp
 from typing import Any
 
 from geoskip.engines.agreed_functions import CATALYST
@@ -297,6 +298,8 @@ class SqlTranslator(SqlOperands):
                 value = self.constant(right, column)
                 if isinstance(value, Constant):
                     return self.builder.compare(op, part, value)
+                if isinstance(right, Constant) and right.kind == "decimal":
+                    return self._compare_near(op, part, float(right.value))
             case Column(), Column():
                 return self.builder.compare(op, left, right)
             case StartOfUnit() as part, Constant() | TextLiteral() | SqlTime():
@@ -307,6 +310,18 @@ class SqlTranslator(SqlOperands):
                 found = _compared(op, call, Literal(float(value), "double"))
                 return EngineCondition(found, _compared(NEGATED[op], call, Literal(float(value), "double")))
         return self.not_used(node)
+
+    def _compare_near(self, op: str, part: Column | Rounded, value: float) -> EngineCondition:
+        """Compare floats with a decimal of many digits, which engines convert with an error of a few units."""
+        low, high = (Constant("float", float(value + side * 4 * ulp(value))) for side in (-1, 1))
+        compare = self.builder.compare
+        if op in ("=", "!="):
+            near = self.builder.both([compare(">=", part, low), compare("<=", part, high)])
+            column = part.column if isinstance(part, Rounded) else part
+            same = EngineCondition(near.true, Not(IsNull(column)), near.size)
+            return same if op == "=" else same.negated()
+        least, most = (high, low) if op in ("<", "<=") else (low, high)
+        return EngineCondition(compare(op, part, least).true, compare(op, part, most).false)
 
     def _compare_start(self, op: str, part: StartOfUnit, value: object, node: Any) -> EngineCondition:
         """Compare the start of a calendar unit with a constant, by the times that lie in such units."""

@@ -246,6 +246,7 @@ UNUSED = "not used"
         ("a = '5.5'", UNUSED, UNUSED),
         ("s > 5", UNUSED, UNUSED),
         ("f > 0.1", "f >= 0.10000000149011612", "f >= 0.10000000149011612"),
+        ("x > 96.21428571428571", "x > 96.21428571428565", "x > 96.21428571428565"),
         ("a / 2 = 1", UNUSED, UNUSED),
         ("CAST(s AS INT) = 1", UNUSED, UNUSED),
         ("CAST(x AS INT) = 1", UNUSED, UNUSED),
@@ -404,6 +405,16 @@ def listed(folder: Path) -> Any:
 def test_half_of_the_conditions_leave_out_files() -> None:
     if len(kept_of) > 10:
         assert sum(share < 1 for share in kept_of) > len(kept_of) / 3
+
+
+@given(st.floats(-1e12, 1e12, width=64), st.integers(12, 24), st.sampled_from(["=", "<", "<=", ">", ">=", "<>"]))
+def test_decimals_of_many_digits_lose_no_row(value: float, digits: int, op: str) -> None:
+    text = f"{Decimal(value):.{digits}g}"
+    if "e" in text or len(text) > 30:
+        return
+    found = DUCKDB.execute(f"SELECT CAST('{value!r}' AS DOUBLE) {op} {text}").fetchall()
+    node, _ = predicate_of_sql(f"x {op} {text}", TYPES, "duckdb")
+    assert may_be_true(node, {"x": value}) or found != [(True,)]
 
 
 def test_nan_is_above_all_numbers_in_duckdb_as_in_spark() -> None:
