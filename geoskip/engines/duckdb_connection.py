@@ -198,6 +198,7 @@ class NarrowedConnection:
 
         started = time.perf_counter()
         self._files.listings.clear()
+        self._files.matched.clear()
         try:
             head, body = head_and_query(query)
             statement = _Statement(self._run, self._session, self._files, self._names, query, _named(parameters))

@@ -56,6 +56,8 @@ class ParquetFiles:
     """The store and the metadata folder of datasets by their folder, where they are not beside the data."""
     own_functions: frozenset[str] = frozenset()
     """Functions that were registered in the database, by which its ``ST_`` names mean the shapely-backed ones."""
+    matched: dict[Any, list[str]] = field(default_factory=dict)
+    """The files of readers; cleared with each statement, as are the listings."""
     listings: dict[str, FolderListing] = field(default_factory=dict)
     """The files of datasets by their folder; cleared with each statement."""
     _same_times: dict[Any, bool] = field(default_factory=dict)
@@ -63,8 +65,12 @@ class ParquetFiles:
 
     def found(self, parquet: Parquet) -> list[str]:
         """The files of a reader in DuckDB's order; raises NotUnderstoodError for anything but local paths."""
-        if parquet.folder:
-            return self.of_folder(parquet.folder)
+        key = (parquet.folder, parquet.patterns)
+        if key not in self.matched:
+            self.matched[key] = self.of_folder(parquet.folder) if parquet.folder else self._matching(parquet)
+        return self.matched[key]
+
+    def _matching(self, parquet: Parquet) -> list[str]:
         names: list[str] = []
         for pattern in parquet.patterns:
             if "://" in pattern or pattern.startswith(("file:", "~")):
@@ -119,7 +125,7 @@ class ParquetFiles:
 
     def all(self, parquet: Parquet, names: Sequence[str], reasons: Sequence[str], predicate: str = "") -> Scan:
         """The report of a reader of all its files."""
-        size = sum(map(_size, names))
+        size = self._bytes(names)
         return _scan(parquet, names, names, size, size, predicate, reasons)
 
     def narrowed(
@@ -145,13 +151,10 @@ class ParquetFiles:
         skipped = {path for answer in answers for path in answer.report.skipped_files()}
         if zoned and (times := _times_of(predicate)):
             skipped = self._of_same_times(skipped, times)
-        kept = [name for name in names if os.path.abspath(name) not in skipped]
+        kept = [name for name in names if _absolute(name) not in skipped]
         reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.report.reasons))
         text, kept = self._text(parquet, names, kept, by_file, reasons)
-        sizes = {name: _size(name) for name in names}
-        scan = _scan(
-            parquet, names, kept, sum(sizes.values()), sum(sizes[name] for name in kept), str(predicate), reasons
-        )
+        scan = _scan(parquet, names, kept, self._bytes(names), self._bytes(kept), str(predicate), reasons)
         effects = [answer.report.effects for answer in answers]
         decisions = [answer.report.decisions for answer in answers]
         scan = dataclasses.replace(
@@ -185,7 +188,7 @@ class ParquetFiles:
     def _asked(self, names: Sequence[str], predicate: Predicate) -> list[KeptFiles]:
         """The answers of the datasets in which the files lie."""
         answers: dict[str, KeptFiles] = {}
-        for folder in dict.fromkeys(map(os.path.dirname, map(os.path.abspath, names))):
+        for folder in dict.fromkeys(_absolute(name).rpartition("/")[0] for name in names):
             if any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in answers):
                 continue
             root = next((known for known in self.datasets if f"{folder}/".startswith(f"{known}/")), None)
@@ -202,6 +205,14 @@ class ParquetFiles:
         if root not in self.listings:
             self.listings[root] = listed(root)
         return self.listings[root]
+
+    def _bytes(self, names: Sequence[str]) -> int:
+        """The bytes of files, by the listings where they are in one."""
+        known: dict[str, int] = {}
+        for root, listing in self.listings.items():
+            head = root.rstrip("/") + "/"
+            known.update(zip((head + path for path in listing.path.to_pylist()), listing.sizes.tolist(), strict=True))
+        return sum(known[path] if (path := _absolute(name)) in known else _stamp(path)[0] for name in names)
 
     def _text(
         self, parquet: Parquet, names: list[str], kept: list[str], by_file: bool, reasons: list[str]
@@ -265,8 +276,16 @@ def _stamp(name: str) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _size(name: str) -> int:
-    return _stamp(name)[0]
+_PLAIN_PATH = re.compile(r"(?:/(?!\.{0,2}(?:/|$))[^/]+)+")
+
+
+def _absolute(name: str) -> str:
+    """The absolute form of a path; quick where it is one already.
+
+    >>> _absolute("/a/b.parquet"), _absolute("/a/../b//c")
+    ('/a/b.parquet', '/b/c')
+    """
+    return name if _PLAIN_PATH.fullmatch(name) else os.path.abspath(name)
 
 
 def path_keys(names: Sequence[str]) -> set[str]:

@@ -271,3 +271,8 @@ def test_times_that_duckdb_shifts_are_found(con: Any, tmp_path: Path, zone: str)
     at_11, at_12 = (rows_and_files(con, query.format(hour)) for hour in (11, 12))
     assert (len(at_11[0]), len(at_12[0])) == ((0, 1) if zone == "UTC" else (1, 0))
     assert (at_11[1], at_12[1]) == (("", "02") if zone == "UTC" else ("02", "02"))
+
+
+def test_a_clause_skips_no_more_files_than_there_are(con: Any, folder: Path) -> None:
+    con.execute(f"FROM '{folder}/*/*.parquet' WHERE a BETWEEN 41 AND 42")
+    assert dict(con.report.scans[0].clauses()) == {"max(a) >= 41": 4, "min(a) <= 42": 3}
