@@ -148,6 +148,8 @@ def _call(name: str, arguments: Sequence[Any], options: Sequence[Any], builder: 
             return builder.is_nan(child)
         case "is_finite", (child,):
             return builder.is_finite(child)
+        case "year", (child,):
+            return builder.year(child)
         case "is_in", (child,):
             return _is_in(child, given, builder)
         case (("starts_with" | "ends_with" | "match_substring" | "match_like"), (child,)) if not given[

@@ -17,6 +17,7 @@ not known    unknown                              unknown
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,6 +73,13 @@ class EngineCondition:
 @dataclass(frozen=True)
 class Rounded:
     """A column cast to floats or to a finer unit: of use in comparisons with constants alone."""
+
+    column: Column
+
+
+@dataclass(frozen=True)
+class YearOf:
+    """The year of a column of days, or of times without a zone."""
 
     column: Column
 
@@ -234,7 +242,7 @@ class Builder:
                 continue
             if value.kind == "time" and part.type == "date":
                 return self.unknown(f"times in a set of days are not used: {part} is a date", part)
-            is_hashed_apart = value.kind == "float" and (value.value == 0 or value.is_nan)
+            is_hashed_apart = value.kind in ("float", "integer") and (value.value == 0 or value.is_nan)
             compare = self.compare if part.type == "boolean" else self._with_constant
             single = compare("=", part, value)
             match single.true:
@@ -266,7 +274,9 @@ class Builder:
                 return EngineCondition(FALSE, FALSE)
             case (Rounded(column), Constant()):
                 return self.compare(op, column, right)
-            case Constant(), Column() | Rounded():
+            case (YearOf(column), Constant("integer", value)) if 1900 < value < 9999:
+                return self._year(op, column, int(value))
+            case Constant(), Column() | Rounded() | YearOf():
                 return self.compare(_MIRRORED[op], right, left)
             case Column(_, kind), Column(_, other):
                 return self._columns(op, left, right, sql_type(kind), sql_type(other))
@@ -280,6 +290,27 @@ class Builder:
             case (EngineCondition(Opaque()) as unknown, _) | (_, EngineCondition(Opaque()) as unknown):
                 return self.unknown(str(unknown.true), left, right)
         return self.unknown(f"{_shown(left)} {op} {_shown(right)} is not used", left, right)
+
+    def year(self, part: object) -> YearOf | EngineCondition:
+        """The year of a column whose years do not depend on a zone."""
+        if isinstance(part, Column) and part.type in ("date", "timestamp_ntz"):
+            return YearOf(part)
+        return self.unknown(f"the year of {_shown(part)} is not used", part)
+
+    def _year(self, op: str, column: Column, year: int) -> EngineCondition:
+        """A comparison of years, as one with the first moments of a year and of the next."""
+        kind, unit = ("date", 1) if column.type == "date" else ("time", 86_400_000_000)
+        first, following = (
+            Constant.number(kind, (dt.date(number, 1, 1) - dt.date(1970, 1, 1)).days * unit)
+            for number in (year, year + 1)
+        )
+        match op:
+            case "=" | "!=":
+                both = self.both([self.compare(">=", column, first), self.compare("<", column, following)])
+                return both if op == "=" else both.negated()
+            case "<" | ">=":
+                return self.compare(op, column, first)
+        return self.compare({"<=": "<", ">": ">="}[op], column, following)
 
     def _with_constant(self, op: str, column: Column, constant: Constant) -> EngineCondition:
         pair = compared(op, column, constant, self.engine)
@@ -327,7 +358,7 @@ def _read_by(part: object) -> Iterable[str]:
             return columns_of(true) | columns_of(false)
         case Predicate():
             return columns_of(part)
-        case Rounded(column):
+        case Rounded(column) | YearOf(column):
             return columns_of(column)
     return ()
 
@@ -338,6 +369,8 @@ def _shown(part: object) -> str:
             return str(part)
         case EngineCondition(Opaque(text)):
             return f"({text})"
+        case YearOf(column):
+            return f"the year of {column}"
         case Rounded(column):
             return f"a cast of {column}"
     return "a condition"

@@ -16,6 +16,7 @@ How polars differs from Spark (:mod:`geoskip.engines.implied_conditions` has the
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
@@ -109,6 +110,8 @@ class _JsonExpression:
         if not isinstance(node, dict) or len(node) != 1:
             raise _NotRowByRow(f"an expression of polars with {str(node)[:60]} is not used")
         ((kind, about),) = node.items()
+        if kind in ("Cast", "Function") and _is_constant(node):
+            return self._evaluated(node)
         match kind, about:
             case "Column", str():
                 return self.builder.column(about)
@@ -125,6 +128,13 @@ class _JsonExpression:
             case "Function", {"input": arguments, "function": function}:
                 return self._function(function, arguments)
         raise _NotRowByRow(f"an expression of polars with {kind} is not used: it may look at more than one row")
+
+    def _evaluated(self, node: Json) -> Any:
+        """The value of a constant expression such as ``pl.date(2024, 1, 31)``, by polars itself."""
+        import polars as pl
+
+        values = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
+        return constant_of(values.to_arrow()[0], self.builder)
 
     def _operator(self, op: str, left: Any, right: Any) -> EngineCondition:
         builder = self.builder
@@ -179,6 +189,8 @@ class _JsonExpression:
                 return builder.text(part, _TEXTS[name], text)
             case {"StringExpr": {"Contains": {"literal": True}}}, [part, Constant("text", text)]:
                 return builder.text(part, Contains, text)
+            case {"TemporalExpr": "Year"}, [part]:
+                return builder.year(part)
             case {"StructExpr": {"FieldByName": name}}, [Column() as part]:
                 return builder.nested(part, name)
             case "FillNull", [EngineCondition() | Column(_, "boolean") as part, Constant("boolean", False)]:
@@ -254,6 +266,18 @@ class _JsonExpression:
             case {"Dyn": {"Float": None}}:
                 return self.builder.unknown("NaN and infinity are not used as literals of polars")
         raise _NotRowByRow(f"an expression of polars with the literal {str(about)[:60]} is not used")
+
+
+def _is_constant(node: Json) -> bool:
+    """True for casts and functions of dates and texts over literals alone, without arithmetic."""
+    match node:
+        case {"Literal": {"Scalar": _} | {"Dyn": _}}:
+            return True
+        case {"Alias": [inner, _]} | {"Cast": {"expr": inner}}:
+            return _is_constant(inner)
+        case {"Function": {"input": arguments, "function": {"TemporalExpr": _} | {"StringExpr": _}}}:
+            return all(map(_is_constant, arguments))
+    return False
 
 
 def _names(function: Json) -> list[str]:

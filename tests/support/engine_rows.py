@@ -1,11 +1,10 @@
 """Rows with values on which engines and Spark differ, conditions on them, and the check of a translated condition.
 
 The rows are the same in Arrow's columns, for the engine, and as physical values, for the oracle of what Spark makes of
-a predicate (:mod:`tests.support.evaluator`). A condition is a tuple that each engine's test renders in its own way::
-
-    ("compare", "x", ">", 5.0)("isin", "x", (1.0, None))("null", "x")("nan", "x")
-    ("text", "s", "starts", "a")("compare_columns", "x", "<", "y")
-    ("not", c)("and", c, c)("or", c, c)("xor", c, c)("choice", c, c, c)("column", "b")
+a predicate (:mod:`tests.support.evaluator`). A condition is a tuple that each engine's test renders in its own way: its
+first member is ``compare``, ``isin``, ``null``, ``nan``, ``year``, ``text``, ``compare_columns`` or ``column``,
+followed by names of columns, operators and values, or ``not``, ``and``, ``or``, ``xor`` or ``choice``, followed by
+conditions.
 """
 
 from __future__ import annotations
@@ -91,6 +90,7 @@ LITERALS: dict[str, list[Any]] = {
     "decimal(10,2)": [*_DECIMALS, *_WHOLE, 1.5], "date": [*_DAYS, *_TIMES],
     "timestamp": [time.replace(tzinfo=UTC) for time in _TIMES], "timestamp_ntz": _TIMES, "boolean": [True, False],
 }  # fmt: skip
+_YEARS = st.sampled_from([-1, 1, 1582, 1969, 1970, 1971, 2024, 9999, 10_000])
 PATTERNS = ["", "a", "b", "ab", "a%", "%b", "a%b", "_", "a_b", "%a%", "é", "\U0001f600", "\\%", "a\\%b", "%_%", "\n"]
 
 
@@ -185,6 +185,7 @@ def conditions(
         strings,
         st.tuples(st.just("nan"), st.sampled_from(["x", "f", "a"])),
         st.just(("column", "b")),
+        st.tuples(st.just("year"), st.sampled_from(["day", "late", "ms", "ns"]), operators, _YEARS),
         st.tuples(pairs, operators).map(lambda pair: ("compare_columns", pair[0][0], pair[1], pair[0][1])),
     )
     return st.recursive(

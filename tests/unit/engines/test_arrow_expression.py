@@ -47,6 +47,8 @@ def rendered(condition: tuple[Any, ...]) -> pc.Expression:
             return column(name).is_nan()
         case "text", name, kind, pattern:
             return TEXTS[kind](column(name), pattern)
+        case "year", name, op, value:
+            return OPERATORS[op](pc.year(column(name)), value)
         case "column", name:
             return column(name)
         case "not", inner:
@@ -111,6 +113,7 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         (F("x") == NAN, "False"),
         (F("x") != NAN, "NOT x IS NULL"),
         (F("x").isin([NAN]), "x IN (nan)"),
+        (~F("x").isin([0, 1]), "(NOT x IN (1.0) OR x IS NULL)"),
         (~F("x").isin([0.0, 1.0, NAN]), "(NOT x IN (1.0) OR x IS NULL)"),
         (F("x") == F("y"), "x = y"),
         (F("x") != F("y"), "(NOT x = y OR x = nan OR y = nan)"),
@@ -138,6 +141,8 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         (F("day") > dt.datetime(2024, 2, 29, 12), "day > DATE '2024-02-29'"),
         (F("st.y") == 5, "st.y = 5"),
         (F("b"), "b"),
+        (pc.year(F("day")) == 2024, "(day >= DATE '2024-01-01' AND day < DATE '2025-01-01')"),
+        (pc.year(F("ms")) > 2024, "ms >= TIMESTAMP_NTZ '2025-01-01 00:00:00'"),
         (~F("b"), "NOT b"),
         (F("b") == False, "NOT b"),  # noqa: E712
         ((F("a") > 5) == True, "a > 5"),  # noqa: E712
@@ -160,6 +165,8 @@ def test_translation(expression: pc.Expression, text: str) -> None:
     ("expression", "reason"),
     [
         (F("a") + 1 > 5, "add_checked of Arrow is not used"),
+        (pc.year(F("us")) == 2024, "the year of us is not used"),
+        (pc.year(F("day")) == 1800, "the year of day = a whole number is not used"),
         (F("nothing") > 5, "nothing is no column with a known type"),
         (F("s") == b"a", "s = a binary is not used: s is string"),
         (F("d") > 1.5, "d > a float is not used: d is decimal(10,2)"),

@@ -57,6 +57,8 @@ def rendered(condition: tuple[Any, ...]) -> pl.Expr:
                 if kind == "starts"
                 else texts.ends_with(pattern)
             )
+        case "year", name, op, value:
+            return OPERATORS[op](column(name).dt.year(), value)
         case "column", name:
             return column(name)
         case "not", inner:
@@ -154,6 +156,11 @@ NOON = dt.datetime(2024, 2, 29, 12)
         (F("day") >= dt.date(2024, 2, 29), "day >= DATE '2024-02-29'"),
         (F("day") > NOON, "day > DATE '2024-02-29'"),
         (F("bin") > b"a", "bin > X'61'"),
+        (F("day") > pl.date(2024, 2, 28), "day > DATE '2024-02-28'"),
+        (F("day") > pl.lit("2024-02-28").str.to_date(), "day > DATE '2024-02-28'"),
+        (F("us") >= pl.datetime(2024, 2, 29, time_zone="UTC"), "us >= TIMESTAMP '2024-02-29 00:00:00Z'"),
+        (F("a") > pl.lit(5).cast(pl.Int64), "a > 5"),
+        (F("day").dt.year() != 2024, "(day < DATE '2024-01-01' OR day >= DATE '2025-01-01')"),
         (F("st.y") == 5, "st.y = 5"),
         (F("b") == True, "b"),  # noqa: E712
         (pl.when(F("b")).then(F("a") > 1).otherwise(F("a") > 5), "((b AND a > 1) OR a > 5)"),
@@ -186,6 +193,7 @@ def test_translation(expression: pl.Expr, text: str) -> None:
         (F("s").str.starts_with(F("t")), "StringExpr/StartsWith of polars is not used"),
         (F("n").cast(pl.Float64) == F("small").cast(pl.Float64), "a cast of n = a cast of small is not used"),
         (F("a").cast(pl.String) == "5", "a cast to String of polars is not used"),
+        (F("a") > pl.lit(2**31 - 1) + 1, "Plus of polars is not used"),
         (F("day").dt.month() == 2, "TemporalExpr/Month of polars is not used"),
         (F("us") < F("us"), "us < us is not used"),
     ],
