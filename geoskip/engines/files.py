@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from geoskip.clauses import KEEP_NONE, Mask
 from geoskip.engines.agreed_functions import is_agreed
+from geoskip.engines.delta_listing import table_listing
 from geoskip.engines.folder_listing import FolderListing, listed, located
 from geoskip.engines.matched_snapshot import FileMatch, Numbers, inverse, latest_snapshot, snapshot_or_reason, store_of
 from geoskip.engines.partition_values import PartitionColumns
@@ -91,7 +92,7 @@ def listing(path: str | os.PathLike[str], *, store: Store | None = None, metadat
     files of then. ``store`` and ``metadata`` are those of :func:`files`.
     """
     root, below = located(path)
-    found = listed(root, below)
+    found = _listed_now(root, below)
     try:
         snapshot = latest_snapshot(root, store_of(root, store, metadata))
     except MetadataError:  # the questions report it
@@ -142,7 +143,7 @@ def files(
         Where there is no such path, and for a condition that cannot be read or names a column that there is not.
     """
     root, below = located(path)
-    found = listing if listing is not None else listed(root, below)
+    found = listing if listing is not None else _listed_now(root, below)
     if (found.root, found.below) != (root, below):
         raise InvalidSpecificationError(
             f"listing= is of {os.path.join(found.root, found.below)}, the files are asked of "
@@ -211,10 +212,16 @@ _TRANSLATORS = {
 """Modules and functions that translate conditions, by the packages of these."""
 
 
+def _listed_now(root: str, below: str) -> FolderListing:
+    table = table_listing(root, below)
+    return listed(root, below) if table is None else table
+
+
 def _partitions(found: FolderListing, snapshot: Snapshot | None, types: Mapping[str, str]) -> PartitionColumns:
-    if snapshot is None:
-        return PartitionColumns.of(found, types)
-    return snapshot.files.cached(("partitions", found.token), lambda: PartitionColumns.of(found, types))
+    def columns() -> PartitionColumns:
+        return PartitionColumns.of(found, {**types, **found.types})
+
+    return columns() if snapshot is None else snapshot.files.cached(("partitions", found.token), columns)
 
 
 # --- one question -----------------------------------------------------------------------------------------------------

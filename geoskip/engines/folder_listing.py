@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,13 +37,16 @@ class FolderListing:
     root
         The local folder that holds the dataset and its metadata; paths are relative to it.
     path, size, mtime, etag
-        Arrow columns: strings, bytes, milliseconds since 1970, and tags of the content, null where there is none.
+        Arrow columns: strings, bytes, milliseconds since 1970, and tags of the content, null where there is none. The
+        times are null where a file never changes.
     below
         The file or folder below the root that was asked for; empty for the whole dataset.
     unnameable
         Names that are not valid Unicode, with their sizes: no metadata can name them, so they are always kept.
     partitions
         The texts of the partition values of each file by column, where a table's log has them; else they are in paths.
+    types
+        Spark's names of the types of partition columns, where a table's log has them.
     notes
         Sentences on the listing, for reports.
     """
@@ -56,6 +59,7 @@ class FolderListing:
     below: str = ""
     unnameable: tuple[tuple[str, int], ...] = ()
     partitions: pa.Table | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     token: int = field(default_factory=itertools.count(1).__next__)
 

@@ -57,11 +57,11 @@ class PartitionColumns:
     @classmethod
     def of(cls, listing: FolderListing, recorded: Mapping[str, str]) -> PartitionColumns:
         """Find the partition columns of a listing; ``recorded`` are types by name."""
-        if listing.partitions is not None:
+        if listing.partitions is not None and listing.partitions.num_columns:
             return _from_table(listing.partitions, recorded)
         count = len(listing.path)
         none = cls({}, np.zeros(count, dtype=np.int32), ({},))
-        if not count or not pc.any(pc.match_substring(listing.path, "=")).as_py():
+        if listing.partitions is not None or not count or not pc.any(pc.match_substring(listing.path, "=")).as_py():
             return none
         split = pc.split_pattern(listing.path, "/", max_splits=1, reverse=True)
         lengths = np.asarray(pc.list_value_length(split))

@@ -53,10 +53,12 @@ def write_indexed(
     settings: Mapping[str, str] = SETTINGS,
     store: ParquetStore | None = None,
     unindexed: Sequence[str] = (),
+    written: bool = False,
     **source: Any,
 ) -> ParquetStore:
-    """Write tables as Parquet files and metadata for them, as a build through Spark records them."""
-    write_files(folder, tables)
+    """Write tables as Parquet files, unless they are, and metadata as a build through Spark records them."""
+    if not written:
+        write_files(folder, tables)
     reader = Reader(PARQUET, {}, settings, "")
     entries = []
     for index in indexes:

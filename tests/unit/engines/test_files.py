@@ -9,7 +9,9 @@ import sys
 from datetime import date
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import geoskip
@@ -261,3 +263,41 @@ def test_neither_pyspark_nor_py4j_is_imported(folder: Path) -> None:
         "print([name for name in ('pyspark', 'py4j') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    """A Delta table with odd partition values and metadata, one file of which a DELETE has replaced."""
+    folder = tmp_path / "delta"
+    for number, part in enumerate(["x y", "a/b%20", "é+"]):
+        data = pa.table({"a": pa.array(range(10 * number, 10 * number + 10), pa.int32()), "part": [part] * 10})
+        deltalake.write_deltalake(folder, data, partition_by=["part"], mode="append")
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.parquet"))
+    tables = {name: pq.ParquetFile(folder / name).read() for name in files}
+    write_indexed(folder, tables, {"a": "int"}, INDEXES[:1], partitions=["part"], written=True)
+    for name in files:  # the log's times are rounded otherwise, and a file of the log never changes
+        os.utime(folder / name)
+    deltalake.DeltaTable(folder).delete("a = 5")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [(None, 3), (above(15), 3), ("a > 25", 2), ("part = 'a/b%20'", 1), ("part = 'é+' AND a < 5", 0), ("a < 5", 1)],
+    ids=str,
+)
+def test_the_files_of_a_delta_table_are_those_of_its_log(delta: Path, where: object, kept: int) -> None:
+    found = geoskip.files(delta, where)
+    expected = deltalake.DeltaTable(delta).file_uris()
+    paths = {file.path for file in found}
+    assert paths <= {os.path.realpath(path.removeprefix("file://")) for path in expected}
+    assert (len(found), found.report.files_total) == (kept, 3)
+    assert {file.partitions["part"] for file in found} <= {"x y", "a/b%20", "é+"}
+
+
+@pytest.mark.parametrize(("inside", "name"), [("metadata/v1.metadata.json", "Iceberg"), (".hoodie/x", "Hudi")])
+def test_tables_whose_files_only_their_metadata_know_are_refused(tmp_path: Path, inside: str, name: str) -> None:
+    (tmp_path / inside).parent.mkdir()
+    (tmp_path / inside).touch()
+    with pytest.raises(InvalidSpecificationError, match=f"a table of {name}"):
+        geoskip.files(tmp_path)
