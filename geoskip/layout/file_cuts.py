@@ -13,7 +13,8 @@ import numpy as np
 
 from geoskip.layout.ranks import Ints
 
-_TIE_BITS = 40
+TIE_BITS = 40
+"""The bits of a tie that count, the lower ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ class FileCuts:
     @property
     def needs_ties(self) -> bool:
         """True where rows of equal keys go to several files."""
-        return bool((self.cuts & ((1 << _TIE_BITS) - 1)).any())
+        return bool((self.cuts & ((1 << TIE_BITS) - 1)).any())
 
     def new_turns(self) -> Ints:
         """Counts for the ``turns`` of a sequence of calls."""
@@ -124,12 +125,15 @@ class FileCuts:
         return np.asarray(groups * (2 * len(self.keys) + 1) + _place_among(self.keys, keys), dtype=np.int64)
 
     def _codes(self, placed: Ints, ties: Ints) -> Ints:
-        return np.asarray(_place_among(self.places, placed) << _TIE_BITS | ties, dtype=np.int64)
+        return np.asarray(_place_among(self.places, placed) << TIE_BITS | ties, dtype=np.int64)
 
 
 def _place_among(known: Ints, values: Ints) -> Ints:
     """The place of values among known ones: 2 i + 1 is the i-th of these, and even numbers lie between."""
-    return np.asarray(np.searchsorted(known, values) + np.searchsorted(known, values, "right"), dtype=np.int64)
+    below = np.searchsorted(known, values)
+    if not len(known):
+        return np.asarray(below, dtype=np.int64)
+    return np.asarray(2 * below + (known[np.minimum(below, len(known) - 1)] == values), dtype=np.int64)
 
 
 def _roundest(lower: Ints, upper: Ints) -> Ints:
@@ -140,4 +144,4 @@ def _roundest(lower: Ints, upper: Ints) -> Ints:
 
 
 def _shortened(ties: Ints) -> Ints:
-    return np.asarray(ties & ((1 << _TIE_BITS) - 1), dtype=np.int64)
+    return np.asarray(ties & ((1 << TIE_BITS) - 1), dtype=np.int64)

@@ -32,6 +32,7 @@ from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 
 from geoskip.errors import InvalidSpecificationError
 from geoskip.layout.arrangement import Arrangement
+from geoskip.layout.file_cuts import TIE_BITS
 from geoskip.layout.ranks import Ints
 from geoskip.layout.specification import Layout, Sort
 from geoskip.spark.analysis import SPARKS_GEOMETRY
@@ -45,6 +46,7 @@ MOST_FILES = 100_000
 _ROWS_A_FILE = 400
 _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
+_MOST_NULLS = 64 - TIE_BITS
 _ORDER_BITS = 40
 """Bits of a row's key beside the number of its file."""
 
@@ -111,16 +113,17 @@ def arrange(
     arrangement = Arrangement.fit(layout, values, files, ties=ties, groups=codes.astype(np.int64))
     if len(arrangement.cuts.shared) and sample.num_rows == rows:
         frame = frame.repartition(1)  # equal rows take turns within a task
-    if not arrangement.needs_ties:
-        inputs[1] = F.lit(0).cast("bigint")
+    tie = inputs[1] if arrangement.needs_ties else F.lit(0).cast("bigint")
+    sent = _sent(columns, tie, group if partitions else None)
     slots = partition_numbers(arrangement.files)
     order = _unused(frame, "_geoskip_order")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it asks for type hints
         warnings.simplefilter("ignore", FutureWarning)
-        keys = pandas_udf(_key_task(arrangement, columns.types, names, slots), "bigint", PandasUDFType.SCALAR_ITER)
+        task = _key_task(arrangement, columns.types, names if partitions else None, slots)
+        keys = pandas_udf(task, "bigint", PandasUDFType.SCALAR_ITER)
     with explain_worker_errors():
-        keyed = frame.withColumn(order, keys(*inputs))
+        keyed = frame.withColumn(order, keys(*sent))
     shuffled = keyed.repartition(arrangement.files, F.shiftright(_named(order), _ORDER_BITS))
     by_value = isinstance(layout, Sort) and not any(arrangement.are_geometries)
     within = LayoutColumns.of(shuffled, layout).plain if by_value else (_named(order),)
@@ -128,21 +131,38 @@ def arrange(
     return ArrangedFrame(ordered.drop(order), arrangement.files)
 
 
+def _sent(columns: LayoutColumns, tie: Column, group: Column | None) -> list[Column]:
+    """What workers get of each row, in few columns: NULLs above the tie, the group if there are several, the values."""
+    marks = [columns.nulls, tie]
+    if len(columns.values) <= _MOST_NULLS:
+        marks = [F.shiftleft(columns.nulls, TIE_BITS).bitwiseOR(tie.bitwiseAND(F.lit((1 << TIE_BITS) - 1)))]
+    return [*marks, *([] if group is None else [group]), *columns.values]
+
+
 def _key_task(
-    arrangement: Arrangement, types: Sequence[pa.DataType], names: Ints, slots: Ints
+    arrangement: Arrangement, types: Sequence[pa.DataType], names: Ints | None, slots: Ints
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Function that returns the files and keys of the rows in a task's batches, as one number each."""
+    """Function that returns the files and keys of the rows in a task's batches, as one number each.
+
+    ``names`` are the groups by number; None where there is one, which is then not sent.
+    """
+    shift = TIE_BITS if len(types) <= _MOST_NULLS else 0
 
     def keys(batches: Iterable[Any]) -> Iterator[Any]:
         import pandas as pd
 
         turns = arrangement.cuts.new_turns()
-        for nulls, ties, group, *values in batches:
-            found = group.to_numpy()
-            groups = np.searchsorted(names, found)
-            groups[names[np.minimum(groups, len(names) - 1)] != found] = len(names)
-            arrays = arrow_values(types, values, nulls.to_numpy())
-            ordered, files = arrangement.keys_and_files(arrays, ties=ties.to_numpy(), groups=groups, turns=turns)
+        for sent in batches:
+            first, *values = sent
+            marks = first.to_numpy()
+            ties = marks if shift else values.pop(0).to_numpy()  # of whose bits the lower ones count
+            groups = found = np.zeros(len(marks), np.int64)
+            if names is not None:
+                found = values.pop(0).to_numpy()
+                groups = np.searchsorted(names, found)
+                groups[names[np.minimum(groups, len(names) - 1)] != found] = len(names)
+            arrays = arrow_values(types, values, marks >> shift)
+            ordered, files = arrangement.keys_and_files(arrays, ties=ties, groups=groups, turns=turns)
             files = np.where(files < len(slots), files, found % len(slots))  # of a partition that the sample lacks
             yield pd.Series(slots[files] << _ORDER_BITS | ordered >> max(0, arrangement.key_bits - _ORDER_BITS))
 

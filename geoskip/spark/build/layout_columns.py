@@ -88,8 +88,9 @@ def arrow_values(types: Sequence[pa.DataType], values: Sequence[Any], nulls: Int
     found = []
     for number, (kind, column) in enumerate(zip(types, values, strict=True)):
         if kind in (pa.int64(), pa.float64()):
-            plain = np.asarray(column.to_numpy())
-            found.append(pa.array(plain, kind, mask=(nulls >> number) & 1 == 1, from_pandas=False))
+            is_null = (nulls >> number) & 1 == 1
+            mask = is_null if is_null.any() else None  # without a mask nothing is copied
+            found.append(pa.array(np.asarray(column.to_numpy()), kind, mask=mask, from_pandas=False))
             continue
         sent = pa.binary() if kind == pa.string() else kind
         is_arrow = isinstance(column, pa.ChunkedArray)
