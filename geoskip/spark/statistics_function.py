@@ -59,5 +59,6 @@ def register_statistics(spark: SparkSession) -> None:
     """Register ``geoskip_statistics`` for SQL, once a session."""
     session = spark._jsparkSession.sessionUUID()
     if session not in _sessions:
-        spark.udtf.register(NAME, udtf(StatisticsFunction, returnType=COLUMNS))
+        function: Any = udtf(StatisticsFunction, returnType=COLUMNS)
+        spark.udtf.register(NAME, function)
         _sessions.add(session)

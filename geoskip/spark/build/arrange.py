@@ -132,7 +132,7 @@ def arrange(
 
 
 def _sent(columns: LayoutColumns, tie: Column, group: Column | None) -> list[Column]:
-    """What workers get of each row, in few columns: NULLs above the tie, the group if there are several, the values."""
+    """Columns that workers get: NULLs above the tie, the group if there are several, the values."""
     marks = [columns.nulls, tie]
     if len(columns.values) <= _MOST_NULLS:
         marks = [F.shiftleft(columns.nulls, TIE_BITS).bitwiseOR(tie.bitwiseAND(F.lit((1 << TIE_BITS) - 1)))]
