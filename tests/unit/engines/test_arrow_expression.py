@@ -116,6 +116,7 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         (~F("x").isin([0, 1]), "(NOT x IN (1.0) OR x IS NULL)"),
         (~F("x").isin([0.0, 1.0, NAN]), "(NOT x IN (1.0) OR x IS NULL)"),
         (F("x") == F("y"), "x = y"),
+        (~(F("x") < F("y")), "(x >= y OR x = nan OR y = nan)"),
         (F("x") != F("y"), "(NOT x = y OR x = nan OR y = nan)"),
         (F("f") > 0.1, "f >= 0.10000000149011612"),
         (F("f") != 0.1, "NOT f IS NULL"),

@@ -194,6 +194,7 @@ def test_translation(expression: pl.Expr, text: str) -> None:
         (F("n").cast(pl.Float64) == F("small").cast(pl.Float64), "a cast of n = a cast of small is not used"),
         (F("a").cast(pl.String) == "5", "a cast to String of polars is not used"),
         (F("a") > pl.lit(2**31 - 1) + 1, "Plus of polars is not used"),
+        (F("a") > -pl.lit(5), "Negate of polars is not used"),
         (F("day").dt.month() == 2, "TemporalExpr/Month of polars is not used"),
         (F("us") < F("us"), "us < us is not used"),
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,3 +195,22 @@ def test_sql_that_is_none_is_an_error(points: Path) -> None:
             scan(points, "lng >")
         with pytest.raises(InvalidSpecificationError, match="dialect"):
             scan(points, "lng > 1", dialect="klingon")
+
+
+def test_without_polars_the_error_says_what_to_install(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geoskip.engines.extras.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'geoskip\[polars\]'"):
+        geoskip.scan_polars(odd)
+
+
+def test_neither_pyspark_nor_the_other_engine_is_imported(points: Path) -> None:
+    code = f"""
+import sys, geoskip
+import pyarrow.compute as pc
+dataset = geoskip.pyarrow_dataset({str(points)!r}, pc.field("n") > 100)
+assert geoskip.report(dataset).files_kept == 0
+assert not {{"pyspark", "py4j", "polars", "duckdb"}} & sys.modules.keys()
+assert geoskip.scan_polars({str(points)!r}).collect().height == 80
+assert not {{"pyspark", "py4j", "duckdb"}} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
