@@ -148,10 +148,11 @@ class SqlTranslator(SqlOperands):
         """A condition without a meaning that all engines share; its columns are looked up all the same."""
         for column in node.find_all(*_column_classes()):
             self.column(column)
-        shown = node.sql(dialect=self.dialect)
-        return self.unknown(
-            f"{shown if len(shown) <= 200 else shown[:199] + '…'} is not used: only its engine knows it"
-        )
+        text = node.sql(dialect=self.dialect)
+        shown = text if len(text) <= 200 else text[:199] + "…"
+        self.unknown(f"{shown} is not used: only its engine knows it")
+        opaque = Opaque(shown)
+        return EngineCondition(opaque, opaque)
 
     def _is(self, node: Any) -> EngineCondition:
         negated = bool(node.args.get("negate"))
