@@ -46,7 +46,6 @@ MOST_FILES = 100_000
 _ROWS_A_FILE = 400
 _LEAST_SAMPLE, _LARGEST_SAMPLE = 50_000, 200_000
 _ROWS_MEASURED = 20_000
-_MOST_NULLS = 64 - TIE_BITS
 _ORDER_BITS = 40
 """Bits of a row's key beside the number of its file."""
 
@@ -133,10 +132,8 @@ def arrange(
 
 def _sent(columns: LayoutColumns, tie: Column, group: Column | None) -> list[Column]:
     """Columns that workers get: NULLs above the tie, the group if there are several, the values."""
-    marks = [columns.nulls, tie]
-    if len(columns.values) <= _MOST_NULLS:
-        marks = [F.shiftleft(columns.nulls, TIE_BITS).bitwiseOR(tie.bitwiseAND(F.lit((1 << TIE_BITS) - 1)))]
-    return [*marks, *([] if group is None else [group]), *columns.values]
+    marks = F.shiftleft(columns.nulls, TIE_BITS).bitwiseOR(tie.bitwiseAND(F.lit((1 << TIE_BITS) - 1)))
+    return [marks, *([] if group is None else [group]), *columns.values]
 
 
 def _key_task(
@@ -146,23 +143,20 @@ def _key_task(
 
     ``names`` are the groups by number; None where there is one, which is then not sent.
     """
-    shift = TIE_BITS if len(types) <= _MOST_NULLS else 0
 
     def keys(batches: Iterable[Any]) -> Iterator[Any]:
         import pandas as pd
 
         turns = arrangement.cuts.new_turns()
-        for sent in batches:
-            first, *values = sent
+        for first, *values in batches:
             marks = first.to_numpy()
-            ties = marks if shift else values.pop(0).to_numpy()  # of whose bits the lower ones count
             groups = found = np.zeros(len(marks), np.int64)
             if names is not None:
                 found = values.pop(0).to_numpy()
                 groups = np.searchsorted(names, found)
                 groups[names[np.minimum(groups, len(names) - 1)] != found] = len(names)
-            arrays = arrow_values(types, values, marks >> shift)
-            ordered, files = arrangement.keys_and_files(arrays, ties=ties, groups=groups, turns=turns)
+            arrays = arrow_values(types, values, marks >> TIE_BITS)
+            ordered, files = arrangement.keys_and_files(arrays, ties=marks, groups=groups, turns=turns)
             files = np.where(files < len(slots), files, found % len(slots))  # of a partition that the sample lacks
             yield pd.Series(slots[files] << _ORDER_BITS | ordered >> max(0, arrangement.key_bits - _ORDER_BITS))
 
