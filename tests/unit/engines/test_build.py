@@ -22,17 +22,18 @@ from hypothesis import strategies as st
 import geoskip
 from geoskip import BloomFilter, Formatted, GeoBox, Hybrid, MinMax, Prefix, ValueList
 from geoskip.engines import build as build_module
-from geoskip.engines.parquet_values import ReadingRules, ValuePlan, read_values, rebased
+from geoskip.engines.parquet_values import NeedsSpark, ReadingRules, ValuePlan, called, read_values, rebased
 from geoskip.errors import DatasetNotFoundError, InvalidSpecificationError, NotIndexedError, UnknownColumnError
 from geoskip.indexes.base import Index
 from geoskip.lifecycle.log import latest
-from geoskip.predicates import Column
+from geoskip.predicates import Call, Column
 from geoskip.sources.arrow_reader import read_files
 from geoskip.sources.footers import IndexPlan
 from geoskip.stores import ParquetStore
 from geoskip.stores.encryption import Encryption
 from geoskip.stores.keyring import KeyRing
 from tests.support.indexed_files import SETTINGS, write_files, write_indexed
+from udf_mappings import PlainFunction
 
 
 def summaries(folder: Path, index: Index, metadata: Path | None = None) -> dict[str, Any]:
@@ -189,7 +190,10 @@ def test_protected_metadata(folder: Path, tmp_path: Path) -> None:
 
 def test_files_that_spark_would_not_read_are_left_out(folder: Path) -> None:
     (folder / "day=0" / "empty.parquet").touch()
-    write_files(folder, {name: pa.table({"n": [1]}) for name in ("day=0/_x.parquet", "_y/x.parquet", ".z/x.parquet")})
+    write_files(
+        folder,
+        {name: pa.table({"n": [1]}) for name in ("day=0/_x.parquet", "_y/x.parquet", ".z/x.parquet", "beside.parquet")},
+    )
     assert geoskip.build(folder, [MinMax("n")]).files == 2
 
 
@@ -203,6 +207,12 @@ def test_folders_without_partitions_in_common(tmp_path: Path) -> None:
     write_files(tmp_path, {name: pa.table({"n": [1]}) for name in ("a=1/x.parquet", "b=1/x.parquet")})
     with pytest.raises(InvalidSpecificationError, match="no partition columns in common"):
         geoskip.build(tmp_path, [MinMax("n")])
+
+
+def test_globs_leave_out_hidden_folders(tmp_path: Path) -> None:
+    write_files(tmp_path, {name: pa.table({"n": [1]}) for name in ("_y/x.parquet", ".z/x.parquet", "a/x.parquet")})
+    geoskip.build(f"{tmp_path}/*", [MinMax("n")])
+    assert list(summaries(tmp_path, MinMax("n"))) == ["a/x.parquet"]
 
 
 def test_globs_lists_and_files_share_the_metadata_of_their_folder(folder: Path) -> None:
@@ -274,7 +284,12 @@ def test_narrower_types_of_a_file(tmp_path: Path, wide: Any, narrow: Any, values
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [(pa.int32(), pa.int64()), (pa.int64(), pa.string()), (pa.timestamp("us"), pa.timestamp("us", "UTC"))],
+    [
+        (pa.int32(), pa.int64()),
+        (pa.decimal128(12, 2), pa.decimal128(12, 3)),
+        (pa.int64(), pa.string()),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    ],
 )
 def test_other_types_are_left_to_spark(tmp_path: Path, ours: Any, theirs: Any) -> None:
     tables = {f"{name}.parquet": pa.table({"n": pa.array([1], pa.int64()).cast(kind)}) for name, kind in
@@ -410,6 +425,34 @@ def test_both_readers_make_the_same_summaries(data: st.DataObject, kind: str, gr
     }
 
 
+def test_columns_that_only_spark_tells_apart(tmp_path: Path) -> None:
+    write_files(tmp_path / "dots", {"a.parquet": pa.table({"s": [{"x": 1}], "s.x": [2]})})
+    assert "the path of a nested field" in geoskip.build(tmp_path / "dots", [MinMax("s.x")]).excluded["a.parquet"]
+    write_files(tmp_path / "case", {"a.parquet": pa.table({"n": [1], "N": [2]})})
+    for name in ("n", "N"):
+        with pytest.raises(UnknownColumnError):
+            geoskip.build(tmp_path / "case", [MinMax(name)])
+
+
+def test_columns_with_defaults_are_left_to_spark(tmp_path: Path) -> None:
+    field = {"name": "n", "type": "long", "nullable": True, "metadata": {"EXISTS_DEFAULT": "5"}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    table = pa.table({"n": [1]}).replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": schema})
+    write_files(tmp_path, {"a.parquet": table})
+    with pytest.raises(InvalidSpecificationError):
+        geoskip.build(tmp_path, [MinMax("n")])
+
+
+def test_times_that_are_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.parquet")
+    far = pa.table({"t": pa.array([2**58], pa.timestamp("us"))})
+    pq.write_table(far, path, use_deprecated_int96_timestamps=True)
+    plan = ValuePlan("t", MinMax("t"), (Column("t", "timestamp"),))
+    assert "after the year 9999" in str(read_values(path, path, [plan], ReadingRules()).problem)
+    monkeypatch.setattr("geoskip.engines.parquet_values.is_signed", lambda *_: True)
+    assert "may be encrypted" in str(read_values(path, path, [plan], ReadingRules()).problem)
+
+
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +472,24 @@ def test_functions_that_libraries_offer(tmp_path: Path) -> None:
     assert summaries(tmp_path / "d", inside, place)["a.parquet"]["values"] == [False, True]
     pairs = summaries(tmp_path / "d", points, place)["a.parquet"]
     assert (pairs["boxless"], len(pairs["boxes"]) > 0) == (1, True)
+
+
+def test_results_count_as_spark_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offer(returns: str) -> Call:
+        functions = {"f": PlainFunction("f", str, returns)}
+        monkeypatch.setattr("geoskip.engines.parquet_values.offered_by_name", lambda: functions)
+        return Call("f", (Column("x", "double"),), "python:f#1", ("eval:100",), returns)
+
+    values = pa.array([0.0, -0.0, 0.0])
+    assert called(offer("string"), [values], 3).to_pylist() == ["0.0", "-0.0", "0.0"]
+    with pytest.raises(NeedsSpark, match="f returned str, it is declared as int"):
+        called(offer("int"), [values], 3)
+
+
+def test_times_do_not_reach_functions(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.parquet": pa.table({"t": pa.array([1], pa.timestamp("us", "UTC"))})})
+    with pytest.raises(InvalidSpecificationError, match="packed_address is given t, of type timestamp"):
+        geoskip.build(tmp_path, [ValueList("packed_address(t)")])
 
 
 def test_a_function_that_fails_on_a_file_costs_its_own_index_alone(tmp_path: Path) -> None:
