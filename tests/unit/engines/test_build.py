@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import struct
 import subprocess
 import sys
@@ -286,7 +287,7 @@ def test_narrower_types_of_a_file(tmp_path: Path, wide: Any, narrow: Any, values
     ("ours", "theirs"),
     [
         (pa.int32(), pa.int64()),
-        (pa.decimal128(12, 2), pa.decimal128(12, 3)),
+        (pa.decimal128(25, 2), pa.decimal128(25, 3)),
         (pa.int64(), pa.string()),
         (pa.timestamp("us"), pa.timestamp("us", "UTC")),
     ],
